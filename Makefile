@@ -1,0 +1,82 @@
+# make lab    set everything up and open JupyterLab on the quickstart notebook
+# make test   set everything up and run all tests, those in a browser included
+#
+# Both begin with `make setup`, which makes .venv and does nothing the second time.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.workbench-setup
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+# JupyterLab refuses root without being told; in a container there is often nobody else.
+ALLOW_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
+LAB_ARGS ?=
+TESTS ?=
+PYTEST_ARGS ?=
+
+.PHONY: help setup lab test lint format bench browser clean
+
+help:
+	@echo "make lab     JupyterLab on the quickstart notebook   (LAB_ARGS=... for jupyter lab)"
+	@echo "make test    all tests                               (TESTS=... for some, PYTEST_ARGS=... for pytest)"
+	@echo "make lint    ruff and mypy"
+	@echo "make format  what ruff can mend, mended"
+	@echo "make bench   the benchmarks                          (PYTEST_ARGS=... for pytest)"
+	@echo "make setup   only .venv"
+	@echo "make clean   remove .venv"
+
+setup: $(STAMP)
+
+# `uv --version` and not `command -v uv`: a version manager's shim may be on the PATH without a uv behind it.
+$(STAMP): pyproject.toml constraints.txt
+	@set -euo pipefail; \
+	if uv --version >/dev/null 2>&1; then \
+	    [ -x $(BIN)/python ] || uv venv --python 3.12 $(VENV); \
+	    uv pip install --python $(BIN)/python --constraint constraints.txt --editable '.[test]'; \
+	else \
+	    if [ ! -x $(BIN)/python ]; then \
+	        python3.12 --version >/dev/null 2>&1 \
+	            || { echo "make setup: needs uv or python3.12 on the PATH, and found neither" >&2; exit 1; }; \
+	        python3.12 -m venv $(VENV); \
+	    fi; \
+	    $(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip; \
+	    $(BIN)/python -m pip install --constraint constraints.txt --editable '.[test]'; \
+	fi
+	@touch $@
+
+# As the address and not as an argument: the address that is printed then opens the notebook as well.
+lab: setup
+	$(BIN)/jupyter-lab $(ALLOW_ROOT) --LabApp.default_url=/lab/tree/notebooks/quickstart.ipynb $(LAB_ARGS)
+
+test: setup browser
+	$(BIN)/python -m pytest $(PYTEST_ARGS) $(TESTS)
+
+lint: setup
+	@failed=0; \
+	for check in "ruff check ." "ruff format --check ." mypy; do \
+	    echo "$$check"; $(BIN)/$$check || failed=1; \
+	done; \
+	exit $$failed
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup
+	$(BIN)/python -m pytest --benchmark-columns=min,median,max,rounds benchmarks $(PYTEST_ARGS)
+
+# A browser for the tests: $$WORKBENCH_CHROMIUM, else one on the PATH, else Debian's package where it may be installed.
+# Without one the browser tests are skipped, and in CI (CI=true) they fail.
+browser: setup
+	@set -euo pipefail; \
+	if ! $(BIN)/python -m tests.browser.chromium >/dev/null 2>&1 \
+	    && [ -z "$${WORKBENCH_CHROMIUM:-}" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    export DEBIAN_FRONTEND=noninteractive; \
+	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; } </dev/null \
+	        || echo "make browser: Debian's chromium package could not be installed" >&2; \
+	fi; \
+	$(BIN)/python -m tests.browser.chromium || [ "$${CI:-}" != true ]
+
+clean:
+	rm -rf $(VENV)
