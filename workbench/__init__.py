@@ -1,0 +1,63 @@
+"""Thunder Workbench: see a Thunder program as one graph, change what the compiler decides, run it, keep the choices.
+
+Nothing is imported until it is asked for: ``import workbench`` needs no GPU, no Jupyter and no Thunder.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from workbench.bench import Workbench, open
+    from workbench.config import Config, load
+    from workbench.errors import (
+        ChoiceError,
+        ConfigError,
+        ConfigWarning,
+        DeviceError,
+        PlanError,
+        ProgramError,
+        RunError,
+        WorkbenchError,
+    )
+    from workbench.levers.base import Effect, Site
+    from workbench.programs import Program
+
+__all__ = [
+    "ChoiceError",
+    "Config",
+    "ConfigError",
+    "ConfigWarning",
+    "DeviceError",
+    "Effect",
+    "PlanError",
+    "Program",
+    "ProgramError",
+    "RunError",
+    "Site",
+    "Workbench",
+    "WorkbenchError",
+    "load",
+    "open",
+]
+
+_ROOMS = {
+    "Config": "config",
+    "Effect": "levers.base",
+    "Program": "programs",
+    "Site": "levers.base",
+    "Workbench": "bench",
+    "load": "config",
+    "open": "bench",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"{__name__}.{_ROOMS.get(name, 'errors')}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,380 @@
+"""`Config`: all choices as literals; written as a readable Python file, and read back without executing it."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import importlib.metadata
+import math
+import os
+import re
+import textwrap
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import ConfigError
+
+FORMAT_VERSION = 1
+"""Version of the file's form; raised when a reader of the old form would be wrong."""
+
+DEVICES = ("cpu", "cuda", "planned")
+EXECUTORS = ("nvfuser", "torchcompile", "torch")
+
+_COMMENT_WIDTH = 108
+
+_LEGAL = (
+    "a config holds a docstring, `import workbench as wb` and `config = wb.Config(...)` with literals, nothing else"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """All choices for a program: what is exported, replayed and compared.
+
+    Attributes
+    ----------
+    program : str
+        The program's name, as a person gave it.
+    executor : {'nvfuser', 'torchcompile', 'torch'}
+        What fuses.
+    device : {'cpu', 'cuda', 'planned'}
+    choices : mapping of str to str
+        Site to option; what is not named stays as in unmodified Thunder.
+    fingerprint : str
+        Of the program's trace before any choice, to notice a changed program; empty if unknown.
+    settings : mapping of str to str, int, float or bool
+        What the program's factory was given.
+    versions : mapping of str to str
+        Versions of the packages that the choices were made with.
+    ranks : int
+        Processes that the program is for.
+    format_version : int
+
+    Raises
+    ------
+    ConfigError
+        If a field is of the wrong type, or not one of its legal values.
+    """
+
+    program: str
+    executor: str
+    device: str
+    choices: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    fingerprint: str = ""
+    settings: Mapping[str, str | int | float | bool] = dataclasses.field(default_factory=dict)
+    versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    ranks: int = 1
+    format_version: int = FORMAT_VERSION
+
+    def __post_init__(self) -> None:
+        for name in ("program", "executor", "device", "fingerprint"):
+            _check(name, getattr(self, name), str, "a text")
+        _check("ranks", self.ranks, int, "a whole number")
+        for name in ("choices", "versions", "settings"):
+            mapping = getattr(self, name)
+            _check(name, mapping, Mapping, "a dict")
+            for key, value in mapping.items():
+                _check(f"a key of {name}", key, str, "a text")
+                if name == "settings":
+                    _check_setting(key, value)
+                else:
+                    _check(f"{name}[{key!r}]", value, str, "a text")
+            # A copy: what the caller does with the mapping later is not this config's business.
+            object.__setattr__(self, name, dict(mapping))
+        _check_version(self.format_version)
+        if self.executor not in EXECUTORS:
+            raise ConfigError(f"there is no executor {self.executor!r}; legal: {', '.join(EXECUTORS)}")
+        if self.device not in DEVICES:
+            raise ConfigError(f"there is no device {self.device!r}; legal: {', '.join(DEVICES)}")
+        if self.ranks < 1:
+            raise ConfigError(f"ranks must be at least 1, given {self.ranks}")
+
+    def with_choices(self, choices: Mapping[str, str | None]) -> Config:
+        """A config with `choices` on top of this one's; None takes a choice back."""
+        merged = {**self.choices, **choices}
+        return dataclasses.replace(
+            self, choices={site: option for site, option in merged.items() if option is not None}
+        )
+
+    def jit(self, fn: Callable[..., Any], *, observer: Any = None, **options: Any) -> Any:
+        """``thunder.jit(fn, **options)`` with exactly these choices.
+
+        Parameters
+        ----------
+        fn : callable
+            The function or module, as `thunder.jit` takes it.
+        observer : optional
+            Told of each stage of the compilation; see `workbench.compiler.pipeline`.
+        **options
+            Further options of `thunder.jit`.
+        """
+        from workbench.compiler import pipeline
+
+        return pipeline.jit(self, fn, observer=observer, **options)
+
+    def text(self, notes: Mapping[str, str] | None = None, *, file: str = "choices.py") -> str:
+        """The config as a Python file that `load` reads.
+
+        Parameters
+        ----------
+        notes : mapping of str to str, optional
+            Site to a comment about it, such as its label and source line.
+        file : str
+            The file's name, for the docstring.
+        """
+        lines = [
+            f'"""Choices for Thunder: {_plain(self.program)} on {self.device}, fused by {self.executor}.',
+            "",
+            "They replay in any script, without the app:",
+            "",
+            "    import workbench as wb",
+            "",
+            f"    config = wb.load('{_plain(file)}')",
+            "    fast = config.jit(model)  # thunder.jit with exactly these choices",
+            "",
+            "Reading this file never executes it: nothing but literals is legal here. A choice is a site and its",
+            "option; a site that is not named stays as in unmodified Thunder.",
+            '"""',
+            "",
+            "import workbench as wb",
+            "",
+            "config = wb.Config(",
+            f"    format_version={self.format_version},",
+            f"    program={_literal(self.program)},",
+            *_mapping_lines("settings", self.settings),
+            f"    device={_literal(self.device)},",
+            f"    executor={_literal(self.executor)},",
+            f"    ranks={self.ranks},",
+            *self._choice_lines(notes or {}),
+            f"    fingerprint={_literal(self.fingerprint)},",
+            *_mapping_lines("versions", self.versions),
+            ")",
+        ]
+        return "\n".join(lines) + "\n"
+
+    def write(self, path: str | os.PathLike[str], notes: Mapping[str, str] | None = None) -> Path:
+        """Write `text` to `path`, all of it or nothing: what was there before is replaced in one step.
+
+        Raises
+        ------
+        ConfigError
+            If it cannot be written, and why. What was there before is unchanged.
+        """
+        target = Path(path).expanduser()
+        # A link stays a link, and the file that it points to is replaced.
+        target = target.resolve() if target.is_symlink() else target
+        beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        try:
+            with beside.open("w", encoding="utf-8") as file:
+                file.write(self.text(notes, file=target.name))
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(target)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+            raise ConfigError(
+                f"cannot write {path}: {_reason(error)}; nothing was changed there, and the choices are still in force"
+            ) from error
+        return target
+
+    def _choice_lines(self, notes: Mapping[str, str]) -> list[str]:
+        if not self.choices:
+            return ["    choices={},"]
+        lines, last = ["    choices={"], ""
+        for site in sorted(self.choices, key=_place):
+            if last and lever_of(site) != last:
+                lines.append("")
+            last = lever_of(site)
+            if note := _comment(notes.get(site, ""), site):
+                lines.append(f"        # {note}")
+            lines.append(f"        {_literal(site)}: {_literal(self.choices[site])},")
+        return [*lines, "    },"]
+
+
+def load(path: str | os.PathLike[str]) -> Config:
+    """Read a config file, without executing anything in it.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be read, is no config, or holds anything but literals; with the line.
+    """
+    try:
+        data = Path(path).expanduser().read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read the config {path}: {_reason(error)}") from error
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"the config {path} is not UTF-8 text: byte {error.start} is {data[error.start]:#04x}"
+        ) from None
+    return parse(text, str(path))
+
+
+def parse(text: str, name: str = "choices.py") -> Config:
+    """Read the text of a config file, without executing anything in it.
+
+    Parameters
+    ----------
+    text : str
+    name : str
+        The file's name, for messages.
+
+    Raises
+    ------
+    ConfigError
+        As `load` does.
+    """
+    if not text.strip():
+        raise ConfigError(f"the config {name} is empty; {_LEGAL}")
+    try:
+        body = ast.parse(text).body
+    except SyntaxError as error:
+        raise ConfigError(f"{name}:{error.lineno or 1}: broken, not Python: {error.msg}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise ConfigError(f"{name}: broken, not Python: {type(error).__name__}") from None
+    calls: list[ast.Call] = []
+    for place, statement in enumerate(body):
+        match statement:
+            case ast.Expr(value=ast.Constant(value=str())) if place == 0:
+                pass
+            case ast.Import(names=[ast.alias(name="workbench", asname="wb")]) if not calls:
+                pass
+            case ast.Assign(
+                targets=[ast.Name(id="config")],
+                value=ast.Call(func=ast.Attribute(value=ast.Name(id="wb"), attr="Config")) as call,
+            ) if not calls:
+                calls.append(call)
+            case _:
+                raise _code(name, text, statement)
+    if not calls:
+        raise ConfigError(f"{name} holds no `config = wb.Config(...)`; {_LEGAL}")
+    return _read_call(calls[0], text, name)
+
+
+def installed_versions() -> dict[str, str]:
+    """Versions of the packages that decide what a choice means, for `Config.versions`."""
+    versions = {}
+    for package in ("lightning-thunder", "torch", "nvfuser-cu128-torch210", "thunder-workbench"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    return versions
+
+
+def lever_of(site: str) -> str:
+    """The lever that a site's id names: what stands before the first ``:`` or ``.``."""
+    return re.split(r"[.:]", site, maxsplit=1)[0]
+
+
+def _read_call(call: ast.Call, text: str, name: str) -> Config:
+    if call.args:
+        raise _code(name, text, call.args[0])
+    given: dict[str, Any] = {}
+    for keyword in call.keywords:
+        if keyword.arg is None:
+            raise _code(name, text, keyword.value)
+        if keyword.arg in given:
+            raise ConfigError(f"{name}:{keyword.lineno}: {keyword.arg} is given twice")
+        given[keyword.arg] = _read_literal(keyword.value, text, name)
+    try:
+        # A newer form may have other keywords: that it is newer is the message that helps.
+        _check_version(given.get("format_version", FORMAT_VERSION))
+        fields = {field.name: field for field in dataclasses.fields(Config)}
+        unknown = next((keyword for keyword in given if keyword not in fields), None)
+        if unknown:
+            raise ConfigError(f"unknown keyword {unknown!r} in wb.Config(...); legal: {', '.join(fields)}")
+        missing = [field.name for field in fields.values() if _is_required(field) and field.name not in given]
+        if missing:
+            raise ConfigError(f"wb.Config(...) lacks {', '.join(missing)}")
+        return Config(**given)
+    except ConfigError as error:
+        raise ConfigError(f"{name}:{call.lineno}: {error}") from None
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _read_literal(node: ast.expr, text: str, name: str) -> Any:
+    """The value of a literal expression."""
+    for part in ast.walk(node):
+        if not isinstance(part, ast.Constant | ast.Dict | ast.UnaryOp | ast.USub | ast.Load | ast.List | ast.Tuple):
+            raise _code(name, text, part if isinstance(part, ast.expr) else node)
+        if isinstance(part, ast.Dict):
+            if None in part.keys:
+                raise _code(name, text, part)
+            keys = [key.value for key in part.keys if isinstance(key, ast.Constant)]
+            twice = [key for key in part.keys if isinstance(key, ast.Constant) and keys.count(key.value) > 1]
+            if twice:
+                raise ConfigError(f"{name}:{twice[-1].lineno}: {twice[-1].value!r} is given twice")
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, RecursionError):
+        raise _code(name, text, node) from None
+
+
+def _code(name: str, text: str, node: ast.stmt | ast.expr) -> ConfigError:
+    found = (ast.get_source_segment(text, node) or "").partition("\n")[0]
+    return ConfigError(f"{name}:{node.lineno}: code in it, not executed: `{found[:60]}`; {_LEGAL}")
+
+
+def _check(what: str, given: Any, type_: type, legal: str) -> None:
+    if not isinstance(given, type_) or (isinstance(given, bool) and type_ is int):
+        raise ConfigError(f"{what} must be {legal}, given {given!r}")
+
+
+def _check_version(given: Any) -> None:
+    _check("format_version", given, int, "a whole number")
+    if given != FORMAT_VERSION:
+        age = "newer than this workbench, which reads" if given > FORMAT_VERSION else "unknown; legal:"
+        raise ConfigError(f"format_version {given} is {age} {FORMAT_VERSION}")
+
+
+def _check_setting(key: str, given: Any) -> None:
+    if not isinstance(given, str | int | float) or (isinstance(given, float) and not math.isfinite(given)):
+        raise ConfigError(f"settings[{key!r}] must be a text, a finite number, or True or False, given {given!r}")
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
+def _place(site: str) -> tuple[str, bool, list[tuple[int, str]]]:
+    """Sorts sites by lever, its settings first, and numbers by value: layer 2 before layer 10."""
+    lever = lever_of(site)
+    parts = re.findall(r"[0-9]+|[^0-9]+", site, re.ASCII)
+    return lever, site[len(lever) :].startswith(":"), [(len(p), p) if p[0] in "0123456789" else (-1, p) for p in parts]
+
+
+def _mapping_lines(name: str, mapping: Mapping[str, Any]) -> list[str]:
+    if not mapping:
+        return [f"    {name}={{}},"]
+    rows = [f"        {_literal(key)}: {_literal(value)}," for key, value in sorted(mapping.items())]
+    return [f"    {name}={{", *rows, "    },"]
+
+
+def _literal(value: str | float) -> str:
+    """`value` as Python writes it, with double quotes where that needs no more escapes."""
+    text = repr(value)
+    if isinstance(value, str) and text.startswith("'") and '"' not in value:
+        return f'"{text[1:-1]}"'
+    return text
+
+
+def _comment(note: str, site: str) -> str:
+    """`note` on one line, without what cannot stand in a source file, nor what `site` says already."""
+    words = _one_line(note).removeprefix(_one_line(site.partition(":")[2]))
+    return textwrap.shorten(words, _COMMENT_WIDTH, placeholder=" …")
+
+
+def _one_line(text: str) -> str:
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def _plain(name: str) -> str:
+    """`name` as it can stand inside a docstring."""
+    return _one_line(name).translate({ord("\\"): "/", ord('"'): "'"})

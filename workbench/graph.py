@@ -1,0 +1,350 @@
+"""The graph: a program's statements, values and storages as plain data, with JSON in and out.
+
+A `Graph` holds no Thunder object. It lists statements in the order in which they run, forward first and then
+backward; a fusion is a statement whose members follow it with `parent` set to its index. Columns are NumPy arrays,
+ragged ones are stored as `Ragged` (offsets and items).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum, IntFlag
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FORMAT_VERSION = 1
+"""Version of the JSON form; raised when a reader of the old form would be wrong."""
+
+FORWARD, BACKWARD = 0, 1
+
+
+class Kind(IntEnum):
+    """What a statement is, as far as the workbench treats it differently."""
+
+    OP = 0
+    FUSION = 1
+    ARGUMENT = 2
+    GET_GRAD = 3
+    COPY = 4
+    COLLECTIVE = 5
+    WAIT = 6
+    RETURN = 7
+    OFFLOAD = 8
+    RELOAD = 9
+    FENCE = 10
+
+
+class StatementFlag(IntFlag):
+    """Properties of a statement that decide what is legal."""
+
+    NONE = 0
+    RANDOM = 1
+    """Draws random numbers, or contains an op that does."""
+    REDUCTION = 2
+    MATMUL = 4
+    VIEW = 8
+    """Every output shares the storage of an input."""
+    INPLACE = 16
+    """Writes into one of its inputs."""
+    CLONE = 32
+    """Recomputed in the backward by a choice."""
+
+
+class ValueFlag(IntFlag):
+    """Properties of a value."""
+
+    NONE = 0
+    ARGUMENT = 1
+    """A parameter, buffer or input: alive before and after the step."""
+    SAVED = 2
+    """Passed from the forward to the backward."""
+    OUTPUT = 4
+    """Returned by the forward."""
+    GRADIENT = 8
+    """Returned by the backward."""
+    REQUIRES_GRAD = 16
+    COTANGENT = 32
+    """Gradient of an output: an input of the backward."""
+    TENSOR = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """A statement of the user's program, as traced, before any pass.
+
+    Attributes
+    ----------
+    id : str
+        Lasts across processes, batch sizes and edits elsewhere: scope, symbol and ordinal among equals.
+    scope : str
+        Module path (``layers.0.mlp``), or the function's name for a program without modules.
+    symbol : str
+        Thunder's name of the traced symbol, such as ``tanh``.
+    file, line, text : str, int, str
+        The user's source position: file name without its folder, line from 1, and the line itself.
+    """
+
+    id: str
+    scope: str
+    symbol: str
+    file: str = ""
+    line: int = 0
+    text: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Ragged:
+    """Rows of different length: row ``i`` is ``items[offsets[i]:offsets[i + 1]]``."""
+
+    offsets: NDArray[np.int32]
+    items: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, rows: Iterable[Sequence[int]]) -> Ragged:
+        """Build from an iterable of rows."""
+        lengths = [0]
+        items: list[int] = []
+        for row in rows:
+            items.extend(row)
+            lengths.append(len(items))
+        return cls(np.asarray(lengths, np.int32), np.asarray(items, np.int32))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, row: int | np.integer[Any]) -> NDArray[np.int32]:
+        return self.items[self.offsets[row] : self.offsets[row + 1]]
+
+    def __iter__(self) -> Iterator[NDArray[np.int32]]:
+        for row in range(len(self)):
+            yield self[row]
+
+
+@dataclasses.dataclass(frozen=True)
+class Statements:
+    """One row per statement, in program order.
+
+    Attributes
+    ----------
+    name : tuple of str
+        Symbol as executed, such as ``torch.tanh`` or ``nvFusion3``.
+    executor : tuple of str
+        Executor that runs it; empty for statements that Thunder itself handles.
+    kind, side : int8
+        `Kind`, and `FORWARD` or `BACKWARD`.
+    parent : int32
+        Index of the fusion that the statement is a member of, or -1.
+    origin : int32
+        Index into `Graph.origins`, or -1. A backward statement has the origin that it differentiates.
+    flags : int32
+        `StatementFlag`.
+    transient_bytes : int64
+        Bytes allocated and freed again inside the statement, beyond its outputs, at the worst moment.
+    flops : int64
+        Floating point operations.
+    inputs, outputs : Ragged
+        Values read and values made.
+    frees : Ragged
+        Values whose last reference is dropped right after the statement.
+    """
+
+    name: tuple[str, ...]
+    executor: tuple[str, ...]
+    kind: NDArray[np.int8]
+    side: NDArray[np.int8]
+    parent: NDArray[np.int32]
+    origin: NDArray[np.int32]
+    flags: NDArray[np.int32]
+    transient_bytes: NDArray[np.int64]
+    flops: NDArray[np.int64]
+    inputs: Ragged
+    outputs: Ragged
+    frees: Ragged
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+
+@dataclasses.dataclass(frozen=True)
+class Values:
+    """One row per value (a Thunder proxy).
+
+    Attributes
+    ----------
+    name : tuple of str
+        Thunder's proxy name.
+    shape : tuple of tuple of int
+    dtype, device : tuple of str
+        Such as ``float32`` and ``cuda:0``; empty for values that are no tensors.
+    storage : int32
+        Index of the storage, or -1 for values without memory. Views share one.
+    producer : int32
+        Index of the statement that makes it.
+    bytes : int64
+        Bytes that the elements take (a view may cover less than its storage).
+    flags : int32
+        `ValueFlag`.
+    """
+
+    name: tuple[str, ...]
+    shape: tuple[tuple[int, ...], ...]
+    dtype: tuple[str, ...]
+    device: tuple[str, ...]
+    storage: NDArray[np.int32]
+    producer: NDArray[np.int32]
+    bytes: NDArray[np.int64]
+    flags: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+
+@dataclasses.dataclass(frozen=True)
+class Storages:
+    """One row per storage.
+
+    Attributes
+    ----------
+    bytes : int64
+        Bytes allocated.
+    root : int32
+        The first value that lives in it.
+    """
+
+    bytes: NDArray[np.int64]
+    root: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.bytes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Graph:
+    """A forward trace, followed by its backward trace if there is one, as tables.
+
+    Attributes
+    ----------
+    stage : str
+        What the tables show, such as ``joint`` or ``execution``.
+    statements, values, storages
+        The tables.
+    origins : tuple of Origin
+        The user's statements, in program order.
+    """
+
+    stage: str
+    statements: Statements
+    values: Values
+    storages: Storages
+    origins: tuple[Origin, ...] = ()
+
+    @cached_property
+    def value_index(self) -> dict[str, int]:
+        """Index of a value by its name."""
+        return {name: i for i, name in enumerate(self.values.name)}
+
+    @cached_property
+    def consumers(self) -> Ragged:
+        """For each value the top-level statements that read it."""
+        rows: list[list[int]] = [[] for _ in range(len(self.values))]
+        for statement, inputs in enumerate(self.statements.inputs):
+            if self.statements.parent[statement] < 0:
+                for value in dict.fromkeys(inputs.tolist()):
+                    rows[value].append(statement)
+        return Ragged.of(rows)
+
+    @property
+    def first_backward(self) -> int:
+        """Index of the first backward statement; the number of statements where there is none."""
+        backward = np.flatnonzero(self.statements.side == BACKWARD)
+        return int(backward[0]) if len(backward) else len(self.statements)
+
+    def saved(self) -> NDArray[np.int32]:
+        """Indices of the values passed from the forward to the backward."""
+        return np.flatnonzero(self.values.flags & ValueFlag.SAVED).astype(np.int32)
+
+    def saved_storages(self, *, arguments: bool = False) -> NDArray[np.int32]:
+        """Storages held for the backward; those of arguments, held anyway, only on request."""
+        saved = self.saved()
+        storages = np.unique(self.values.storage[saved])
+        storages = storages[storages >= 0]
+        if not arguments:
+            held = np.unique(self.values.storage[(self.values.flags & ValueFlag.ARGUMENT) != 0])
+            storages = np.setdiff1d(storages, held)
+        return storages.astype(np.int32)
+
+    def to_json(self) -> str:
+        """Write as JSON, readable by `from_json`."""
+        return json.dumps(
+            {
+                "format_version": FORMAT_VERSION,
+                "stage": self.stage,
+                "statements": _columns(self.statements),
+                "values": _columns(self.values),
+                "storages": _columns(self.storages),
+                "origins": [dataclasses.asdict(origin) for origin in self.origins],
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Graph:
+        """Read what `to_json` wrote.
+
+        Raises
+        ------
+        ValueError
+            If the text is no graph, or one of another format version.
+        """
+        data = json.loads(text)
+        if not isinstance(data, dict) or data.get("format_version") != FORMAT_VERSION:
+            given = data.get("format_version") if isinstance(data, dict) else type(data).__name__
+            raise ValueError(f"not a graph of format version {FORMAT_VERSION}: found {given!r}")
+        return cls(
+            stage=data["stage"],
+            statements=_table(Statements, data["statements"]),
+            values=_table(Values, data["values"]),
+            storages=_table(Storages, data["storages"]),
+            origins=tuple(Origin(**origin) for origin in data["origins"]),
+        )
+
+
+_DTYPES = {
+    "kind": np.int8,
+    "side": np.int8,
+    "transient_bytes": np.int64,
+    "flops": np.int64,
+    "bytes": np.int64,
+}
+
+
+def _columns(table: Any) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    for field in dataclasses.fields(table):
+        column = getattr(table, field.name)
+        if isinstance(column, Ragged):
+            columns[field.name] = {"offsets": column.offsets.tolist(), "items": column.items.tolist()}
+        elif isinstance(column, np.ndarray):
+            columns[field.name] = column.tolist()
+        else:
+            columns[field.name] = column
+    return columns
+
+
+def _table(cls: type[Any], columns: dict[str, Any]) -> Any:
+    made: dict[str, Any] = {}
+    for field in dataclasses.fields(cls):
+        column = columns[field.name]
+        if isinstance(column, dict):
+            made[field.name] = Ragged(np.asarray(column["offsets"], np.int32), np.asarray(column["items"], np.int32))
+        elif field.name == "shape":
+            made[field.name] = tuple(tuple(shape) for shape in column)
+        elif field.name in ("name", "executor", "dtype", "device"):
+            made[field.name] = tuple(column)
+        else:
+            made[field.name] = np.asarray(column, _DTYPES.get(field.name, np.int32))
+    return cls(**made)

@@ -1,0 +1,117 @@
+"""`sequence_parallel`: gather a sequence's shards and multiply, whole or in chunks, and how that deceives a benchmark.
+
+In chunks the multiplication of one shard can overlap the gathering of the next. Issued to streams, the chunked variant
+also returns to the host long before it is done, so that without a sync it looks fast, whatever it costs.
+"""
+
+from __future__ import annotations
+
+import functools
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from workbench.programs.registry import at_least, program
+
+
+@program
+def sequence_parallel(
+    *,
+    chunks: int = 4,
+    rows: int = 64,
+    width: int = 64,
+    hidden: int = 128,
+    variant: Literal["whole", "chunked"] = "chunked",
+) -> tuple[Callable[..., Tensor], tuple[Tensor, ...]]:
+    """Linear layer of a sequence in shards: gathered and multiplied whole, or shard by shard."""
+    at_least(1, chunks=chunks, rows=rows, width=width, hidden=hidden)
+
+    def whole(weight: Tensor, *shards: Tensor) -> Tensor:
+        return torch.cat(shards) @ weight
+
+    def chunked(weight: Tensor, *shards: Tensor) -> Tensor:
+        return torch.cat([shard.clone() @ weight for shard in shards])
+
+    weight = torch.randn(width, hidden, requires_grad=True)
+    shards = [torch.randn(rows, width, requires_grad=True) for _ in range(chunks)]
+    return (whole if variant == "whole" else chunked), (weight, *shards)
+
+
+class HostStream:
+    """A stream of a CPU: a thread that does what it is given, in order, while the one who gave it goes on."""
+
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="host-stream", daemon=True)
+        self._thread.start()
+
+    def issue(self, work: Callable[[], Any]) -> None:
+        """Have `work` done after all that was issued before; returns at once."""
+        self._work.put(work)
+
+    def synchronize(self) -> None:
+        """Wait until all that was issued is done."""
+        done = threading.Event()
+        self._work.put(done.set)
+        done.wait()
+
+    def close(self) -> None:
+        """Wait, and end the thread."""
+        self._work.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+
+
+class Deception:
+    """The two variants on a CPU: ``whole`` on the caller's thread, ``chunked`` issued to streams.
+
+    Parameters
+    ----------
+    chunks, rows, width, hidden : int
+        As in `sequence_parallel`; chunks are small, so that copies and small products cost more than overlap saves.
+    """
+
+    def __init__(self, *, chunks: int = 64, rows: int = 8, width: int = 512, hidden: int = 512) -> None:
+        self._weight = torch.randn(width, hidden)
+        self._shards = torch.randn(chunks, rows, width)
+        self._gathered = torch.empty(chunks, rows, width)
+        self.output = torch.empty(chunks * rows, hidden)
+        self._copies, self._products = HostStream(), HostStream()
+        self.variants: dict[str, Callable[[], None]] = {"whole": self.whole, "chunked": self.chunked}
+
+    def whole(self) -> None:
+        """Gather, then one product; done when it returns."""
+        torch.matmul(torch.cat(tuple(self._shards)), self._weight, out=self.output)
+
+    def chunked(self) -> None:
+        """Each chunk copied on one stream and multiplied on another; returns when all is issued."""
+        for at in range(len(self._shards)):
+            copied = threading.Event()
+            self._copies.issue(functools.partial(self._copy, at, copied))
+            self._products.issue(functools.partial(self._multiply, at, copied))
+
+    def synchronize(self) -> None:
+        """Wait for both streams."""
+        self._copies.synchronize()
+        self._products.synchronize()
+
+    def close(self) -> None:
+        """End the streams."""
+        self._copies.close()
+        self._products.close()
+
+    def _copy(self, at: int, copied: threading.Event) -> None:
+        self._gathered[at].copy_(self._shards[at])
+        copied.set()
+
+    def _multiply(self, at: int, copied: threading.Event) -> None:
+        copied.wait()
+        rows = self._shards.shape[1]
+        self.output[at * rows : (at + 1) * rows].copy_(self._gathered[at] @ self._weight)

@@ -1,0 +1,124 @@
+"""`torch_adam`, `torch_sgd`: one step of PyTorch's own optimizers, as Dynamo captures it for ThunderFX.
+
+Dynamo makes each parameter and each state tensor an attribute of its graph; here they become arguments, so that the
+step is a function that writes into what it is given. `foreach=True` falls to Inductor as a whole and is no program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.overrides import _pop_mode_temporarily
+from torch.utils._python_dispatch import _disable_current_modes
+
+from workbench.programs.registry import at_least, program
+
+CAPTURES = 10_000
+"""Dynamo gives a function up after a few captures, and silently runs it as it is: here each capture is wanted."""
+
+
+def _capture(cls: Any, parameters: int, hyper: dict[str, float]) -> tuple[fx.Graph, list[str]]:
+    """Graph of one step in which parameters, gradients and state are placeholders, and the names of these in order."""
+    # Importing Dynamo takes seconds, and every look-up of a program imports this file.
+    from torch._dynamo import config
+
+    graphs: list[fx.GraphModule] = []
+
+    def keep(module: fx.GraphModule, _: list[Tensor]) -> Callable[..., Any]:
+        graphs.append(module)
+        return module.forward
+
+    tensors = [torch.zeros(2, 2, requires_grad=True) for _ in range(parameters)]
+    for tensor in tensors:
+        tensor.grad = torch.zeros(2, 2)
+    optimizer = cls(tensors, foreach=False, **hyper)
+    # The first step makes the state, which is an argument too. The step itself: the profiler around it is no part.
+    optimizer.step()
+    step = getattr(type(optimizer).step, "__wrapped__", type(optimizer).step)
+    with config.patch(recompile_limit=CAPTURES, accumulated_recompile_limit=CAPTURES):
+        compiled: Callable[..., Any] = torch.compile(step, backend=keep)
+        compiled(optimizer)
+    (module,) = graphs
+
+    names: dict[int, str] = {}
+    for i, tensor in enumerate(tensors):
+        names[id(tensor)] = f"param_{i}"
+        names[id(tensor.grad)] = f"grad_{i}"
+        names.update({id(value): f"{state}_{i}" for state, value in optimizer.state[tensor].items()})
+    graph = fx.Graph()
+    placeholders: dict[str, fx.Node] = {name: graph.placeholder(name) for name in names.values()}
+    copied: dict[fx.Node, fx.Node] = {}
+    for node in module.graph.nodes:
+        if node.op == "get_attr":
+            copied[node] = placeholders[names[id(getattr(module, node.target))]]
+        elif node.op == "placeholder":
+            copied[node] = placeholders[f"grad_{_index(node.name)}"]
+        else:
+            copied[node] = graph.node_copy(node, lambda n: copied[n])
+    return graph, list(placeholders)
+
+
+def _index(name: str) -> int:
+    """Which parameter's gradient a placeholder of Dynamo is: ``l_self_param_groups_0_params_3_grad_`` is number 3's."""
+    return int(name.partition("params_")[2].partition("_")[0])
+
+
+@contextlib.contextmanager
+def _without_modes() -> Iterator[None]:
+    """Outside of default devices and fake tensors, under which programs are made."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_disable_current_modes())
+        for _ in range(torch._C._len_torch_function_stack()):
+            stack.enter_context(_pop_mode_temporarily())
+        yield
+
+
+@functools.cache
+def _step(cls: Any, parameters: int, hyper: tuple[tuple[str, float], ...]) -> Any:
+    # Dynamo needs real tensors, and under a default device it writes `1 - x` down as what that makes of it, `rsub`,
+    # which nvFuser does not fuse.
+    with _without_modes():
+        graph, names = _capture(cls, parameters, dict(hyper))
+    return type(fx.GraphModule(torch.nn.Module(), graph, cls.__name__)).forward, names
+
+
+def _program(
+    cls: Callable[..., torch.optim.Optimizer], parameters: int, size: int, **hyper: float
+) -> tuple[Callable[..., None], tuple[Tensor, ...]]:
+    at_least(1, parameters=parameters, size=size)
+    forward, names = _step(cls, parameters, tuple(hyper.items()))
+
+    def step(*tensors: Tensor) -> None:
+        with torch.no_grad():
+            forward(None, *tensors)
+
+    made = []
+    for name in names:
+        if name.startswith("step_"):
+            made.append(torch.zeros(()))
+        elif name.startswith(("param_", "grad_")):
+            made.append(torch.randn(size, size))
+        else:
+            made.append(torch.zeros(size, size))
+    return step, tuple(made)
+
+
+@program
+def torch_adam(
+    *, parameters: int = 2, size: int = 64, lr: float = 1e-3
+) -> tuple[Callable[..., None], tuple[Tensor, ...]]:
+    """One step of torch.optim.Adam with foreach=False, as Dynamo captures it."""
+    return _program(torch.optim.Adam, parameters, size, lr=lr)
+
+
+@program
+def torch_sgd(
+    *, parameters: int = 2, size: int = 64, lr: float = 1e-2, momentum: float = 0.9
+) -> tuple[Callable[..., None], tuple[Tensor, ...]]:
+    """One step of torch.optim.SGD with momentum and foreach=False, as Dynamo captures it."""
+    return _program(torch.optim.SGD, parameters, size, lr=lr, momentum=momentum)

@@ -1,0 +1,123 @@
+"""Factories in a person's own files: ``file.py:factory`` found, loaded, and called with blame where it is due."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import workbench
+from workbench.errors import ProgramError, WorkbenchError, nearest
+
+_NOT_THE_USERS = tuple(
+    str(Path(folder).resolve())
+    for folder in (
+        *(sysconfig.get_path(scheme) for scheme in ("stdlib", "platstdlib", "purelib", "platlib")),
+        *workbench.__path__,
+    )
+)
+
+
+def is_file_name(name: str) -> bool:
+    """Whether `name` means a factory in a file and not a built-in program."""
+    return name.partition(":")[0].endswith(".py") or "/" in name
+
+
+def absolute(name: str) -> str:
+    """``file.py:factory`` with the file's full path, so that another process finds it from any folder."""
+    path, factory = _split(name)
+    return f"{Path(path).expanduser().resolve()}{f':{factory}' if factory else ''}"
+
+
+def load_factory(name: str) -> Callable[..., Any]:
+    """Run the file of ``file.py:factory`` anew and return its factory.
+
+    Raises
+    ------
+    ProgramError
+        If the file or the factory is missing, or running the file fails; with the line that fails.
+    """
+    path_name, factory_name = _split(name)
+    path = Path(path_name)
+    if not path.is_file():
+        why = "it is a folder" if path.is_dir() else "there is no such file"
+        raise ProgramError(f"program {name!r}: {why}: {path_name}; legal is file.py:factory")
+    with blame(f"running {path.name}"):
+        module = _run_file(path)
+    public = [key for key, value in vars(module).items() if callable(value) and _is_own(value, module.__name__)]
+    if not factory_name:
+        having = f"; {path.name} has {', '.join(public)}" if public else ""
+        raise ProgramError(f"program {name!r}: name the factory in the file, as in {path.name}:factory{having}")
+    factory = getattr(module, factory_name, None)
+    if not callable(factory):
+        what = "no" if factory is None else f"{type(factory).__name__}, not a function, under"
+        having = f"it has {', '.join(public)}" if public else "it has no functions"
+        raise ProgramError(f"{path.name} has {what} {factory_name!r}; {having}{nearest(factory_name, public)}")
+    return factory  # type: ignore[no-any-return]  # `callable` does not narrow Any
+
+
+@contextlib.contextmanager
+def blame(doing: str) -> Iterator[None]:
+    """Turn any error inside into a `ProgramError` that says where in the user's own code it arose.
+
+    Parameters
+    ----------
+    doing : str
+        What was being done, such as ``running model.py``.
+    """
+    try:
+        yield
+    except WorkbenchError:
+        raise
+    except SyntaxError as error:
+        where = f"{Path(error.filename or '?').name}:{error.lineno}"
+        raise ProgramError(f"{doing} failed at {where}: {type(error).__name__}: {error.msg}") from error
+    except (Exception, SystemExit) as error:
+        raise ProgramError(f"{doing} failed{own_line(error)}: {_what(error)}") from error
+
+
+def own_line(error: BaseException) -> str:
+    """Where in the user's own code `error` arose, as `` at file.py:12 (text of the line)``; empty if nowhere."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        file = Path(frame.filename)
+        if file.is_file() and not str(file.resolve()).startswith(_NOT_THE_USERS):
+            return f" at {file.name}:{frame.lineno} ({frame.line})"
+    return ""
+
+
+def _split(name: str) -> tuple[str, str]:
+    """File and factory of ``file.py:factory``; no factory where none is named."""
+    folder, slash, last = name.rpartition("/")
+    file, _, factory = last.partition(":")
+    return f"{folder}{slash}{file}", factory
+
+
+def _what(error: BaseException) -> str:
+    first_line = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
+
+
+def _run_file(path: Path) -> Any:
+    # The name is the same in each process, so that what the file defines can be pickled there and read back here.
+    name = f"workbench_program_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    # As Python does for a script: the file may import its neighbours, then and later.
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _is_own(value: Any, module: str) -> bool:
+    return getattr(value, "__module__", None) == module and not isinstance(value, type)

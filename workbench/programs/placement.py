@@ -1,0 +1,95 @@
+"""Programs on devices: where their tensors are made, and copies of a person's own objects on another device."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from workbench.config import DEVICES
+from workbench.errors import DeviceError
+
+
+def check_device(device: str) -> str:
+    """Return `device` if it is one that a program can be for.
+
+    Raises
+    ------
+    DeviceError
+        If it is none, or ``cuda`` without an attached GPU.
+    """
+    if device not in DEVICES:
+        raise DeviceError(f"there is no device {device!r}; legal: {', '.join(DEVICES)}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise DeviceError(
+            "device 'cuda': no CUDA device is attached to this machine; "
+            "legal here: cpu, or planned (a GPU that is not there: nothing runs)"
+        )
+    return device
+
+
+def torch_device(device: str) -> str:
+    """The torch device of a program's device; names of torch devices stay as they are."""
+    return "cuda:0" if device in ("cuda", "planned") else device
+
+
+def device_of(*objects: Any) -> str | None:
+    """``cuda`` or ``cpu``, after the first tensor in `objects`; None where there is none."""
+    return next(("cuda" if tensor.is_cuda else "cpu" for tensor in _tensors(objects)), None)
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed torch inside, and leave its random state outside as it was. Fake tensors draw nothing: no effect."""
+    # A random state read under fake tensors is fake itself, and cannot be set again.
+    if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
+        yield
+        return
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        yield
+
+
+def placed(objects: Any, device: str) -> Any:
+    """`objects` (any nesting) with all tensors on a torch device; the same objects if they are there already.
+
+    Modules are copied, never moved, and what is shared stays shared. Under fake tensors the copies are fake.
+    """
+    target = torch.device(device)
+    fake = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+    tensors = _tensors(objects)
+    if not fake and all(_same(tensor.device, target) for tensor in tensors):
+        return objects
+    memo: dict[int, Any] = {}
+    for tensor in tensors:
+        memo.setdefault(id(tensor), _moved(tensor, target, fake))
+    return copy.deepcopy(objects, memo)
+
+
+def _tensors(objects: Any) -> list[torch.Tensor]:
+    found: list[torch.Tensor] = []
+    for leaf in pytree.tree_leaves(objects):
+        if isinstance(leaf, torch.Tensor):
+            found.append(leaf)
+        elif isinstance(leaf, torch.nn.Module):
+            found += [*leaf.parameters(), *leaf.buffers()]
+    return found
+
+
+def _same(one: torch.device, other: torch.device) -> bool:
+    return one.type == other.type and (one.index or 0) == (other.index or 0)
+
+
+def _moved(tensor: torch.Tensor, device: torch.device, fake: bool) -> torch.Tensor:
+    if fake:
+        moved = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+    else:
+        moved = tensor.detach().to(device, copy=True)
+    if isinstance(tensor, torch.nn.Parameter):
+        return torch.nn.Parameter(moved, tensor.requires_grad)
+    return moved.requires_grad_(tensor.requires_grad)

@@ -1,0 +1,241 @@
+"""`Program`: a callable with example inputs for a device, and `resolve` and `build`, which make one."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from workbench.errors import ProgramError
+from workbench.programs import files, placement, registry
+from workbench.programs.settings import Scalar, check_settings
+
+PICKLE_FILE = "program.pkl"
+"""Beside a spec of kind ``pickle``: the callable, arguments and keyword arguments, by cloudpickle."""
+
+type Parts = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A function or module with example inputs, and the device it is for.
+
+    Attributes
+    ----------
+    name : str
+        As a person gave it: a built-in name, ``file.py:factory``, or the name of the function or class.
+    callable : callable
+        The function or module.
+    args, kwargs
+        Example inputs. Running a program that writes in place changes them: `build` makes fresh ones.
+    settings : mapping of str to str, int, float or bool
+        What the factory was given, parsed.
+    spec : dict
+        As JSON: what `build` needs to make the program in another process.
+    device : str
+        ``cpu``, ``cuda`` or ``planned`` (a GPU that is not there; callable and inputs hold fake tensors on
+        ``cuda:0``).
+    fake_mode : FakeTensorMode, optional
+        The mode of a planned program's fake tensors; None where tensors are real.
+    """
+
+    name: str
+    callable: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    settings: Mapping[str, Scalar]
+    spec: dict[str, Any]
+    device: str
+    fake_mode: FakeTensorMode | None = dataclasses.field(default=None, repr=False, compare=False)
+    _objects: Parts | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    @property
+    def seed(self) -> int:
+        """Seed under which parameters and inputs are drawn."""
+        return int(self.spec["seed"])
+
+    def build(self, device: str | None = None) -> Parts:
+        """Make callable, args and kwargs anew, as `build` does, in this process.
+
+        Objects that a person gave are copied to `device` if they are elsewhere, and are the person's own otherwise.
+        """
+        if self._objects is None:
+            return build(self.spec, device=device)
+        return _placed(self._objects, placement.torch_device(device or self.device))
+
+    def dump(self, folder: Path) -> dict[str, Any]:
+        """Write into `folder` what `build` needs beside the spec, and return the spec.
+
+        Raises
+        ------
+        ProgramError
+            If a person's own objects cannot be pickled.
+        """
+        if self._objects is not None:
+            with files.blame(f"{self.name} cannot be sent to another process: pickling it"):
+                data = cloudpickle.dumps(self._objects)
+            (folder / PICKLE_FILE).write_bytes(data)
+        return self.spec
+
+
+def resolve(
+    model_or_fn_or_name: Callable[..., Any] | str | Path,
+    *args: Any,
+    settings: Mapping[str, Any] | None = None,
+    device: str | None = None,
+    seed: int = 0,
+    **kwargs: Any,
+) -> Program:
+    """Make a program of a built-in name, ``file.py:factory``, or a function or module with its inputs.
+
+    Parameters
+    ----------
+    model_or_fn_or_name : callable, str or Path
+        What to open.
+    *args, **kwargs
+        Inputs of a function or module. For a name, keywords are settings of its factory.
+    settings : mapping, optional
+        More settings for a factory; texts are parsed to the types of its parameters.
+    device : str, optional
+        ``cpu``, ``cuda`` or ``planned``. By default that of the first tensor; for a name ``cuda`` where one is
+        attached, else ``cpu``.
+    seed : int
+        Under which a factory draws parameters and inputs.
+
+    Raises
+    ------
+    ProgramError
+        If there is no such program, or it cannot be made: what was given, and what is legal.
+    DeviceError
+        If there is no such device.
+    """
+    if isinstance(model_or_fn_or_name, str | Path):
+        return _from_name(str(model_or_fn_or_name), args, {**(settings or {}), **kwargs}, device, seed)
+    if not callable(model_or_fn_or_name):
+        raise ProgramError(
+            f"{type(model_or_fn_or_name).__name__} is no program; "
+            "legal: a function or module with its inputs, a built-in name, or file.py:factory"
+        )
+    if settings:
+        raise ProgramError(f"settings are for named programs; {_name_of(model_or_fn_or_name)} is none")
+    return _from_objects((model_or_fn_or_name, args, kwargs), device, seed)
+
+
+def build(spec: Mapping[str, Any], *, device: str | None = None, folder: Path | None = None) -> Parts:
+    """Make callable, args and kwargs of a spec, with tensors on its device; fake ones under `FakeTensorMode`.
+
+    Parameters
+    ----------
+    spec : mapping
+        `Program.spec`.
+    device : str, optional
+        ``cpu``, ``cuda``, ``planned`` or a torch device, instead of the spec's.
+    folder : Path, optional
+        Where `Program.dump` wrote; needed for a spec of kind ``pickle``.
+
+    Raises
+    ------
+    ProgramError
+        If the program cannot be made.
+    """
+    target = placement.torch_device(device or spec["device"])
+    if spec["kind"] == "pickle":
+        if folder is None:
+            raise ProgramError(f"{spec['name']} was given as objects: its {PICKLE_FILE} is needed to build it")
+        with files.blame(f"reading {PICKLE_FILE}"):
+            objects: Parts = cloudpickle.loads((folder / PICKLE_FILE).read_bytes())
+        return _placed(objects, target)
+    return _make(spec, _factory(spec), target)
+
+
+def _factory(spec: Mapping[str, Any]) -> Callable[..., Any]:
+    name: str = spec["name"]
+    return files.load_factory(name) if spec["kind"] == "file" else registry.find(name)
+
+
+def _make(spec: Mapping[str, Any], factory: Callable[..., Any], target: str) -> Parts:
+    """Call `factory` with the spec's settings, its tensors on the torch device `target`."""
+    label = _label(spec)
+    settings = check_settings(label, factory, spec["settings"])
+    try:
+        with files.blame(f"the factory of {label}"), placement.seeded(spec["seed"]), torch.device(target):
+            made = factory(**settings)
+    except ProgramError as error:
+        # A factory's own refusal of a setting does not name the program.
+        message = str(error)
+        raise ProgramError(message if label in message else f"{label}: {message}") from error.__cause__
+    return _checked(label, made)
+
+
+def _from_name(name: str, args: tuple[Any, ...], settings: Mapping[str, Any], device: str | None, seed: int) -> Program:
+    is_file = files.is_file_name(name)
+    spec: dict[str, Any] = {
+        "kind": "file" if is_file else "builtin",
+        "name": files.absolute(name) if is_file else name,
+        "settings": {},
+        "device": placement.check_device(device or ("cuda" if torch.cuda.is_available() else "cpu")),
+        "seed": seed,
+    }
+    if args:
+        raise ProgramError(f"{name} makes its own inputs; it takes settings by name, and {len(args)} inputs were given")
+    factory = _factory(spec)
+    spec["settings"] = check_settings(_label(spec), factory, settings)
+    fake_mode = FakeTensorMode() if spec["device"] == "planned" else None
+    callable_, args, kwargs = _build_under(
+        fake_mode, lambda: _make(spec, factory, placement.torch_device(spec["device"]))
+    )
+    return Program(name, callable_, args, kwargs, spec["settings"], spec, spec["device"], fake_mode)
+
+
+def _from_objects(objects: Parts, device: str | None, seed: int) -> Program:
+    device = placement.check_device(device or placement.device_of(*objects) or "cpu")
+    name = _name_of(objects[0])
+    spec: dict[str, Any] = {"kind": "pickle", "name": name, "settings": {}, "device": device, "seed": seed}
+    fake_mode = FakeTensorMode() if device == "planned" else None
+    callable_, args, kwargs = _build_under(fake_mode, lambda: _placed(objects, placement.torch_device(device)))
+    return Program(name, callable_, args, kwargs, {}, spec, device, fake_mode, objects)
+
+
+def _build_under(fake_mode: FakeTensorMode | None, make: Callable[[], Parts]) -> Parts:
+    if fake_mode is None:
+        return make()
+    with fake_mode:
+        return make()
+
+
+def _placed(objects: Parts, device: str) -> Parts:
+    placed: Parts = placement.placed(objects, device)
+    return placed
+
+
+def _checked(label: str, made: Any) -> Parts:
+    """What a factory returned, as callable, args and kwargs."""
+    legal = "legal: (callable, args) or (callable, args, kwargs)"
+    if not isinstance(made, tuple) or len(made) not in (2, 3):
+        what = f"{len(made)} values" if isinstance(made, tuple) else type(made).__name__
+        raise ProgramError(f"the factory of {label} returned {what}; {legal}")
+    callable_, args = made[:2]
+    kwargs = made[2] if len(made) == 3 else {}
+    if not callable(callable_):
+        raise ProgramError(f"the factory of {label} returned {type(callable_).__name__} first; {legal}")
+    if not isinstance(args, tuple | list):
+        raise ProgramError(f"the factory of {label} returned {type(args).__name__} as args; {legal}, args a tuple")
+    if not isinstance(kwargs, dict) or not all(isinstance(key, str) for key in kwargs):
+        raise ProgramError(f"the factory of {label} returned {type(kwargs).__name__} as kwargs; {legal}")
+    return callable_, tuple(args), kwargs
+
+
+def _label(spec: Mapping[str, Any]) -> str:
+    return Path(spec["name"]).name if spec["kind"] == "file" else str(spec["name"])
+
+
+def _name_of(callable_: Callable[..., Any]) -> str:
+    if inspect.isfunction(callable_) or inspect.ismethod(callable_):
+        return callable_.__name__
+    return type(callable_).__name__

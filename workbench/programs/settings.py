@@ -1,0 +1,161 @@
+"""Settings of a factory: read off its signature, and checked or parsed before it is called."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from workbench.errors import ProgramError, nearest
+
+type Scalar = str | int | float | bool
+
+_REQUIRED = inspect.Parameter.empty
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One parameter of a factory.
+
+    Attributes
+    ----------
+    name : str
+    type : type, optional
+        ``int``, ``float``, ``bool`` or ``str``; None where the factory says neither a type nor a default.
+    default : str, int, float, bool or None
+        None for a setting that must be given, and where it is the default itself.
+    options : tuple
+        Legal values where the factory names them all; empty otherwise.
+    required : bool
+    """
+
+    name: str
+    type: type[Scalar] | None
+    default: Scalar | None
+    options: tuple[Scalar, ...] = ()
+    required: bool = False
+
+    @property
+    def legal(self) -> str:
+        """What may be given, in words."""
+        if self.options:
+            return "one of " + ", ".join(map(str, self.options))
+        return {int: "a whole number", float: "a number", bool: "true or false", str: "a text", None: "any value"}[
+            self.type
+        ]
+
+    def parse(self, given: Any) -> Scalar:
+        """`given` as this setting's type; texts are read as on the command line.
+
+        Raises
+        ------
+        ValueError
+            If it is nothing legal.
+        """
+        value = _convert(given, self.type)
+        if self.options and value not in self.options:
+            raise ValueError
+        return value
+
+
+def settings_of(factory: Callable[..., Any]) -> tuple[tuple[Setting, ...], bool]:
+    """The settings that `factory` takes, and whether it takes any other too (``**settings``)."""
+    try:
+        hints = typing.get_type_hints(factory)
+    except (NameError, TypeError):  # annotations naming what is not there at run time say nothing about settings
+        hints = {}
+    settings, open_ended = [], False
+    for parameter in inspect.signature(factory).parameters.values():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            open_ended = True
+        elif parameter.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
+            settings.append(_setting(parameter, hints.get(parameter.name)))
+    return tuple(settings), open_ended
+
+
+def check_settings(program: str, factory: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Scalar]:
+    """`given` parsed to the types of `factory`'s parameters.
+
+    Raises
+    ------
+    ProgramError
+        For a setting that is unknown, missing or of the wrong type, saying what is legal.
+    """
+    settings, open_ended = settings_of(factory)
+    known = {setting.name: setting for setting in settings}
+    parsed: dict[str, Scalar] = {}
+    for name, value in given.items():
+        if name not in known and not open_ended:
+            legal = f"legal: {', '.join(known)}" if known else "it has none"
+            raise ProgramError(f"{program} has no setting {name!r}; {legal}{nearest(name, list(known))}")
+        setting = known.get(name, Setting(name, None, None))
+        try:
+            parsed[name] = setting.parse(value)
+        except ValueError:
+            raise ProgramError(f"{program}: {name} must be {setting.legal}, given {value!r}") from None
+    missing = [setting for setting in settings if setting.required and setting.name not in parsed]
+    if missing:
+        need = ", ".join(f"{setting.name} ({setting.legal})" for setting in missing)
+        raise ProgramError(f"{program} needs a value for {need}")
+    return parsed
+
+
+def _setting(parameter: inspect.Parameter, hint: Any) -> Setting:
+    required = parameter.default is _REQUIRED
+    default = None if required else parameter.default
+    options: tuple[Scalar, ...] = ()
+    if typing.get_origin(hint) is Literal:
+        options = typing.get_args(hint)
+        hint = type(options[0])
+    elif typing.get_origin(hint) in (typing.Union, types.UnionType):
+        hint = next((one for one in typing.get_args(hint) if one is not type(None)), None)
+    if hint not in (int, float, bool, str):
+        hint = type(default) if isinstance(default, str | int | float) else None
+    return Setting(parameter.name, hint, default, options, required)
+
+
+def _convert(given: Any, type_: type[Scalar] | None) -> Scalar:
+    """`given` as `type_`; a text is parsed, anything else has to be of the type already."""
+    if not isinstance(given, str | int | float):
+        raise ValueError
+    if type_ is bool or (type_ is None and str(given).lower() in ("true", "false")):
+        return _to_bool(given)
+    if type_ is str:
+        if not isinstance(given, str):
+            raise ValueError
+        return given
+    if isinstance(given, bool):
+        if type_ is None:
+            return given
+        raise ValueError
+    if type_ is int:
+        if isinstance(given, float):
+            raise ValueError
+        return int(given)
+    if type_ is float:
+        return float(given)
+    return _guess(given)
+
+
+def _to_bool(given: Scalar) -> bool:
+    if isinstance(given, bool):
+        return given
+    word = given.lower() if isinstance(given, str) else ""
+    if word not in _TRUE + _FALSE:
+        raise ValueError
+    return word in _TRUE
+
+
+def _guess(given: str | float) -> Scalar:
+    """A value for a parameter without a type: a number where the text is one."""
+    if isinstance(given, str):
+        for number in (int, float):
+            try:
+                return number(given)
+            except ValueError:
+                continue
+    return given
