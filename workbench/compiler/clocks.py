@@ -1,0 +1,165 @@
+"""Clocks between the statements that run: put into a jitted callable and taken out again, with nothing compiled anew.
+
+A tick is a statement of its own that is printed as ``wb_push(wb_now())``: two C functions, and no Python frame.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from thunder.common import transform_to_torch_types
+from thunder.core.prims import PrimIDs
+from thunder.core.symbol import BoundSymbol, Symbol
+from thunder.core.trace import TraceCtx, from_trace
+
+from workbench.compiler.names import is_statement
+from workbench.compiler.patches import SourceFile
+from workbench.compiler.reader import display_name
+from workbench.graph import BACKWARD, FORWARD
+
+_PUSH, _NOW = "wb_push", "wb_now"
+
+
+@dataclasses.dataclass(frozen=True)
+class Clocked:
+    """A statement between two ticks.
+
+    Attributes
+    ----------
+    name : str
+        As it is printed, such as ``torch.tanh``.
+    side : int
+        `workbench.graph.FORWARD` or ``BACKWARD``.
+    outputs : tuple of str
+        Names of the values that it makes.
+    source : str
+        ``file.py:12``, or empty where it is not known.
+    """
+
+    name: str
+    side: int
+    outputs: tuple[str, ...]
+    source: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Tick:
+    """What ended at a tick.
+
+    Attributes
+    ----------
+    statement : int
+        Index of the statement, forward ones first; -1 where the trace's first statement begins.
+    frees : bool
+        Whether it was the deletions after the statement, and not the statement.
+    """
+
+    statement: int
+    frees: bool
+
+
+class StatementClocks:
+    """Clocks for the traces of a jitted callable that has been called.
+
+    Ticks are appended to `times_ns` in the order of `ticks`: the forward's while it is called, then the backward's.
+
+    Parameters
+    ----------
+    jitted : callable
+        What `thunder.jit` returned. Only its latest specialization gets clocks.
+    now : callable
+        Gives nanoseconds.
+    frees : bool
+        Whether the deletions after a statement have a tick of their own; without, they count with the statement, and
+        there are half as many ticks.
+
+    Attributes
+    ----------
+    statements : tuple of Clocked
+        As in the plan's execution graph, without members of fusions.
+    ticks : tuple of Tick
+    times_ns : list of int
+        Of the last step; `clear` it before each.
+    """
+
+    def __init__(self, jitted: Any, now: Callable[[], int] = time.perf_counter_ns, *, frees: bool = False) -> None:
+        self._frees = frees
+        self._cache: list[Any] = jitted._lc_cs.interpreter_cache
+        self._without = self._cache[-1]
+        self.times_ns: list[int] = []
+        self.statements: tuple[Clocked, ...] = ()
+        self.ticks: tuple[Tick, ...] = ()
+        context = {_PUSH: self.times_ns.append, _NOW: now}
+        forward = transform_to_torch_types(self._clocked(self._without.computation_traces[-1], FORWARD, context))
+        changes = {"computation_fn": forward.python_callable()}
+        if self._without.backward_fn is not None:
+            backward = self._clocked(self._without.backward_traces[-1], BACKWARD, context)
+            changes["backward_fn"] = backward.python_callable()
+        self._with = self._without._replace(**changes)
+
+    def start(self) -> None:
+        """Have the next calls tick."""
+        self._cache[-1] = self._with
+
+    def stop(self) -> None:
+        """Have the next calls run as they were compiled."""
+        self._cache[-1] = self._without
+
+    def clear(self) -> None:
+        """Forget the ticks of the step before."""
+        self.times_ns.clear()
+
+    def _clocked(self, trace: TraceCtx, side: int, context: dict[str, Any]) -> TraceCtx:
+        statements, ticks = list(self.statements), list(self.ticks)
+        clocked = from_trace(trace)
+        clocked.names = set(trace.names)
+        open_: Tick | None = None
+        for bsym in trace.bound_symbols:
+            if is_statement(bsym) or bsym.sym.id is PrimIDs.RETURN:
+                if open_ is not None:
+                    ticks.append(open_)
+                    clocked.bound_symbols.append(_tick(context))
+                open_ = None
+            if is_statement(bsym):
+                if not statements or statements[-1].side != side:
+                    ticks.append(Tick(-1, frees=False))
+                    clocked.bound_symbols.append(_tick(context))
+                statements.append(_described(bsym, side))
+            clocked.bound_symbols.append(bsym)
+            if is_statement(bsym) and self._frees:
+                ticks.append(Tick(len(statements) - 1, frees=False))
+                clocked.bound_symbols.append(_tick(context))
+            elif is_statement(bsym):
+                open_ = Tick(len(statements) - 1, frees=False)
+            elif bsym.sym.id is PrimIDs.DEL and statements and statements[-1].side == side and self._frees:
+                open_ = Tick(len(statements) - 1, frees=True)
+        self.statements, self.ticks = tuple(statements), tuple(ticks)
+        return clocked
+
+
+def _tick(context: dict[str, Any]) -> BoundSymbol:
+    return _TICK.bind(output=None, _call_ctx=context)
+
+
+def _print_tick(bsym: BoundSymbol, outputs: Any, arguments: Sequence[Any], keywords: Any) -> str:
+    return f"{_PUSH}({_NOW}())"
+
+
+_TICK = Symbol("workbench_tick", meta=None, is_prim=True, python_printer=_print_tick)
+
+
+def _described(bsym: BoundSymbol, side: int) -> Clocked:
+    where: str | None = bsym.source_filename
+    line = bsym.source_positions.lineno if bsym.source_positions else 0
+    if isinstance(where, SourceFile):
+        line, where = where.user_line, where.user_file
+    given = {arg.name for arg in bsym.flat_proxy_args}
+    return Clocked(
+        name=display_name(bsym),
+        side=side,
+        outputs=tuple(dict.fromkeys(out.name for out in bsym.flat_proxy_outs if out.name not in given)),
+        source=f"{where.rsplit('/', 1)[-1]}:{line}" if where and line else "",
+    )

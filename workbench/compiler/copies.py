@@ -1,0 +1,276 @@
+"""In-place copies in fusions: what a copy needs to stay right, who gets a `set`, and copies that passes would lose.
+
+nvFuser writes an output into an input's memory by an alias. Its alias map is keyed by the output value, so a value may
+be aliased once only, and must not be returned or be an input itself: then it needs a `set`, a node of its own. Thunder
+puts one before every copy; most copies can do without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+from thunder.core import prims
+from thunder.core.symbol import BoundSymbol
+from thunder.core.trace import TraceCtx
+
+ALWAYS, NEVER, DIRECT_ONLY, ALIAS_AWARE = "always", "never", "direct_only", "alias_aware"
+POLICIES = (ALWAYS, NEVER, DIRECT_ONLY, ALIAS_AWARE)
+"""Stock Thunder; the seed's revert; only for values that no op of the fusion makes; only where the alias needs one."""
+
+_IDENTITIES = {
+    prims.PrimIDs.SHALLOW_COPY,
+    prims.PrimIDs.CLONE,
+    prims.PrimIDs.CONVERT_ELEMENT_TYPE,
+}
+_VIEWS = {
+    prims.PrimIDs.SHALLOW_COPY,
+    prims.PrimIDs.RESHAPE,
+    prims.PrimIDs.TRANSPOSE,
+    prims.PrimIDs.SQUEEZE,
+    prims.PrimIDs.BROADCAST_IN_DIM,
+    prims.PrimIDs.SLICE,
+    prims.PrimIDs.STRIDE_ORDER,
+}
+
+_skipped: ContextVar[frozenset[tuple[str, str]]] = ContextVar("copies without a set", default=frozenset())
+
+
+def leaves(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
+    """The primitives that statements are made of, in order."""
+    for bsym in bsyms:
+        if bsym.subsymbols and bsym.sym.id is not prims.PrimIDs.COPY_:
+            yield from leaves(bsym.subsymbols)
+        else:
+            yield bsym
+
+
+def is_copy(bsym: BoundSymbol) -> bool:
+    """Whether a statement is the primitive in-place copy, or an executor's version of it."""
+    return bool(bsym.sym.id is prims.PrimIDs.COPY_ or (bsym.sym.name == "copy_" and not bsym.subsymbols))
+
+
+def is_fence(bsym: BoundSymbol) -> bool:
+    """Whether a statement is Thunder's `update_aliases`, or an executor's version of it."""
+    return bool(bsym.sym.id is prims.PrimIDs.UPDATE_ALIASES or bsym.sym.name == "update_aliases")
+
+
+@dataclasses.dataclass(frozen=True)
+class CopyFact:
+    """One in-place copy inside a fusion.
+
+    Attributes
+    ----------
+    output, source, destination : str
+        Names of the copy's result, of the value copied and of the tensor written.
+    needs_set : str
+        Why the alias needs a `set`; empty where it does not.
+    direct : bool
+        Whether no op of the fusion makes the value.
+    """
+
+    output: str
+    source: str
+    destination: str
+    needs_set: str
+    direct: bool
+
+
+def facts(fusion: BoundSymbol) -> list[CopyFact]:
+    """The copies of a fusion, in order."""
+    inputs = {a.name for a in fusion.flat_proxy_args}
+    members = list(leaves(fusion.subsymbols))
+    # Names of one value: nvFuser's translation of a shallow copy, of a cast to the same type too, is its argument.
+    same: dict[str, str] = {}
+    for member in members:
+        if member.sym.id is prims.PrimIDs.SHALLOW_COPY:
+            same[member.output.name] = same.get(member.args[0].name, member.args[0].name)
+    written = {member.output.name for member in members if is_copy(member)}
+    returned = {same.get(o.name, o.name) for o in fusion.flat_proxy_outs if o.name not in written}
+    aliased: dict[str, str] = {}
+    found = []
+    for member in members:
+        if not is_copy(member):
+            continue
+        name, destination = member.args[0].name, member.args[1].name
+        source = same.get(name, name)
+        needs = ""
+        if source in inputs:
+            needs = f"{source} is an input of the fusion: an input cannot be written into another one without a copy"
+        elif source in returned:
+            needs = f"{source} is returned by the fusion too: what is returned would be {destination}'s own memory"
+        elif source in aliased:
+            needs = (
+                f"{source} is written into {aliased[source]} already: nvFuser keeps one destination per value, "
+                "the other would be lost silently"
+            )
+        aliased.setdefault(source, destination)
+        aliased.setdefault(member.output.name, destination)
+        found.append(CopyFact(member.output.name, name, destination, needs, source in inputs))
+    return found
+
+
+def has_set(policy: str, fact: CopyFact) -> bool:
+    """Whether a policy, taken at its word, puts a `set` before a copy."""
+    if policy == ALIAS_AWARE:
+        return bool(fact.needs_set)
+    if policy == DIRECT_ONLY:
+        return fact.direct
+    return policy == ALWAYS
+
+
+def without_set(
+    fusion: BoundSymbol, policies: Mapping[str, str], *, at_its_word: bool = False
+) -> frozenset[tuple[str, str]]:
+    """Source and destination of the copies that go without a `set`: their policy says so and they stay right.
+
+    With `at_its_word` also where they do not stay right.
+    """
+    return frozenset(
+        (fact.source, fact.destination)
+        for fact in facts(fusion)
+        if not has_set(policies.get(fact.output, ALWAYS), fact) and (at_its_word or not fact.needs_set)
+    )
+
+
+@contextlib.contextmanager
+def skip_set(pairs: frozenset[tuple[str, str]]) -> Iterator[None]:
+    """Inside, definitions are built without a `set` for the copies given as source and destination."""
+    token = _skipped.set(pairs)
+    try:
+        yield
+    finally:
+        _skipped.reset(token)
+
+
+def goes_without(source: str, destination: str) -> bool:
+    """Whether the definition being built leaves the `set` of this copy out."""
+    return (source, destination) in _skipped.get()
+
+
+def kept_outputs(outputs: list[Any], bsyms: Sequence[BoundSymbol]) -> list[Any]:
+    """Outputs of a fusion, with a copy's result added where there are none.
+
+    Thunder's dead-code pass drops a statement without outputs (`remove_duplicate_number_proxies` asks ``all`` of
+    nothing), so a fusion that does nothing but copy would be lost, and the update with it. It can go when
+    ``a[0].add_(b)`` under nvFuser keeps its fusion.
+    """
+    if outputs:
+        return outputs
+    return [member.output for member in leaves(bsyms) if is_copy(member)][-1:]
+
+
+def resolve_destinations(members: Sequence[BoundSymbol], inputs: set[str]) -> list[BoundSymbol]:
+    """Members of an nvFuser fusion in which every copy writes into an input, and every input is written once.
+
+    nvFuser refuses a destination that is no input. A copy into the result of an earlier copy goes to that one's
+    destination; of several writes into one input only the last aliases; a copy into what the fusion itself made
+    needs no memory of its own.
+    """
+    root: dict[str, Any] = {}
+    last: dict[str, int] = {}
+    for i, member in enumerate(members):
+        if is_copy(member):
+            destination = root.get(member.args[1].name, member.args[1])
+            root[member.output.name] = destination
+            last[destination.name] = i
+        elif member.sym.id is prims.PrimIDs.SHALLOW_COPY and member.args[0].name in root:
+            root[member.output.name] = root[member.args[0].name]
+    resolved = []
+    for i, member in enumerate(members):
+        if is_copy(member):
+            destination = root[member.output.name]
+            if destination.name in inputs and last[destination.name] == i:
+                resolved.append(member.from_bsym(args=(member.args[0], destination, *member.args[2:])))
+            else:
+                resolved.append(prims.shallow_copy.bind(member.args[0], output=member.output))
+        else:
+            resolved.append(member)
+    return resolved
+
+
+@dataclasses.dataclass(frozen=True)
+class Overwritten:
+    """A copy whose source is another tensor's old content, copied unchanged, and that tensor is written in between."""
+
+    output: str
+    tensor: str
+
+
+def overwritten_sources(bsyms: Iterable[BoundSymbol]) -> list[Overwritten]:
+    """Copies that Inductor gets wrong when they share a region with the write before them.
+
+    ``t = a.clone(); a.copy_(b); b.copy_(t)``: Inductor (PyTorch 2.10, CPU) drops the clone, or cast, and reads ``a``
+    after it was written; ``aot_eager`` is right. It can go when plain ``torch.compile`` gets that swap right.
+    """
+    storage: dict[str, str] = {}
+    content: dict[str, tuple[str, int]] = {}
+    written: dict[str, int] = {}
+    found = []
+    for row, bsym in enumerate(leaves(bsyms)):
+        tensors = [a for a in bsym.flat_proxy_args if hasattr(a, "shape")]
+        outs = [o.name for o in bsym.flat_proxy_outs]
+        if is_copy(bsym):
+            source, destination = bsym.args[0].name, bsym.args[1].name
+            origin = content.get(source)
+            if origin is not None and written.get(origin[0], -1) > origin[1]:
+                found.append(Overwritten(bsym.output.name, origin[0]))
+            base = storage.get(destination, destination)
+            written[base] = row
+            storage[bsym.output.name] = base
+        elif is_fence(bsym):
+            for argument, out in zip(tensors, outs, strict=False):
+                storage[out] = storage.get(argument.name, argument.name)
+                if argument.name in content:
+                    content[out] = content[argument.name]
+        elif tensors and outs:
+            base = storage.get(tensors[0].name, tensors[0].name)
+            inherited = content.get(tensors[0].name)
+            if bsym.sym.id in _VIEWS:
+                storage[outs[0]] = base
+            if bsym.sym.id in _IDENTITIES or bsym.sym.id in _VIEWS:
+                content[outs[0]] = inherited or (base, row)
+    return found
+
+
+class Writes:
+    """Which memory is written where in a partitioned trace.
+
+    Parameters
+    ----------
+    trace : TraceCtx
+    """
+
+    def __init__(self, trace: TraceCtx) -> None:
+        self._position = {bsym: i for i, bsym in enumerate(trace.bound_symbols) if bsym.sym.is_fusion}
+        self._root: dict[str, str] = {}
+        self._written: list[tuple[int, str]] = []
+        for i, bsym in enumerate(trace.bound_symbols):
+            for leaf in leaves([bsym]):
+                self._follow(leaf, i)
+
+    def _follow(self, leaf: BoundSymbol, position: int) -> None:
+        if is_copy(leaf):
+            base = self._base(leaf.args[1].name)
+            self._written.append((position, base))
+            self._root[leaf.output.name] = base
+        elif is_fence(leaf):
+            for given, out in zip(leaf.flat_proxy_args, leaf.flat_proxy_outs, strict=False):
+                self._root[out.name] = self._base(given.name)
+        elif leaf.sym.id in _VIEWS and leaf.flat_proxy_args:
+            for out in leaf.flat_proxy_outs:
+                self._root[out.name] = self._base(leaf.flat_proxy_args[0].name)
+
+    def _base(self, name: str) -> str:
+        return self._root.get(name, name)
+
+    def between(self, producer: BoundSymbol, consumer: BoundSymbol) -> frozenset[str]:
+        """Names of values whose memory is written from one fusion on, up to the end of another."""
+        if not self._written:
+            return frozenset()
+        first, last = self._position[producer], self._position[consumer]
+        bases = {base for position, base in self._written if first <= position <= last}
+        return frozenset(bases | {name for name, base in self._root.items() if base in bases})

@@ -1,0 +1,128 @@
+"""What is attached, which executors work here, and planning for a GPU that is not there."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from functools import cache
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from workbench.compiler import patches
+from workbench.errors import DeviceError
+
+DEVICES = ("cpu", "cuda", "planned")
+PLANNED_BYTES_PER_S = 55e9
+"""What a PCIe 5.0 x16 link carries one way, of 63e9 by its specification; assumed, not measured."""
+EXECUTORS = ("torch", "torchcompile", "nvfuser")
+
+
+def why_no_nvfuser() -> str:
+    """The reason why nvFuser cannot be used here, even for planning; empty where it can."""
+    if importlib.util.find_spec("nvfuser_direct") is not None:
+        return ""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return f"nvFuser has wheels for Linux x86-64 only, and this is {platform.system()} {platform.machine()}"
+    if sys.version_info[:2] not in ((3, 10), (3, 12)):
+        return f"nvFuser has wheels for Python 3.10 and 3.12 only, and this is {platform.python_version()}"
+    return "the nvFuser wheel for this PyTorch is not installed (pip install nvfuser-cu128-torch210 --pre)"
+
+
+def default_executor(device: str) -> str:
+    """The executor used where none is named."""
+    if device == "cpu":
+        return "torch"
+    return "torch" if why_no_nvfuser() else "nvfuser"
+
+
+def check(device: str, executor: str) -> None:
+    """Refuse a device or executor that cannot be had here.
+
+    Raises
+    ------
+    DeviceError
+        Saying what was given, what is legal, and why.
+    """
+    if device not in DEVICES:
+        raise DeviceError(f"unknown device {device!r}; legal: {', '.join(DEVICES)}")
+    if executor not in EXECUTORS:
+        raise DeviceError(f"unknown executor {executor!r}; legal: {', '.join(EXECUTORS)}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise DeviceError("no CUDA device is attached; use device='planned' to plan for one, or device='cpu' to run")
+    if executor == "nvfuser" and device == "cpu":
+        raise DeviceError("nvFuser fuses CUDA tensors only; on a CPU use executor 'torch' or 'torchcompile'")
+    if executor == "nvfuser" and (reason := why_no_nvfuser()):
+        raise DeviceError(f"executor 'nvfuser' cannot be used: {reason}")
+
+
+@cache
+def copy_bandwidth(device: str) -> float:
+    """Bytes a second between device memory and the store of what is offloaded.
+
+    Measured once per process; for a planned GPU `PLANNED_BYTES_PER_S` is assumed.
+
+    Parameters
+    ----------
+    device : {'cpu', 'cuda', 'planned'}
+    """
+    if device == "planned":
+        return PLANNED_BYTES_PER_S
+    size = 1 << 26
+    source = torch.ones(size, dtype=torch.uint8, device=device)
+    store = torch.empty(size, dtype=torch.uint8, pin_memory=device == "cuda")
+    times = []
+    for _ in range(4):
+        start = time.perf_counter()
+        store.copy_(source)
+        if device == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    return size / min(times)
+
+
+@cache
+def nvfuser_module() -> ModuleType:
+    """Thunder's nvFuser executor module, importable without a GPU.
+
+    Thunder asks for the version through ``torch.cuda.is_available()``; without a GPU its checkers would then compare
+    None with a version, so the version is kept as it was found while importing.
+    """
+    if torch.cuda.is_available():
+        import thunder.executors.nvfuserex_impl as impl
+
+        patches.choose_sets(impl)
+        return impl
+    with mock.patch("torch.cuda.is_available", return_value=True):
+        import thunder.executors.nvfuserex as nvfuserex
+        import thunder.executors.nvfuserex_impl as impl
+
+        version = nvfuserex.nvfuser_version()
+    patches.choose_sets(impl)
+    nvfuserex.nvfuser_version = impl.nvfuser_version = lambda: version
+    return impl
+
+
+@contextlib.contextmanager
+def planned_gpu(mode: FakeTensorMode) -> Iterator[None]:
+    """Inside, Thunder plans for a GPU whose tensors are the fake ones of `mode`.
+
+    SDPA chooses its kernel by asking the GPU; without one it would be decomposed, so the choice of a recent GPU is
+    assumed: flash attention for 16-bit floats, memory-efficient attention otherwise.
+    """
+    from thunder.core import dtypes
+    from thunder.executors import sdpaex
+
+    def choose(query: Any, *_: Any, **__: Any) -> Any:
+        half = query.dtype in (dtypes.bfloat16, dtypes.float16)
+        return sdpaex.SpdaBackend.FLASH_ATTENTION if half else sdpaex.SpdaBackend.MEMORY_EFFICIENT
+
+    with mode, mock.patch.object(sdpaex, "_fused_sdp_choice", choose):
+        yield

@@ -1,0 +1,426 @@
+"""What each statement of a trace does to memory, and its operations: found by running it once with fake tensors.
+
+Equal statements (symbol, shapes, strides, constants) run once, so the layers of a model cost as much as one of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import torch
+from thunder.core import prims
+from thunder.core.dtypes import to_torch_dtype
+from thunder.core.proxies import CollectionProxy, FutureTensorProxy, NumberProxy, TensorProxy
+from thunder.core.pytree import tree_flatten
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from workbench.compiler.kernels import allocates_inside, peak_inside_bytes
+from workbench.compiler.offload import ARRIVE, OFFLOAD, RELOAD
+from workbench.compiler.stepper import Allocations, claim, empty, fake_execution, forwarded, runs_as_pytorch, source
+
+_IDLE = frozenset(
+    (
+        prims.PrimIDs.DEL,
+        prims.PrimIDs.COMMENT,
+        prims.PrimIDs.RETURN,
+        prims.PrimIDs.UNPACK_SEQUENCE,
+        prims.PrimIDs.UNPACK_TRIVIAL,
+        prims.PrimIDs.SINK,
+    )
+)
+"""Statements that neither allocate nor compute. What they unpack exists already."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TraceFacts:
+    """Storages and costs of a trace, statement by statement.
+
+    Attributes
+    ----------
+    storage_of : dict of str to int
+        Storage of each tensor proxy. Views, and the results of in-place operators, share one.
+    strides : dict of str to tuple of int
+        Strides of each tensor proxy, in elements.
+    storage_bytes : list of int
+        Bytes of each storage.
+    root : list of str
+        The first proxy that lives in each storage.
+    transient_bytes : list of int
+        Per statement, bytes allocated and freed again inside it, beyond its outputs, at the worst moment.
+    flops : list of int
+        Per statement, floating point operations.
+    assumed : list of int
+        Statements that cannot run with fake tensors; their outputs are taken as new and contiguous.
+    """
+
+    storage_of: dict[str, int]
+    strides: dict[str, tuple[int, ...]]
+    storage_bytes: list[int]
+    root: list[str]
+    transient_bytes: list[int]
+    flops: list[int]
+    assumed: list[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Fact:
+    """What one statement does, told by position, so that it holds for all statements equal to it."""
+
+    sources: tuple[int, ...]
+    """Per output tensor: the input tensor whose storage it shares, or ``-1 - n`` for the n-th new storage."""
+    strides: tuple[tuple[int, ...], ...]
+    new_bytes: tuple[int, ...]
+    transient_bytes: int = 0
+    flops: int = 0
+    assumed: bool = False
+
+
+class FactsCache:
+    """Facts of the statements seen so far. Share one between the traces of a program."""
+
+    def __init__(self) -> None:
+        self.facts: dict[Hashable, _Fact] = {}
+        self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def facts(
+    trace: Any,
+    *,
+    cache: FactsCache | None = None,
+    before: TraceFacts | None = None,
+    arguments: Mapping[str, torch.Tensor] | None = None,
+) -> TraceFacts:
+    """Find storages, transient bytes and floating point operations of every statement of a trace.
+
+    Parameters
+    ----------
+    trace : TraceCtx
+        A joint, forward or backward trace whose statements are claimed by operator executors, unclaimed
+        primitives (run as PyTorch would), or fusions.
+    cache : FactsCache, optional
+        Facts of earlier traces, extended in place.
+    before : TraceFacts, optional
+        Facts of the trace that ran before, such as the forward of this backward; its values keep their storages.
+    arguments : mapping of str to Tensor, optional
+        Tensors (fake ones will do) behind the trace's arguments: their real strides, sizes and shared storages.
+        Arguments not given are taken as contiguous, each in a storage of its own.
+
+    Returns
+    -------
+    TraceFacts
+    """
+    walk = _Walk(cache or FactsCache())
+    if before is not None:
+        walk.storage_of.update(before.storage_of)
+        walk.strides.update(before.strides)
+        walk.storage_bytes.extend(before.storage_bytes)
+        walk.root.extend(before.root)
+    walk.arguments(arguments or {})
+    found = [walk.statement(bsym) for bsym in trace.bound_symbols]
+    return TraceFacts(
+        storage_of=walk.storage_of,
+        strides=walk.strides,
+        storage_bytes=walk.storage_bytes,
+        root=walk.root,
+        transient_bytes=[fact.transient_bytes for fact in found],
+        flops=[fact.flops for fact in found],
+        assumed=[i for i, fact in enumerate(found) if fact.assumed],
+    )
+
+
+_NOTHING = _Fact((), (), ())
+
+
+class _Walk:
+    """Walks statements in order and gives every value its storage."""
+
+    def __init__(self, cache: FactsCache) -> None:
+        self.cache = cache
+        self.storage_of: dict[str, int] = {}
+        self.strides: dict[str, tuple[int, ...]] = {}
+        self.storage_bytes: list[int] = []
+        self.root: list[str] = []
+
+    def arguments(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        seen: dict[int, int] = {}
+        for name, tensor in tensors.items():
+            if name in self.storage_of:
+                continue
+            storage = tensor.untyped_storage()
+            index = seen.get(storage._cdata)
+            if index is None:
+                index = seen[storage._cdata] = self.new_storage(name, storage.nbytes())
+            self.storage_of[name] = index
+            self.strides[name] = tuple(tensor.stride())
+
+    def new_storage(self, name: str, nbytes: int) -> int:
+        self.storage_bytes.append(nbytes)
+        self.root.append(name)
+        return len(self.root) - 1
+
+    def enter(self, proxy: Any) -> None:
+        """A value that exists before the trace runs, or that nothing more is known about."""
+        if proxy.name not in self.storage_of:
+            strides = _contiguous(proxy.shape)
+            self.storage_of[proxy.name] = self.new_storage(proxy.name, _nbytes(proxy))
+            self.strides[proxy.name] = strides
+
+    def statement(self, bsym: Any) -> _Fact:
+        """The fact of one statement, with its outputs entered."""
+        inputs = _tensors(bsym.flat_args)
+        for proxy in inputs:
+            self.enter(proxy)
+        outputs = _tensors(bsym.flat_outs)
+        if bsym.sym.id in _IDLE or bsym.sym.id == prims.PrimIDs.GET_GRAD or not outputs:
+            for proxy in outputs:
+                self.enter(proxy)
+            return _NOTHING
+        moved = _moved(bsym, inputs, outputs)
+        if moved is not None:
+            fact = moved
+        elif bsym.sym.is_fusion:
+            same = None if runs_as_pytorch(bsym) else forwarded(bsym)
+            fact = self.members(bsym.subsymbols, inputs, outputs, same)
+        else:
+            key = _key(bsym, self.strides)
+            known = self.cache.facts.get(key)
+            if known is None:
+                known = self.cache.facts[key] = self.run(bsym, inputs, outputs)
+            fact = known
+        self.record(fact, inputs, outputs)
+        return fact
+
+    def record(self, fact: _Fact, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        new: dict[int, int] = {}
+        for proxy, origin, strides in zip(outputs, fact.sources, fact.strides, strict=True):
+            if proxy.name in self.storage_of:
+                continue
+            if origin >= 0:
+                storage = self.storage_of[inputs[origin].name]
+            else:
+                if origin not in new:
+                    new[origin] = self.new_storage(proxy.name, fact.new_bytes[-1 - origin])
+                storage = new[origin]
+            self.storage_of[proxy.name] = storage
+            self.strides[proxy.name] = strides
+
+    def members(
+        self,
+        bsyms: Sequence[Any],
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        same: Mapping[str, str] | None = None,
+    ) -> _Fact:
+        """Several statements as one. If `same` is given, only outputs named there live in an input's storage."""
+        inner = _Walk(self.cache)
+        position: dict[int, int] = {}
+        for i, proxy in enumerate(inputs):
+            storage = self.storage_of[proxy.name]
+            if storage not in position:
+                position[storage] = i
+            inner.strides[proxy.name] = self.strides[proxy.name]
+        # The same numbers inside, so that inputs that share a storage go on sharing it.
+        inner.storage_bytes.extend(self.storage_bytes)
+        inner.root.extend(self.root)
+        inner.storage_of.update((proxy.name, self.storage_of[proxy.name]) for proxy in inputs)
+        found = [inner.statement(member) for member in bsyms]
+        sources: list[int] = []
+        strides: list[tuple[int, ...]] = []
+        new_bytes: list[int] = []
+        new: dict[int, int] = {}
+        for proxy in outputs:
+            inner.enter(proxy)
+            if same is not None and proxy.name not in same:
+                sources.append(-1 - len(new_bytes))
+                strides.append(_contiguous(proxy.shape))
+                new_bytes.append(_nbytes(proxy))
+                continue
+            storage = inner.storage_of[proxy.name]
+            strides.append(inner.strides[proxy.name])
+            if storage in position:
+                sources.append(position[storage])
+                continue
+            if storage not in new:
+                new[storage] = -1 - len(new_bytes)
+                new_bytes.append(inner.storage_bytes[storage])
+            sources.append(new[storage])
+        return _Fact(
+            sources=tuple(sources),
+            strides=tuple(strides),
+            new_bytes=tuple(new_bytes),
+            flops=sum(fact.flops for fact in found),
+            assumed=any(fact.assumed for fact in found),
+        )
+
+    def run(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Fact:
+        """Execute a statement with fake tensors, as its executor would, or PyTorch where none has claimed it."""
+        if bsym.sym.executor is None and bsym.sym.python_impl is None:
+            claimed = claim(bsym)
+            if claimed is not None:
+                return self.members(claimed, inputs, outputs)
+            if bsym.subsymbols:
+                return self.members(bsym.subsymbols, inputs, outputs)
+            return _assume(outputs)
+        if any(isinstance(proxy, FutureTensorProxy) for proxy in (*inputs, *outputs)):
+            # A future is PyTorch's pair of work and tensor: waiting for it gives that tensor.
+            return _wait(outputs) if bsym.sym.name.startswith("torch_wait") else _assume(outputs)
+        try:
+            return self._execute(bsym, inputs, outputs)
+        except Exception:  # noqa: BLE001 - any kernel may refuse fake tensors in its own way; `assumed` says that it did
+            return _assume(outputs)
+
+    def _execute(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Fact:
+        text, namespace = source(bsym)
+        outside = dict(namespace)
+        with fake_execution(self.cache.mode):
+            tensors = []
+            for proxy in inputs:
+                if proxy.name not in namespace:
+                    namespace[proxy.name] = empty(proxy, self.strides[proxy.name])
+                tensors.append(namespace[proxy.name])
+            namespace.update((p.name, p.value) for p in bsym.flat_args if isinstance(p, NumberProxy))
+            position = {tensor.untyped_storage()._cdata: i for i, tensor in reversed(list(enumerate(tensors)))}
+            with Allocations() as allocations:
+                for tensor in tensors:
+                    allocations.see(tensor)
+                before = allocations.peak_bytes = allocations.live_bytes
+                exec(text, namespace)
+                peak = allocations.peak_bytes
+            if allocates_inside(bsym.sym.name):
+                given = {proxy.name: namespace[proxy.name] for proxy in inputs}
+                inside = peak_inside_bytes(text, outside, given)
+                peak = max(peak, before + (inside or 0))
+            sources: list[int] = []
+            strides: list[tuple[int, ...]] = []
+            new_bytes: list[int] = []
+            new: dict[int, int] = {}
+            for proxy in outputs:
+                tensor = namespace[proxy.name]
+                storage = tensor.untyped_storage()
+                strides.append(tuple(tensor.stride()))
+                if storage._cdata in position:
+                    sources.append(position[storage._cdata])
+                    continue
+                if storage._cdata not in new:
+                    new[storage._cdata] = -1 - len(new_bytes)
+                    new_bytes.append(storage.nbytes())
+                sources.append(new[storage._cdata])
+        return _Fact(
+            sources=tuple(sources),
+            strides=tuple(strides),
+            new_bytes=tuple(new_bytes),
+            transient_bytes=max(0, peak - before - sum(new_bytes)),
+            flops=allocations.flops,
+        )
+
+
+def _moved(bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Fact | None:
+    """Facts of the offload statements: what is in the store takes no device memory, what comes back is one storage."""
+    name, strides = bsym.sym.name, tuple(_contiguous(proxy.shape) for proxy in outputs)
+    if name.startswith(OFFLOAD):
+        return _Fact(sources=(-1,), strides=strides, new_bytes=(0,))
+    if name.startswith(RELOAD):
+        return _Fact(sources=(-1,) * len(outputs), strides=strides, new_bytes=(_nbytes(inputs[0]),))
+    if name.startswith(ARRIVE):
+        return _Fact(sources=tuple(range(len(outputs))), strides=strides, new_bytes=())
+    return None
+
+
+def _assume(outputs: Sequence[Any]) -> _Fact:
+    return _Fact(
+        sources=tuple(-1 - i for i in range(len(outputs))),
+        strides=tuple(_contiguous(proxy.shape) for proxy in outputs),
+        new_bytes=tuple(_nbytes(proxy) for proxy in outputs),
+        assumed=True,
+    )
+
+
+def _wait(outputs: Sequence[Any]) -> _Fact:
+    return _Fact(sources=(0,) * len(outputs), strides=tuple(_contiguous(p.shape) for p in outputs), new_bytes=())
+
+
+def _tensors(leaves: Sequence[Any]) -> list[Any]:
+    found: dict[str, Any] = {}
+    for leaf in leaves:
+        if isinstance(leaf, CollectionProxy):
+            for proxy in _tensors(tree_flatten(leaf.collection())[0]):
+                found.setdefault(proxy.name, proxy)
+        elif isinstance(leaf, (TensorProxy, FutureTensorProxy)):
+            found.setdefault(leaf.name, leaf)
+    return list(found.values())
+
+
+def _nbytes(proxy: Any) -> int:
+    return math.prod(proxy.shape) * to_torch_dtype(proxy.dtype).itemsize
+
+
+def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    strides, size = [], 1
+    for length in reversed(shape):
+        strides.append(size)
+        size *= max(int(length), 1)
+    return tuple(reversed(strides))
+
+
+def _key(bsym: Any, strides: Mapping[str, tuple[int, ...]]) -> Hashable:
+    """Equal for statements that do the same to memory."""
+    frozen = _freeze((bsym.args, bsym.kwargs, bsym.output), {}, strides)
+    symbol = bsym.sym
+    return (symbol.name, str(symbol.id), symbol.executor, symbol._module, frozen)
+
+
+def _freeze(tree: Any, numbers: dict[str, int], strides: Mapping[str, tuple[int, ...]]) -> Hashable:
+    """Nested arguments as a hashable: tensors by order of appearance and metadata, constants by type and value."""
+    if isinstance(tree, (TensorProxy, FutureTensorProxy)):
+        if tree.name in numbers:
+            return numbers[tree.name]
+        numbers[tree.name] = len(numbers)
+        return (tuple(tree.shape), strides.get(tree.name), str(tree.dtype), tree.device.device_str())
+    if isinstance(tree, CollectionProxy):
+        return _freeze(tree.collection(), numbers, strides)
+    if isinstance(tree, NumberProxy):
+        return (type(tree).__name__, repr(tree.value))
+    if isinstance(tree, (tuple, list)):
+        return (type(tree).__name__, *(_freeze(leaf, numbers, strides) for leaf in tree))
+    if isinstance(tree, dict):
+        return ("dict", *((key, _freeze(leaf, numbers, strides)) for key, leaf in tree.items()))
+    if isinstance(tree, float):
+        return ("float", tree.hex())
+    if isinstance(tree, (int, str, type(None))):
+        return (type(tree).__name__, tree)
+    return (type(tree).__name__, str(tree))
+
+
+def fusion_key(bsym: Any, *, gradients: bool = False) -> str:
+    """Digest of a fusion's structure: equal for fusions that one compiled region can serve.
+
+    Values are renumbered by first appearance and count with shape, data type and device; symbols by id; constants by
+    type and value, floats exactly. Which values are inputs and outputs, and their order, counts too.
+
+    Parameters
+    ----------
+    bsym : BoundSymbol
+        A fusion.
+    gradients : bool
+        Whether values that require gradients differ from others, as they do to Thunder. Fused regions run without
+        autograd, so one compiled region serves both.
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits.
+    """
+    numbers: dict[str, int] = {}
+    tensors = [p for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs) if isinstance(p, TensorProxy)]
+    required = [bool(p.requires_grad) for p in tensors] if gradients else []
+    parts: list[Hashable] = [tuple(required), str(bsym.sym.executor.name), _freeze(bsym.args, numbers, {})]
+    parts.extend(
+        (str(member.sym.id or member.sym.name), _freeze((member.args, member.kwargs, member.output), numbers, {}))
+        for member in bsym.subsymbols
+    )
+    parts.append(_freeze(bsym.output, numbers, {}))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

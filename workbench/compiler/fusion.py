@@ -1,0 +1,432 @@
+"""Controlled fusion executors: nvFuser's, and torch.compile with regions like nvFuser's, with our cuts between fusions.
+
+Both are copies that leave Thunder's registered executors alone. They keep the partitioned trace of the last pass, and
+report the time of each part of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import copy
+import dataclasses
+import io
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+import torch
+from thunder.core import prims, utils
+from thunder.core.proxies import TensorProxy, unvariableify, variableify
+from thunder.core.symbol import BoundSymbol, Symbol
+from thunder.core.trace import TraceCtx, TraceProvenance, from_trace
+from thunder.core.transform_common import dce
+from thunder.executors.data_dependent_partition import fuse_bound_symbols
+from thunder.executors.passes import update_fusion_call_ctx
+from thunder.executors.torch_compile import TorchCompileExecutor, make_compiled
+from thunder.executors.torchex import ex as torch_executor
+from thunder.executors.utils import Region
+from thunder.extend import FusionExecutor, ImplInfo
+
+from workbench.compiler import copies
+from workbench.compiler.compile_times import RegionTimes
+from workbench.compiler.devices import nvfuser_module
+from workbench.compiler.facts import fusion_key
+from workbench.compiler.remat import RematOptions, Report, rematerialize
+from workbench.errors import PlanError
+
+UNFUSED = frozenset(
+    {
+        "torch.nn.functional.scaled_dot_product_attention",
+        "torch.nn.functional.embedding",
+        "embedding_backward",
+        prims.PrimIDs.EMBEDDING,
+        prims.PrimIDs.EMBEDDING_BACKWARD,
+    }
+)
+"""Ops that no region takes in, beside matmuls and random ops: nvFuser does not either."""
+
+
+class Observer(Protocol):
+    """Told what the compiler does, while it does it."""
+
+    def stage(self, name: str, seconds: float) -> None:
+        """A stage of compilation ended after so many seconds of wall time."""
+
+    def fusion_begin(self, name: str, index: int, count: int) -> None:
+        """A fusion, of so many, is about to be compiled."""
+
+    def fusion_end(
+        self, name: str, index: int, count: int, seconds: float, parts: Mapping[str, float], cached: bool
+    ) -> None:
+        """The fusion is compiled and has run once: its seconds by part, and whether a cache on disk had it."""
+
+
+@dataclasses.dataclass
+class FusionOptions:
+    """What levers ask of the fusion executor; each lever sets its own fields.
+
+    Attributes
+    ----------
+    remat : RematOptions
+        Weights and pins of the cuts between fusions.
+    share : bool
+        Compile identical fusions once.
+    set_policy : str
+        When nvFuser puts a `set` before it aliases an input: see `workbench.compiler.copies`.
+    set_policies : mapping of str to str
+        The same for single copies, by the name of the copy's output.
+    """
+
+    remat: RematOptions = dataclasses.field(default_factory=RematOptions)
+    share: bool = False
+    set_policy: str = copies.ALWAYS
+    set_policies: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+Configure = Callable[[TraceCtx], FusionOptions]
+"""Given the partitioned trace, the options: preset cuts depend on what crosses between fusions."""
+
+
+class Control:
+    """What an executor is told before a pass and keeps from it.
+
+    Attributes
+    ----------
+    configure : callable
+        Gives the options for a partitioned trace.
+    observer : Observer or None
+    partitioned : TraceCtx or None
+        The last pass's trace before any rematerialization.
+    options : FusionOptions
+        Of the last pass.
+    report : Report
+        What the last pass found about its cuts.
+    unfused : set of str
+        Names of outputs of statements that shall stay out of fusions.
+    shared : dict
+        What is compiled already, by structure.
+    """
+
+    def __init__(self, configure: Configure, observer: Observer | None = None) -> None:
+        self.configure = configure
+        self.observer = observer
+        self.partitioned: TraceCtx | None = None
+        self.options = FusionOptions()
+        self.report = Report()
+        self.unfused: set[str] = set()
+        self.shared: dict[Any, Any] = {}
+        self.compiled = 0
+        self.count = 0
+
+    def begin(self, partitioned: TraceCtx) -> FusionOptions:
+        """Take the options for a partitioned trace."""
+        self.report = Report()
+        self.options = self.configure(partitioned)
+        return self.options
+
+    def finish(self, fused: TraceCtx) -> TraceCtx:
+        """Count what will have to be compiled."""
+        fusions = [bsym for bsym in fused.bound_symbols if bsym.sym.is_fusion]
+        self.count = compilations(fusions, share=self.options.share)
+        self.compiled = 0
+        self.shared.clear()
+        return fused
+
+    def timed(self, name: str, work: Callable[[], TraceCtx]) -> TraceCtx:
+        """Do `work` and tell the observer how long it took."""
+        start = time.perf_counter()
+        result = work()
+        if self.observer is not None:
+            self.observer.stage(name, time.perf_counter() - start)
+        return result
+
+
+def contains(bsym: BoundSymbol, tag: prims.OpTags) -> bool:
+    """Whether a statement is, or is made of, an op with the tag."""
+    if tag in (bsym.sym.tags or ()) or tag in bsym.tags:
+        return True
+    return any(contains(sub, tag) for sub in bsym.subsymbols)
+
+
+class LazyRegion:
+    """A torch.compile region that is compiled when first called, so that planning costs nothing."""
+
+    def __init__(self, control: Control, name: str, mode: str | None) -> None:
+        self.control = control
+        self.name = name
+        self.mode = mode
+        self.bsym: BoundSymbol | None = None
+        self.compiled: Callable[..., Any] | None = None
+        # The compile options, default device and language of the compilation that the region belongs to.
+        self._context = contextvars.copy_context()
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the region, compiling it first if need be."""
+        if self.compiled is None:
+            return self._first(*args)
+        return self.compiled(*args)
+
+    def _first(self, *args: Any) -> Any:
+        bsym, control = self.bsym, self.control
+        assert bsym is not None
+        key = fusion_key(bsym) if control.options.share else self.name
+        if control.options.share and key in control.shared:
+            self.compiled = control.shared[key]
+            return self.compiled(*args)
+        members, inputs, outputs = list(bsym.subsymbols), list(bsym.args), list(bsym.output)
+        with FirstCall(control, self.name) as first:
+            compiled = self._context.run(make_compiled, members, inputs, outputs, mode=self.mode)
+            control.shared[key] = compiled
+            self.compiled = compiled
+            first.defined()
+            return compiled(*args)
+
+
+class FirstCall:
+    """A context in which a fusion is defined, compiled and run for the first time; the observer is told.
+
+    Parameters
+    ----------
+    control : Control
+    name : str
+        The fusion's.
+    defined_s : float
+        Seconds that its definition has cost already.
+    """
+
+    def __init__(self, control: Control, name: str, defined_s: float = 0.0) -> None:
+        self.control = control
+        self.name = name
+        self.defined_s = defined_s
+        self.index = control.compiled
+        control.compiled += 1
+
+    def __enter__(self) -> FirstCall:
+        if self.control.observer is not None:
+            self.control.observer.fusion_begin(self.name, self.index, self.control.count)
+        self.start = time.perf_counter() - self.defined_s
+        self.times = RegionTimes()
+        return self
+
+    def defined(self) -> None:
+        """The definition is done."""
+        self.defined_s = time.perf_counter() - self.start
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        if self.control.observer is None or kind is not None:
+            return
+        seconds = time.perf_counter() - self.start
+        parts = {"definition": self.defined_s, **self.times.parts()}
+        parts["first launch"] = max(0.0, seconds - sum(parts.values()))
+        self.control.observer.fusion_end(self.name, self.index, self.control.count, seconds, parts, self.times.cached())
+
+
+def compilations(fusions: Iterable[BoundSymbol], *, share: bool) -> int:
+    """How many of the fusions have to be compiled."""
+    bsyms = list(fusions)
+    return len({fusion_key(bsym) for bsym in bsyms}) if share else len(bsyms)
+
+
+class RegionExecutor(TorchCompileExecutor):
+    """torch.compile on regions of elementwise ops, reductions and views: no matmul, no random op, no embedding."""
+
+    def __init__(self, control: Control) -> None:
+        super().__init__("workbench_torchcompile")
+        self._implmap = {op: ImplInfo() for op in torch_executor.implmap if op not in UNFUSED}
+        self.control = control
+
+    def can_fuse(self, bsym: BoundSymbol) -> bool:
+        """Whether a statement may be in a region."""
+        return bool(
+            super().can_fuse(bsym)
+            # Dead code elimination takes what has no subsymbols and is no primitive, such as the zeros of a gradient
+            # that is not there, for an identity, and drops it from inside a fusion.
+            and (bsym.subsymbols or bsym.sym.is_prim)
+            and not contains(bsym, prims.OpTags.MATMUL_OP)
+            and not contains(bsym, prims.OpTags.RANDOM_OP)
+            and not (self.control.unfused and any(o.name in self.control.unfused for o in bsym.flat_proxy_outs))
+        )
+
+    def fuse(self, region: Region, fusion_counter: int) -> BoundSymbol:
+        """A fusion statement that compiles itself when first called."""
+        name = f"TorchCompile{fusion_counter}"
+        inputs = [unvariableify(x) for x in region.inputs]
+        outputs = copies.kept_outputs([unvariableify(x) for x in region.outputs], region.bound_symbols)
+        lazy = LazyRegion(self.control, name, self.mode)
+        symbol = Symbol(name, meta=None, is_fusion=True, executor=self)
+        lazy.bsym = BoundSymbol(symbol, inputs, {}, outputs, region.bound_symbols, _call_ctx={name: lazy})
+        return lazy.bsym
+
+    def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
+        """Partition, cut, and make the fusions callable."""
+        control = self.control
+        control.partitioned = control.timed("partition", lambda: self._partition(trace))
+        options = control.begin(control.partitioned)
+        cut = control.timed("remat", lambda: dce(rematerialize(control.partitioned, options.remat, control.report)))
+        done = control.finish(control.timed("contexts", lambda: update_fusion_call_ctx(cut)))
+        done.set_provenance(TraceProvenance("Fusion"))
+        return done
+
+    def _partition(self, trace: TraceCtx) -> TraceCtx:
+        producers, consumers = utils.producers_and_consumers(trace)
+
+        def mergeable(node: Any) -> bool:
+            return len(node.group_bsyms) > 1 or self.can_fuse(node.group_bsyms[0])
+
+        fused = from_trace(trace)
+        counter = 0
+        for group in fuse_bound_symbols(trace, lambda a, b: mergeable(a) and mergeable(b)):
+            if len(group) == 1 and not self.can_fuse(group[0]):
+                fused.bound_symbols.append(group[0])
+                continue
+            fused.bound_symbols.append(self.fuse(Region(producers, consumers, group), counter))
+            counter += 1
+        return fused
+
+
+def region_executor(control: Control) -> FusionExecutor:
+    """A new torch.compile executor under `control`."""
+    return RegionExecutor(control)
+
+
+def _control_definition(bsym: BoundSymbol, control: Control) -> None:
+    """Let an nvFuser fusion build its definition with our `set` policy, once per structure if shared, and be timed."""
+    wrapper = bsym._call_ctx[bsym.sym.name]
+    build = wrapper.get_fd
+
+    def get_fd(descriptors: Any) -> Any:
+        options = control.options
+        found = copies.facts(bsym)
+        without = copies.without_set(
+            bsym, {fact.output: options.set_policies.get(fact.output, options.set_policy) for fact in found}
+        )
+        structure = fusion_key(bsym) if options.share else bsym.sym.name
+        key = (structure, tuple((fact.source, fact.destination) in without for fact in found), descriptors)
+        if key not in control.shared:
+            start = time.perf_counter()
+            with copies.skip_set(without):
+                definition = build(descriptors)
+            control.shared[key] = _timed(definition, control, bsym.sym.name, time.perf_counter() - start)
+        return control.shared[key]
+
+    wrapper.get_fd = get_fd
+
+
+def _timed(definition: Any, control: Control, name: str, defined_s: float) -> Any:
+    """The definition, whose first execution, which compiles it, is told to the observer."""
+    execute = definition.execute
+
+    def first(*args: Any, **kwargs: Any) -> Any:
+        definition.execute = execute
+        with FirstCall(control, name, defined_s):
+            return execute(*args, **kwargs)
+
+    definition.execute = first
+    return definition
+
+
+def definition(fusion: BoundSymbol, policy: str | None = None) -> str:
+    """Build the definition that nvFuser gets for a fusion, with contiguous inputs; compile nothing.
+
+    Parameters
+    ----------
+    fusion : BoundSymbol
+        Of a plan under nvFuser.
+    policy : str, optional
+        Take this `set` policy at its word for every copy, safe or not. By default as planned.
+
+    Returns
+    -------
+    str
+        Its math, as nvFuser prints it.
+
+    Raises
+    ------
+    PlanError
+        If nvFuser refuses it; with nvFuser's reason.
+    """
+    if policy is None:
+        return _math(fusion, fusion._call_ctx[fusion.sym.name].get_fd)
+    word = {fact.output: policy for fact in copies.facts(fusion)}
+    with copies.skip_set(copies.without_set(fusion, word, at_its_word=True)):
+        return _math(fusion, _build(fusion, fusion.subsymbols))
+
+
+def count_sets(fusion: BoundSymbol, policy: str | None = None) -> int:
+    """How many `set` nodes a fusion's definition has for its copies, those that nvFuser puts in by itself included.
+
+    Clones, and broadcasts that change nothing, are sets too: they are in the same definition without the copies.
+    """
+    plain = [
+        prims.shallow_copy.bind(member.args[0], output=member.output) if copies.is_copy(member) else member
+        for member in fusion.subsymbols
+    ]
+    return len(_SET.findall(definition(fusion, policy))) - len(_SET.findall(_math(fusion, _build(fusion, plain))))
+
+
+# `str(definition)` shows a set as a cast to the same type; the math shows it as what it is.
+_SET = re.compile(r"= Set\(")
+
+
+def _build(fusion: BoundSymbol, members: Sequence[BoundSymbol]) -> Callable[[Any], Any]:
+    outputs = [out for out in utils.sequencify(fusion.output) if out is not None]
+    return lambda descriptors: nvfuser_module().create_fd(list(members), descriptors, list(fusion.args), outputs)
+
+
+def _math(fusion: BoundSymbol, build: Callable[[Any], Any]) -> str:
+    compute_contiguity = nvfuser_module().compute_contiguity
+    descriptors = tuple(
+        (*compute_contiguity(tuple(a.shape), torch.empty(tuple(a.shape), device="meta").stride()), ())
+        if isinstance(a, TensorProxy)
+        else None
+        for a in fusion.args
+    )
+    # On a refusal nvFuser prints its C++ trace and its Python one.
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            return str(build(descriptors).fusion.print_math())
+        except RuntimeError as error:
+            lines = str(error).strip().splitlines()
+            reason = next((line for line in lines if line.startswith("Expected")), lines[0])
+            raise PlanError(f"nvFuser refuses {fusion.sym.name}: {reason.strip()}") from error
+
+
+def nvfuser_executor(control: Control) -> FusionExecutor:
+    """A new nvFuser executor under `control`: a copy of Thunder's, sharing its table of supported ops."""
+    impl = nvfuser_module()
+
+    class ControlledNvFuser(impl.nvFuserExecutor):  # type: ignore[name-defined]  # known at run time only
+        """nvFuser with our cuts between fusions."""
+
+        def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
+            control.partitioned = control.timed("partition", lambda: super(ControlledNvFuser, self).fusion_pass(trace))
+            options = control.begin(control.partitioned)
+            cut = control.timed("remat", lambda: self._cut(control.partitioned, options))
+            done = control.finish(control.timed("contexts", lambda: update_fusion_call_ctx(cut)))
+            done.set_provenance(TraceProvenance("Fusion"))
+            return done
+
+        def fuse(self, region: Region, fusion_counter: int) -> BoundSymbol:
+            inputs = [unvariableify(x) for x in region.inputs]
+            outputs = copies.kept_outputs([unvariableify(x) for x in region.outputs], region.bound_symbols)
+            members = [member for bsym in region.bound_symbols for member in self.flatten(bsym)]
+            members = copies.resolve_destinations(members, {x.name for x in inputs})
+            resolved = SimpleNamespace(
+                inputs=[variableify(x) for x in inputs],
+                outputs=[variableify(x) for x in outputs],
+                bound_symbols=members,
+            )
+            bsym = super().fuse(resolved, fusion_counter)
+            _control_definition(bsym, control)
+            return bsym
+
+        def _cut(self, trace: TraceCtx | None, options: FusionOptions) -> TraceCtx:
+            return dce(self.cse(impl.remove_redundant_casts(rematerialize(trace, options.remat, control.report))))
+
+    executor = copy.copy(impl.ex)
+    executor.__class__ = ControlledNvFuser
+    executor._use_rematerialization = False
+    return executor

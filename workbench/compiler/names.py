@@ -1,0 +1,146 @@
+"""Names that last: origins ride through Thunder's passes as tags, and places are built on them."""
+
+from __future__ import annotations
+
+import dataclasses
+import linecache
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from thunder.core import prims
+from thunder.core.symbol import BoundSymbol, BoundSymbolTag
+from thunder.core.trace import TraceCtx, from_trace
+
+from workbench.compiler.patches import SourceFile
+from workbench.graph import Origin
+
+CLONE_PREFIX = "re_"
+"""Prefix of the names of values computed again in the backward."""
+
+_NO_STATEMENT = {
+    prims.PrimIDs.UNPACK_TRIVIAL,
+    prims.PrimIDs.UNPACK_SEQUENCE,
+    prims.PrimIDs.RETURN,
+    prims.PrimIDs.DEL,
+    prims.PrimIDs.COMMENT,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class OriginTag:
+    """Rides in a statement's tags from the initial trace through every pass; Thunder hands tags on."""
+
+    index: int
+
+
+def origin_of(bsym: BoundSymbol) -> int:
+    """Index of the origin that a statement comes from, or -1."""
+    return next((tag.index for tag in bsym.tags if isinstance(tag, OriginTag)), -1)
+
+
+def is_statement(bsym: BoundSymbol) -> bool:
+    """False for unpacking, returns, deletions and comments."""
+    return bsym.sym.id not in _NO_STATEMENT and bsym.sym.name != "clear_mutable_collection"
+
+
+def read_line(file: str, line: int) -> str:
+    """One line of a source file, or an empty string; works for notebook cells too."""
+    return linecache.getline(file, line).strip()
+
+
+def tag_origins(trace: TraceCtx) -> tuple[TraceCtx, tuple[Origin, ...]]:
+    """Tag each statement of the initial trace with where it comes from.
+
+    Returns
+    -------
+    TraceCtx
+        A copy whose statements, and all that they are made of, carry an `OriginTag`.
+    tuple of Origin
+        By index.
+    """
+    counts: Counter[tuple[str, str]] = Counter()
+    origins: list[Origin] = []
+    tagged = from_trace(trace)
+
+    def with_tag(bsym: BoundSymbol, tag: OriginTag) -> BoundSymbol:
+        return bsym.from_bsym(tags=bsym.tags | {tag}, subsymbols=[with_tag(sub, tag) for sub in bsym.subsymbols])
+
+    fences: list[BoundSymbol] = []
+
+    def enter(bsym: BoundSymbol, origin: Origin) -> None:
+        origins.append(origin)
+        tagged.bound_symbols.append(with_tag(bsym, OriginTag(len(origins) - 1)))
+
+    for bsym in trace.bound_symbols:
+        if bsym.sym.id is prims.PrimIDs.UPDATE_ALIASES:
+            fences.append(bsym)
+            continue
+        if not is_statement(bsym):
+            tagged.bound_symbols.append(bsym)
+            continue
+        origin = _origin(bsym, counts)
+        # A fence stands before the statement that it guards, and is named after it.
+        for i, fence in enumerate(fences):
+            name = f"{origin.id}!fence" + (f".{i}" if i else "")
+            enter(fence, dataclasses.replace(origin, id=name, symbol=fence.sym.name))
+        fences.clear()
+        enter(bsym, origin)
+    tagged.bound_symbols.extend(fences)
+    return tagged, tuple(origins)
+
+
+def _origin(bsym: BoundSymbol, counts: Counter[tuple[str, str]]) -> Origin:
+    where = bsym.source_filename
+    symbol = bsym.sym.name
+    scope, file, line = "", where or "", 0
+    if isinstance(where, SourceFile):
+        scope, file, line = where.scope, where.user_file, where.user_line
+    elif bsym.source_positions is not None:
+        line = bsym.source_positions.lineno or 0
+    ordinal = counts[scope, symbol]
+    counts[scope, symbol] += 1
+    return Origin(
+        id=f"{scope}/{symbol}" + (f".{ordinal}" if ordinal else ""),
+        scope=scope,
+        symbol=symbol,
+        file=file.rsplit("/", 1)[-1],
+        line=line,
+        text=read_line(file, line) if line else "",
+    )
+
+
+def name_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> dict[str, str]:
+    """Lasting names by proxy name: origin, then symbol and ordinal where the origin became several statements."""
+    rows: defaultdict[tuple[int, bool], list[BoundSymbol]] = defaultdict(list)
+    known: dict[str, int] = {}
+    for bsym in bsyms:
+        if not is_statement(bsym):
+            continue
+        index = origin_of(bsym)
+        if index < 0:
+            # A gradient accumulation has no origin: it belongs to the value that it adds to.
+            index = next((known[a.name] for a in bsym.flat_proxy_args if known.get(a.name, -1) >= 0), -1)
+        known.update((out.name, index) for out in bsym.flat_proxy_outs)
+        rows[index, BoundSymbolTag.BACKWARD in bsym.tags].append(bsym)
+    places: dict[str, str] = {}
+    for (index, backward), group in rows.items():
+        base = origins[index].id if index >= 0 else ""
+        symbol = origins[index].symbol if index >= 0 else ""
+        counts: Counter[str] = Counter()
+        for bsym in group:
+            name = bsym.sym.name
+            ordinal = counts[name]
+            counts[name] += 1
+            if not backward and name == symbol and not ordinal:
+                place = base
+            else:
+                place = f"{base}{'<' if backward else '>'}{name}" + (f".{ordinal}" if ordinal else "")
+            for i, out in enumerate(_made(bsym)):
+                places[out.name] = place + (f"[{i}]" if i else "")
+    return places
+
+
+def _made(bsym: BoundSymbol) -> list[Any]:
+    given = {arg.name for arg in bsym.flat_proxy_args}
+    return [out for out in bsym.flat_proxy_outs if out.name not in given]

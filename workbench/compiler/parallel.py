@@ -1,0 +1,116 @@
+"""Planning for several ranks in one process: Thunder's FSDP and DDP on a group whose other ranks are not there."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, cast, get_args
+
+import torch
+import torch.distributed as dist
+from thunder.core.transform_common import Transform
+from thunder.distributed.transforms.ddp_v2 import DDPTransform
+from thunder.distributed.transforms.fsdp_v2 import FSDPTransform
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from workbench.errors import DeviceError, ProgramError
+
+type Parallel = Literal["fsdp", "ddp"]
+
+PARALLEL: tuple[str, ...] = get_args(Parallel.__value__)
+"""Parameters sharded over the ranks and gathered for use (Thunder's ZeRO-2), or replicated."""
+
+_LEFT_ON_MODULE = (
+    "use_fsdp",
+    "use_ddp",
+    "process_group_for_ddp",
+    "bucketing_strategy",
+    "sharding_strategy",
+    "bucket_size_in_mb",
+)
+"""Attributes that Thunder's transforms leave on the module that they are given."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranks:
+    """How many processes a program is for, and how they share the work.
+
+    Attributes
+    ----------
+    count : int
+    parallel : {'fsdp', 'ddp'}
+    """
+
+    count: int
+    parallel: Parallel
+
+
+def ranks_of(program: str, callable_: Any, count: int, parallel: str) -> Ranks | None:
+    """Check what was asked for; None for one process without any sharing.
+
+    Any number of ranks divides a parameter: Thunder pads its first dimension to a multiple.
+
+    Raises
+    ------
+    ProgramError
+        If the program cannot be shared among ranks in this way: what was given, and what is legal.
+    """
+    legal = ", ".join(PARALLEL)
+    if count < 1:
+        raise ProgramError(f"ranks must be at least 1, given {count}")
+    if parallel and parallel not in PARALLEL:
+        raise ProgramError(f"there is no parallel={parallel!r}; legal: {legal}")
+    if not parallel:
+        if count > 1:
+            raise ProgramError(f"{program} does not say how {count} ranks share it; give parallel= one of {legal}")
+        return None
+    if not isinstance(callable_, torch.nn.Module):
+        raise ProgramError(
+            f"{program} cannot be shared among ranks by {parallel}: it is a {type(callable_).__name__}, "
+            "and a module with parameters is needed"
+        )
+    parameters = dict(callable_.named_parameters())
+    if not parameters:
+        raise ProgramError(f"{program} cannot be shared among ranks by {parallel}: the module has no parameters")
+    scalars = [name for name, parameter in parameters.items() if parameter.ndim == 0]
+    if parallel == "fsdp" and scalars:
+        raise ProgramError(
+            f"{program} cannot be sharded: {scalars[0]} has no dimension to shard along; "
+            "give it one (shape (1,)), or use parallel='ddp'"
+        )
+    return Ranks(count, cast(Parallel, parallel))
+
+
+@contextlib.contextmanager
+def fake_group(ranks: Ranks, module: Any, device: str) -> Iterator[Sequence[Transform]]:
+    """Inside, this process is rank 0 of ranks that are not there; gives the transforms for ``thunder.jit``.
+
+    Nothing is sent: collectives of PyTorch's fake group return at once. What Thunder's transforms leave on the module
+    is taken away again.
+
+    Raises
+    ------
+    DeviceError
+        If this process is in a process group already.
+    """
+    if dist.is_initialized():
+        raise DeviceError(
+            f"this process is in a process group of {dist.get_world_size()} already; "
+            f"planning for {ranks.count} ranks needs a process without one"
+        )
+    before = {name: module.__dict__[name] for name in _LEFT_ON_MODULE if name in module.__dict__}
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks.count)
+    try:
+        group = dist.group.WORLD
+        if ranks.parallel == "fsdp":
+            place = torch.device("cpu") if device == "cpu" else torch.device("cuda", 0)
+            yield (FSDPTransform(device=place, process_group=group),)
+        else:
+            # Thunder's own default bucket size; nothing reads it any more.
+            yield (DDPTransform(process_group=group, bucket_size_in_mb=25.0, broadcast_from=None),)
+    finally:
+        dist.destroy_process_group()
+        for name in _LEFT_ON_MODULE:
+            module.__dict__.pop(name, None)
+        module.__dict__.update(before)

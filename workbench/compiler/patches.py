@@ -1,0 +1,110 @@
+"""Where Thunder has no extension point: the patches, each with its reason and how to see when it can go.
+
+Every patch adds something and changes nothing that unmodified Thunder reads.
+"""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from functools import lru_cache
+from typing import Any
+
+import torch
+from thunder.core.interpreter import get_interpreterruntimectx
+from thunder.core.prims import PrimIDs
+from thunder.core.trace import TraceCtx
+
+from workbench.compiler.copies import goes_without
+
+_LIBRARY_ROOTS = tuple(
+    os.path.join(sysconfig.get_paths()["purelib"], package) + os.sep for package in ("torch", "thunder")
+)
+
+
+class SourceFile(str):
+    """A file name, as Thunder records it, that also knows the user's position and module.
+
+    Attributes
+    ----------
+    scope : str
+        Path of the innermost module that was running (``layers.0.mlp``), or the innermost user function's name.
+    user_file : str
+        File of the innermost frame outside PyTorch and Thunder.
+    user_line : int
+        Line in it, from 1.
+    """
+
+    scope: str
+    user_file: str
+    user_line: int
+
+    def __new__(cls, file: str, scope: str, user_file: str, user_line: int) -> SourceFile:
+        """A file name with the rest beside it."""
+        made = super().__new__(cls, file)
+        made.scope, made.user_file, made.user_line = scope, user_file, user_line
+        return made
+
+
+@lru_cache(maxsize=8)
+def _module_paths(root: torch.nn.Module) -> dict[int, str]:
+    return {id(module): name for name, module in root.named_modules(remove_duplicate=True)}
+
+
+def _is_library(file: str) -> bool:
+    return file.startswith(_LIBRARY_ROOTS) or file.startswith("<")
+
+
+def _where() -> tuple[str, str, int]:
+    """Scope, file and line of the user's code that Thunder's interpreter is in."""
+    scope, file, line, function = "", "", 0, ""
+    root: torch.nn.Module | None = None
+    for frame in get_interpreterruntimectx().frame_stack:
+        first = getattr(frame.localsplus[0], "value", None) if frame.localsplus else None
+        if isinstance(first, torch.nn.Module):
+            if root is None:
+                root = first
+            scope = _module_paths(root).get(id(first), scope) or type(first).__name__
+        if not _is_library(frame.code.co_filename):
+            file, function = frame.code.co_filename, frame.code.co_name
+            line = (frame.positions.lineno if frame.positions else None) or line
+            if root is None:
+                scope = function
+    return scope, file, line
+
+
+_set_current_source_location = TraceCtx.set_current_source_location
+
+
+def _set_location_and_scope(self: TraceCtx, filename: str | None, positions: Any) -> None:
+    if filename is not None:
+        filename = SourceFile(filename, *_where())
+    _set_current_source_location(self, filename, positions)
+
+
+def record_scopes() -> None:
+    """Let each traced statement know its module path and the user's own line.
+
+    Thunder records the innermost frame only, which lies inside PyTorch for most modules, and no module path. It calls
+    `set_current_source_location` with the interpreter's frames at hand, so the file name handed on can carry both.
+    It can go once `BoundSymbol` has a module path of its own.
+    """
+    TraceCtx.set_current_source_location = _set_location_and_scope
+
+
+def choose_sets(nvfuser: Any) -> None:
+    """Let a definition leave out the `set` before a copy, where `workbench.compiler.copies.skip_set` says so.
+
+    Thunder's translator of the in-place copy puts one before every copy and asks nobody. Outside `skip_set`, and so for
+    every function that the workbench has not jitted, it does what it did. It can go once the translator has an option.
+    """
+    stock = nvfuser._translation_map[PrimIDs.COPY_]
+
+    def copy_(copy_from: Any, copy_to: Any, *, fd: Any, lc_to_nv_map: Any, **kwargs: Any) -> Any:
+        if not goes_without(copy_from.name, copy_to.name):
+            return stock(copy_from, copy_to, fd=fd, lc_to_nv_map=lc_to_nv_map, **kwargs)
+        source = nvfuser.getnv(copy_from, fd, lc_to_nv_map)
+        fd.add_output(source, alias_input=nvfuser.getnv(copy_to, fd, lc_to_nv_map))
+        return source
+
+    nvfuser._translation_map[PrimIDs.COPY_] = copy_

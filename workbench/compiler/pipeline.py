@@ -1,0 +1,718 @@
+"""From choices to a plan, or to a jitted callable: the same hooks in Thunder's pipeline serve both.
+
+A config acts through ``thunder.jit(fn, executors=…, transforms=…)`` alone: a fusion executor without any op, placed
+first, gets the joint trace before fusion; the controlled fusion executor takes its options from the levers; a transform
+edits the traces after the split. `capture` runs Thunder once and keeps the joint trace; `plan` starts again from there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import thunder
+import torch
+from thunder.core import compile_data, langctxs
+from thunder.core.prims import PrimIDs
+from thunder.core.symbol import BoundSymbol, BoundSymbolTag
+from thunder.core.trace import TraceCtx, TraceTag, from_trace
+from thunder.core.transform_common import Transform, unwrap_return_value
+from thunder.executors.passes import _transform_for_operator_executor_execution, del_last_used
+from thunder.extend import FusionExecutor, get_always_executors
+from thunder.transforms.autodiff import split_into_forward_and_backward
+
+from workbench.analysis.census import Census, census
+from workbench.analysis.memory import Prediction, Timeline, timeline
+from workbench.analysis.overlap import Overlap, overlap
+from workbench.compiler import copies, devices, parallel, patches
+from workbench.compiler.facts import fusion_key
+from workbench.compiler.fusion import (
+    Control,
+    FusionOptions,
+    Observer,
+    compilations,
+    nvfuser_executor,
+    region_executor,
+)
+from workbench.compiler.names import tag_origins
+from workbench.compiler.reader import read_execution
+from workbench.compiler.stage import Stage
+from workbench.compiler.validate import validate
+from workbench.config import Config
+from workbench.errors import ConfigError, ConfigWarning, ProgramError, WorkbenchError
+from workbench.graph import Graph, Kind
+from workbench.levers import saved
+from workbench.levers.base import Site, all_levers
+from workbench.programs import Program
+
+patches.record_scopes()
+
+
+@dataclasses.dataclass(frozen=True)
+class StageTime:
+    """Wall time of one stage of planning or compilation."""
+
+    name: str
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Pass:
+    """A trace as Thunder prints it, after a step of the compilation that changed it."""
+
+    name: str
+    text: str
+
+
+class StageLog:
+    """An `Observer` that keeps stage times."""
+
+    def __init__(self) -> None:
+        self.times: list[StageTime] = []
+
+    def stage(self, name: str, seconds: float) -> None:
+        """Keep the time."""
+        self.times.append(StageTime(name, seconds))
+
+    def fusion_begin(self, name: str, index: int, count: int) -> None:
+        """Planning compiles no fusion."""
+
+    def fusion_end(
+        self, name: str, index: int, count: int, seconds: float, parts: Mapping[str, float], cached: bool
+    ) -> None:
+        """Planning compiles no fusion."""
+
+
+class _Origins(Transform):
+    """Tags the initial trace; the end of interpretation, as far as the clock goes."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self.hooks = hooks
+
+    def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any, **_: Any) -> Any:
+        self.hooks.mark("interpret")
+        tagged, self.hooks.origins = tag_origins(computation)
+        self.hooks.mark("origins")
+        self.hooks.waiting_for = "prologue"
+        return prologue, tagged, epilogue
+
+
+class _AfterSplit(Transform):
+    """Lets levers edit the forward trace, then the backward trace."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self.hooks = hooks
+
+    def transform_trace_post_optimization(self, trace: TraceCtx, **_: Any) -> TraceCtx:
+        # What went before the backward trace's turn is nothing but the forward trace's.
+        if TraceTag.BACKWARD not in trace.tags:
+            self.hooks.mark("split")
+        edited = self.hooks.after_split(trace)
+        self.hooks.mark("after split")
+        return edited
+
+
+class _JointEditor(FusionExecutor):
+    """Claims nothing; gets the claimed joint trace before any real fusion executor."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        super().__init__("workbench_joint")
+        self.hooks = hooks
+
+    # First in the list, it is asked about each statement, which tells where Thunder is: the gradient transform asks
+    # whether it can execute or fuse a statement, and claiming, which comes next, whether it can fuse it.
+
+    def can_execute_or_fuse(self, bsym: BoundSymbol) -> bool:
+        self.hooks.reached("prologue", then="grad")
+        return False
+
+    def can_fuse(self, bsym: BoundSymbol) -> bool:
+        self.hooks.reached("prologue", "grad", then="claim")
+        return False
+
+    def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
+        self.hooks.mark("claim")
+        edited = self.hooks.before_fusion(trace)
+        self.hooks.mark("edit")
+        return edited
+
+
+class _AfterFusion(FusionExecutor):
+    """Claims nothing; gets the joint trace after fusion."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        super().__init__("workbench_fused")
+        self.hooks = hooks
+
+    def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
+        edited = self.hooks.after_fusion(trace)
+        self.hooks.restart()
+        return edited
+
+
+class Hooks:
+    """Choices at work in one compilation: what is put into ``thunder.jit`` and what comes of it.
+
+    Parameters
+    ----------
+    executor : str
+    choices : mapping of str to str
+        Site id to option.
+    observer : Observer, optional
+    """
+
+    def __init__(self, executor: str, choices: Mapping[str, str], observer: Observer | None = None) -> None:
+        self.executor = executor
+        self.choices = dict(choices)
+        self.observer = observer
+        self.warn = False
+        self.cache_info: dict[str, Any] = {}
+        self.origins: tuple[Any, ...] = ()
+        self.stage: Stage | None = None
+        self.control = Control(self.configure, observer)
+        self.waiting_for = ""
+        self._since = time.perf_counter()
+
+    def executors(self) -> list[Any]:
+        """For ``thunder.jit(executors=…)``."""
+        stock = [e for e in thunder.get_default_executors() if not isinstance(e, FusionExecutor)]
+        if self.executor == "torchcompile":
+            stock = [region_executor(self.control), *(e for e in stock)]
+        elif self.executor == "nvfuser":
+            stock = [*(e for e in stock if e.name != "torch"), nvfuser_executor(self.control)]
+        return [_JointEditor(self), *stock, _AfterFusion(self)]
+
+    def transforms(self) -> list[Transform]:
+        """For ``thunder.jit(transforms=…)``."""
+        return [_Origins(self), _AfterSplit(self)]
+
+    def restart(self) -> None:
+        """Start the clock of the next stage now."""
+        self._since = time.perf_counter()
+
+    def mark(self, stage: str) -> None:
+        """End a stage now."""
+        now = time.perf_counter()
+        if self.observer is not None:
+            self.observer.stage(stage, now - self._since)
+        self._since = now
+
+    def reached(self, *ended: str, then: str) -> None:
+        """End the stage under way now, if it is one of those, and begin the next."""
+        if self.waiting_for in ended:
+            self.mark(self.waiting_for)
+            self.waiting_for = then
+
+    def before_fusion(self, trace: TraceCtx) -> TraceCtx:
+        """Note the claimed joint trace, then let every lever edit it."""
+        _, stats = compile_data._compile_data.get()
+        self.cache_info = dict(thunder._get_cache_info())
+        joint = stats.last_traces[-1] if stats is not None and stats.last_traces else trace
+        return self.edit(
+            Stage(
+                executor=self.executor,
+                origins=self.origins,
+                joint=joint,
+                claimed=trace,
+                has_backward=any(BoundSymbolTag.BACKWARD in b.tags for b in trace.bound_symbols),
+            )
+        )
+
+    def edit(self, stage: Stage) -> TraceCtx:
+        """Apply the levers that act before fusion."""
+        # from_trace shares the set of names: later passes, and the next round of choices, would find them taken.
+        stage.claimed = _own_names(stage.claimed)
+        stage.unfused = self.control.unfused
+        stage.unfused.clear()
+        self.stage = stage
+        trace = _own_names(stage.claimed)
+        for lever in all_levers():
+            for setting in lever.settings():
+                site = setting.site(lever.name, self.choices, stage)
+                if site.choice != site.default:
+                    site.check(site.choice)
+        for lever in all_levers():
+            trace = lever.before_fusion(trace, self.choices, stage)
+        return trace
+
+    def configure(self, partitioned: TraceCtx) -> FusionOptions:
+        """Options of the fusion executor for this partition."""
+        assert self.stage is not None
+        self.stage.partitioned = partitioned
+        options = FusionOptions()
+        for lever in all_levers():
+            lever.fusion(options, self.choices, self.stage)
+        return options
+
+    def after_fusion(self, trace: TraceCtx) -> TraceCtx:
+        """Apply the levers that act on the fused joint trace."""
+        assert self.stage is not None
+        self.stage.report = self.control.report
+        for lever in all_levers():
+            trace = lever.after_fusion(trace, self.choices, self.stage)
+        return trace
+
+    def after_split(self, trace: TraceCtx) -> TraceCtx:
+        """Apply the levers that act on the split traces."""
+        assert self.stage is not None
+        for lever in all_levers():
+            trace = lever.after_split(trace, self.choices, self.stage)
+        # Only now are all sites known: those of collectives are found on the split traces.
+        if self.warn and (TraceTag.BACKWARD in trace.tags or not self.stage.has_backward):
+            self._warn_of_unmatched()
+        return trace
+
+    def _warn_of_unmatched(self) -> None:
+        gone = sorted(set(self.choices) - {site.id for site in self.sites()})
+        if gone:
+            warnings.warn(
+                ConfigWarning(
+                    f"{len(gone)} of {len(self.choices)} choices fit nothing in this program and are left out: "
+                    f"{', '.join(gone)}; the program differs from the one that they were made for"
+                ),
+                stacklevel=2,
+            )
+
+    def sites(self) -> tuple[Site, ...]:
+        """All sites of all levers, under the choices in force."""
+        assert self.stage is not None
+        found: list[Site] = []
+        for lever in all_levers():
+            found.extend(setting.site(lever.name, self.choices, self.stage) for setting in lever.settings())
+            found.extend(lever.sites(self.stage, self.choices))
+        return tuple(found)
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """The traces that run."""
+
+    forward: TraceCtx
+    backward: TraceCtx | None
+
+
+@dataclasses.dataclass
+class Capture:
+    """A program traced once, and the joint trace kept.
+
+    Attributes
+    ----------
+    program : Program
+    executor : str
+    stage : Stage
+        Of the unmodified joint trace.
+    stages : tuple of StageTime
+        What the first trace cost.
+    ranks : Ranks or None
+    """
+
+    program: Program
+    executor: str
+    stage: Stage
+    stages: tuple[StageTime, ...]
+    ranks: parallel.Ranks | None
+    _compile_data: Any
+    _compile_stats: Any
+    _cache_info: dict[str, Any]
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        token = thunder._cache_info_ctx.set(dict(self._cache_info))
+        try:
+            with (
+                langctxs.langctx(self._compile_data.langctx),
+                compile_data.compile_data_and_stats(self._compile_data, self._compile_stats),
+            ):
+                yield
+        finally:
+            thunder._cache_info_ctx.reset(token)
+
+    @property
+    def initial(self) -> TraceCtx:
+        """The trace of the program as Thunder interpreted it, before anything is done to it."""
+        first: TraceCtx = self._compile_stats.last_traces[0]
+        return first
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of the program's statements and where they stand, without lines and shapes."""
+        return hashlib.sha256("\n".join(o.id for o in self.stage.origins).encode()).hexdigest()[:16]
+
+    def fresh_stage(self) -> Stage:
+        """The captured stage, with the graph and the names already worked out, for another round of choices."""
+        again = dataclasses.replace(self.stage, partitioned=None, execution=None, offloader=None)
+        for cached in ("graph", "random", "places", "origin_by_value", "recomputer", "predictor"):
+            again.__dict__[cached] = getattr(self.stage, cached)
+        return again
+
+
+def _own_names(trace: TraceCtx) -> TraceCtx:
+    own = from_trace(trace)
+    own.names = set(trace.names)
+    own.bound_symbols = list(trace.bound_symbols)
+    return own
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What Thunder would execute under a config; every figure is predicted.
+
+    Attributes
+    ----------
+    graph : Graph
+        The execution traces, forward then backward.
+    peak_bytes, baseline_bytes : int
+        Predicted peak of forward and backward, and what is alive before and after: parameters, buffers, inputs.
+    saved_bytes, saved_tensors : int
+        Storages held for the backward, and tensors on the saved list; those of arguments are not counted.
+    timeline : Timeline
+    census : Census
+    sites : tuple of Site
+    stages : tuple of StageTime
+        What this planning cost.
+    split : Split
+        Thunder's traces.
+    counts : mapping of str to int
+        ``compilations``: fusions to compile; ``copies`` in place, ``sets`` that nvFuser puts before them, and
+        ``fences`` around them; ``offloaded_bytes``, and ``offload_us``, microseconds to move them out and back at
+        the bandwidth of `workbench.compiler.devices.copy_bandwidth`.
+    unmatched : tuple of str
+        Choices that fit no site of this program.
+    warnings : tuple of str
+        What will be wrong although nothing is refused, each with its cause.
+    ranks : int
+        Processes that share the program.
+    traces : tuple of (str, tuple of TraceCtx)
+        Thunder's traces on the way, named by the step that made them: one, then forward and backward.
+    """
+
+    program: str
+    device: str
+    executor: str
+    graph: Graph
+    timeline: Timeline
+    census: Census
+    sites: tuple[Site, ...]
+    stages: tuple[StageTime, ...]
+    split: Split
+    counts: Mapping[str, int]
+    unmatched: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    ranks: int = 1
+    traces: tuple[tuple[str, tuple[TraceCtx, ...]], ...] = ()
+
+    @property
+    def peak_bytes(self) -> int:
+        """Predicted peak, arguments included."""
+        return int(self.timeline.peak_bytes)
+
+    @property
+    def baseline_bytes(self) -> int:
+        """Bytes of parameters, buffers and inputs."""
+        return int(self.timeline.baseline_bytes)
+
+    @cached_property
+    def saved_bytes(self) -> int:
+        """Bytes held for the backward, each storage once, arguments not counted."""
+        return int(self.graph.storages.bytes[self.graph.saved_storages()].sum())
+
+    @property
+    def saved_tensors(self) -> int:
+        """Tensors on the saved list."""
+        return len(self.graph.saved())
+
+    @property
+    def fusions(self) -> Census:
+        """The census of fusions."""
+        return self.census
+
+    @property
+    def statements(self) -> int:
+        """Statements that run, a fusion counted once."""
+        return int((self.graph.statements.parent < 0).sum())
+
+    @property
+    def flops(self) -> int:
+        """Floating point operations of forward and backward."""
+        return int(self.graph.statements.flops[self.graph.statements.parent < 0].sum())
+
+    @cached_property
+    def overlap(self) -> Overlap | None:
+        """Collectives beside compute, simulated on `workbench.analysis.machines.H100`; None if there are none."""
+        return overlap(self.graph, self.ranks)
+
+    def text(self) -> str:
+        """The traces as Thunder prints them."""
+        return _text(self.split.forward, *(() if self.split.backward is None else (self.split.backward,)))
+
+    @cached_property
+    def passes(self) -> tuple[Pass, ...]:
+        """The program after each step of its compilation, without the steps that changed nothing."""
+        found: list[Pass] = []
+        for name, traces in self.traces:
+            text = _text(*traces)
+            if not found or _statements(text) != _statements(found[-1].text):
+                found.append(Pass(name, text))
+        return tuple(found)
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as plain JSON data."""
+        return {
+            "program": self.program,
+            "device": self.device,
+            "executor": self.executor,
+            "statements": self.statements,
+            "peak_bytes": self.peak_bytes,
+            "saved_bytes": self.saved_bytes,
+            "saved_tensors": self.saved_tensors,
+            "fusions": {
+                name: getattr(self.census, name)
+                for name in ("count", "unique", "largest", "forward_unique", "backward_unique")
+            },
+            "counts": dict(self.counts),
+            "sites": [
+                {
+                    "id": site.id,
+                    "lever": site.lever,
+                    "label": site.label,
+                    "source": site.source,
+                    "options": list(site.options),
+                    "choice": site.choice,
+                    "illegal": dict(site.illegal),
+                    "effect": {option: dataclasses.asdict(effect) for option, effect in site.effect.items()},
+                }
+                for site in self.sites
+            ],
+            "stages": [dataclasses.asdict(stage) for stage in self.stages],
+            "warnings": list(self.warnings),
+            **({"overlap": self.overlap.to_json()} if self.overlap is not None else {}),
+            "predicted": True,
+        }
+
+
+_PROVENANCE = "# Constructed by"
+
+
+def _text(*traces: TraceCtx) -> str:
+    # The first line tells which pass made a trace, and how long it took that time: no two plans would be equal.
+    printed = (trace.python(print_depth=1).splitlines() for trace in traces)
+    return "\n\n".join("\n".join(line for line in lines if not line.startswith(_PROVENANCE)) for lines in printed)
+
+
+def _statements(text: str) -> list[str]:
+    """What a trace does, without what it says about itself: when it was made, and types."""
+    lines = (line.partition("#")[0].rstrip() for line in text.splitlines())
+    return [line for line in lines if line and not line.startswith(("import ", "from ", "@"))]
+
+
+def capture(program: Program, executor: str, ranks: parallel.Ranks | None = None) -> Capture:
+    """Trace a program once, execute nothing, keep the joint trace.
+
+    Parameters
+    ----------
+    program : Program
+    executor : str
+    ranks : Ranks, optional
+        Trace it as rank 0 of so many, the others not being there.
+
+    Raises
+    ------
+    ProgramError
+        If Thunder cannot trace the program; the message holds Thunder's reason.
+    """
+    log = StageLog()
+    hooks = Hooks(executor, {}, log)
+    try:
+        with ExitStack() as inside:
+            if program.fake_mode is not None:
+                inside.enter_context(devices.planned_gpu(program.fake_mode))
+            transforms = hooks.transforms()
+            if ranks is not None:
+                transforms[1:1] = inside.enter_context(parallel.fake_group(ranks, program.callable, program.device))
+            jitted = thunder.jit(program.callable, executors=hooks.executors(), transforms=transforms)
+            hooks.restart()
+            entry, inputs, _ = jitted._lc_cd.get_computation_and_inputs(*program.args, **program.kwargs)
+    except WorkbenchError:
+        raise
+    except Exception as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ProgramError(
+            f"Thunder cannot trace {program.name!r}: {type(error).__name__}: {reason[0][:300]}"
+        ) from error
+    stage = hooks.stage
+    assert stage is not None
+    stage.partitioned = None
+    names = [
+        out.name
+        for b in entry.computation_traces[0].bound_symbols
+        if b.sym.id is PrimIDs.UNPACK_TRIVIAL
+        for out in b.flat_proxy_outs
+    ]
+    stage.arguments = {n: t for n, t in zip(names, inputs, strict=True) if isinstance(t, torch.Tensor)}
+    return Capture(program, executor, stage, tuple(log.times), ranks, jitted._lc_cd, jitted._lc_cs, hooks.cache_info)
+
+
+def plan(captured: Capture, choices: Mapping[str, str]) -> Plan:
+    """Plan again from the kept joint trace under `choices`.
+
+    Raises
+    ------
+    PlanError
+        If a pass made a trace that reads what it does not define.
+    """
+    log = StageLog()
+    hooks = Hooks(captured.executor, choices, log)
+    with captured._inside():
+        hooks.restart()
+        trace = hooks.edit(captured.fresh_stage())
+        hooks.mark("edit")
+        traces = [
+            ("initial", (captured.initial,)),
+            ("gradients", (captured.stage.joint,)),
+            ("claimed by executors", (captured.stage.claimed,)),
+            ("choices before fusion", (trace,)),
+        ]
+        for executor in hooks.executors():
+            if isinstance(executor, FusionExecutor) and not isinstance(executor, _JointEditor):
+                trace = executor.fusion_pass(trace)
+                name = "choices after fusion" if isinstance(executor, _AfterFusion) else f"fused by {executor.name}"
+                traces.append((name, (trace,)))
+        hooks.restart()
+        trace = _transform_for_operator_executor_execution(trace, get_always_executors())
+        forward, backward = trace, None
+        if "fw_flat_out" in trace.bound_symbols[-1].args[0]:
+            forward, backward = split_into_forward_and_backward(trace)
+        forward = del_last_used(forward)
+        if backward is not None:
+            backward = del_last_used(backward, clear_mutable_collections=True)
+        traces.append(("split, and values freed", tuple(t for t in (forward, backward) if t is not None)))
+        hooks.mark("split")
+        forward = hooks.after_split(forward)
+        if backward is not None:
+            backward = hooks.after_split(backward)
+        else:
+            forward = unwrap_return_value(forward)
+        split = Split(forward, backward)
+        traces.append(("choices after the split", tuple(t for t in (forward, backward) if t is not None)))
+        validate(split.forward, split.backward)
+        hooks.mark("after split")
+        assert hooks.stage is not None
+        graph = hooks.stage.execution = read_execution(split.forward, split.backward, hooks.stage)
+        hooks.mark("read")
+        sites = hooks.sites()
+        hooks.mark("sites")
+    statements = graph.statements
+    rows = [i for i in range(len(statements)) if statements.kind[i] == Kind.FUSION]
+    fusions = {
+        bsym.sym.name: bsym
+        for side in (split.forward, split.backward)
+        if side is not None
+        for bsym in side.bound_symbols
+        if bsym.sym.is_fusion
+    }
+    counted = census(
+        [fusion_key(fusions[statements.name[i]], gradients=True) for i in rows],
+        [int(statements.side[i]) for i in rows],
+        [len(fusions[statements.name[i]].subsymbols) for i in rows],
+    )
+    line = timeline(graph)
+    hooks.mark("predict")
+    return Plan(
+        program=captured.program.name,
+        device=captured.program.device,
+        executor=captured.executor,
+        graph=graph,
+        timeline=line,
+        census=counted,
+        sites=sites,
+        stages=tuple(log.times),
+        split=split,
+        counts=_counts(split, graph, hooks.control.options, captured.executor, captured.program.device),
+        unmatched=tuple(sorted(set(choices) - {site.id for site in sites})),
+        warnings=captured.stage.caveats,
+        ranks=captured.ranks.count if captured.ranks is not None else 1,
+        traces=tuple(traces),
+    )
+
+
+def _counts(split: Split, graph: Graph, options: FusionOptions, executor: str, device: str) -> dict[str, int]:
+    offloads = np.flatnonzero(graph.statements.kind == Kind.OFFLOAD)
+    moved = sum(int(graph.values.bytes[graph.statements.outputs[row]].sum()) for row in offloads)
+    bsyms = [b for trace in (split.forward, split.backward) if trace is not None for b in trace.bound_symbols]
+    fusions = [bsym for bsym in bsyms if bsym.sym.is_fusion]
+    inside = list(copies.leaves(bsyms))
+    sets = 0
+    for fusion in fusions if executor == "nvfuser" else ():
+        facts = copies.facts(fusion)
+        policies = {fact.output: options.set_policies.get(fact.output, options.set_policy) for fact in facts}
+        sets += len(facts) - len(copies.without_set(fusion, policies))
+    return {
+        "compilations": compilations(fusions, share=options.share),
+        "offloaded_bytes": moved,
+        "offload_us": round(2e6 * moved / devices.copy_bandwidth(device)) if moved else 0,
+        "copies": sum(copies.is_copy(leaf) for leaf in inside),
+        "sets": sets,
+        "fences": sum(copies.is_fence(leaf) for leaf in inside),
+    }
+
+
+def predict(captured: Capture, choices: Mapping[str, str]) -> Prediction | None:
+    """Memory under `choices` by arithmetic alone, in milliseconds; None where it takes a plan to know.
+
+    Fusions, offloading and collectives take a plan.
+    """
+    if captured.ranks is not None:
+        return None
+    if captured.executor != "torch" or any(c == "offload" and i.startswith("saved:") for i, c in choices.items()):
+        return None
+    stage = captured.stage
+    with captured._inside():
+        if not stage.has_backward:
+            return stage.predictor.predict()
+        return stage.predictor.predict(saved.edit(stage, choices).schedule(stage.graph))
+
+
+def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = None, **options: Any) -> Any:
+    """``thunder.jit(fn)`` with exactly the choices of a config.
+
+    Parameters
+    ----------
+    config : Config
+    fn : callable or torch.nn.Module
+    observer : Observer, optional
+        Told of stages and fusions while they are compiled.
+    **options
+        Passed to ``thunder.jit``; ``transforms`` are put before the workbench's.
+
+    Warns
+    -----
+    ConfigWarning
+        At the first call, naming choices that fit nothing in this program; they are left out.
+
+    Raises
+    ------
+    ChoiceError
+        At the first call, if a choice is illegal for this program.
+    ConfigError
+        If ``executors=`` is given too.
+    """
+    if "executors" in options:
+        raise ConfigError("executors= cannot be given here: the config names them")
+    hooks = Hooks(config.executor, config.choices, observer)
+    hooks.warn = True
+    own = hooks.transforms()
+    transforms = [own[0], *options.pop("transforms", ()), *own[1:]]
+    return thunder.jit(fn, executors=hooks.executors(), transforms=transforms, **options)
+
+
+def unmodified(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """``thunder.jit(fn)`` as it comes, with its default executors: what every run is checked against."""
+    jitted: Callable[..., Any] = thunder.jit(fn)
+    return jitted

@@ -1,0 +1,357 @@
+"""Thunder traces → `Graph`: statements, values, storages and origins as tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from thunder.core import prims
+from thunder.core.proxies import FutureTensorProxy, TensorProxy
+from thunder.core.symbol import BoundSymbol, BoundSymbolTag
+from thunder.core.trace import TraceCtx, tracectx
+
+from workbench.compiler.facts import FactsCache, TraceFacts, facts
+from workbench.compiler.fusion import contains
+from workbench.compiler.names import CLONE_PREFIX, is_statement, origin_of
+from workbench.compiler.offload import ARRIVE, OFFLOAD, RELOAD
+from workbench.graph import (
+    BACKWARD,
+    FORWARD,
+    Graph,
+    Kind,
+    Origin,
+    Ragged,
+    StatementFlag,
+    Statements,
+    Storages,
+    ValueFlag,
+    Values,
+)
+
+if TYPE_CHECKING:
+    from workbench.compiler.stage import Stage
+
+_KINDS = {
+    "copy_": Kind.COPY,
+    "update_aliases": Kind.FENCE,
+    "get_grad": Kind.GET_GRAD,
+    "torch_wait_prim_impl": Kind.WAIT,
+    "wait": Kind.WAIT,
+}
+_COLLECTIVE_WORDS = ("all_gather", "all_reduce", "reduce_scatter", "broadcast_prim", "all_to_all")
+
+
+def _kind(bsym: BoundSymbol) -> Kind:
+    name = bsym.sym.name
+    if bsym.sym.is_fusion:
+        return Kind.FUSION
+    if name in _KINDS:
+        return _KINDS[name]
+    if any(word in name for word in _COLLECTIVE_WORDS):
+        return Kind.COLLECTIVE
+    if name.startswith(OFFLOAD):
+        return Kind.OFFLOAD
+    return Kind.RELOAD if name.startswith((RELOAD, ARRIVE)) else Kind.OP
+
+
+def _writes(bsym: BoundSymbol) -> bool:
+    return bsym.sym.name == "copy_" or any(_writes(sub) for sub in bsym.subsymbols)
+
+
+def display_name(bsym: BoundSymbol) -> str:
+    """The symbol as it is printed, without its arguments."""
+    module = bsym.sym._module.__name__ if bsym.sym._module is not None else ""
+    return f"{module.rsplit('.', 1)[-1]}.{bsym.sym.name}" if module.startswith("torch") else str(bsym.sym.name)
+
+
+class _Builder:
+    """Collects rows, statement by statement."""
+
+    def __init__(self, random: frozenset[str]) -> None:
+        self.random = random
+        self.index: dict[str, int] = {}
+        self.proxies: list[Any] = []
+        self.flags: list[int] = []
+        self.producer: list[int] = []
+        self.names: list[str] = []
+        self.executors: list[str] = []
+        self.kinds: list[int] = []
+        self.sides: list[int] = []
+        self.parents: list[int] = []
+        self.origins: list[int] = []
+        self.statement_flags: list[int] = []
+        self.transient: list[int] = []
+        self.flops: list[int] = []
+        self.inputs: list[list[int]] = []
+        self.outputs: list[list[int]] = []
+        self.frees: list[list[int]] = []
+        self.last_top = -1
+
+    def value(self, proxy: Any, flags: int = 0) -> int:
+        """Index of a value, entered when first seen."""
+        found = self.index.get(proxy.name)
+        if found is None:
+            found = self.index[proxy.name] = len(self.proxies)
+            self.proxies.append(proxy)
+            if isinstance(proxy, (TensorProxy, FutureTensorProxy)):
+                flags |= ValueFlag.TENSOR
+            if getattr(proxy, "requires_grad", False):
+                flags |= ValueFlag.REQUIRES_GRAD
+            self.flags.append(flags)
+            self.producer.append(-1)
+        else:
+            self.flags[found] |= flags
+        return found
+
+    def statement(self, bsym: BoundSymbol, side: int, transient: int, flops: int) -> None:
+        """Enter a statement, and its members if it is a fusion."""
+        row = self._row(bsym, side, -1, transient, flops)
+        self.last_top = row
+        if bsym.sym.is_fusion:
+            for member in bsym.subsymbols:
+                self._row(member, side, row, 0, 0)
+            self.origins[row] = next((o for o in self.origins[row + 1 :] if o >= 0), -1)
+
+    def _row(self, bsym: BoundSymbol, side: int, parent: int, transient: int, flops: int) -> int:
+        row = len(self.names)
+        given = {arg.name for arg in bsym.flat_proxy_args}
+        inputs = [self.value(arg) for arg in bsym.flat_proxy_args]
+        outputs = [self.value(out) for out in bsym.flat_proxy_outs if out.name not in given]
+        for out in outputs:
+            if self.producer[out] < 0 or parent >= 0:
+                self.producer[out] = row if parent < 0 else parent
+        self.names.append(display_name(bsym))
+        executor = bsym.sym.executor
+        self.executors.append(str(executor.name) if executor is not None else "")
+        self.kinds.append(_kind(bsym))
+        self.sides.append(side)
+        self.parents.append(parent)
+        self.origins.append(origin_of(bsym))
+        self.statement_flags.append(self._flags(bsym))
+        self.transient.append(transient)
+        self.flops.append(flops)
+        self.inputs.append(list(dict.fromkeys(inputs)))
+        self.outputs.append(list(dict.fromkeys(outputs)))
+        self.frees.append([])
+        return row
+
+    def _flags(self, bsym: BoundSymbol) -> int:
+        flags = StatementFlag.NONE
+        if any(out.name in self.random for out in bsym.flat_proxy_outs) or contains(bsym, prims.OpTags.RANDOM_OP):
+            flags |= StatementFlag.RANDOM
+        if contains(bsym, prims.OpTags.REDUCTION_OP):
+            flags |= StatementFlag.REDUCTION
+        if contains(bsym, prims.OpTags.MATMUL_OP):
+            flags |= StatementFlag.MATMUL
+        if _writes(bsym):
+            flags |= StatementFlag.INPLACE
+        if any(out.name.startswith(CLONE_PREFIX) for out in bsym.flat_proxy_outs):
+            flags |= StatementFlag.CLONE
+        return int(flags)
+
+    def free(self, names: Iterable[str]) -> None:
+        """Values dropped after the last statement; those dropped before any ran are dropped with the first."""
+        row = max(self.last_top, 0)
+        if self.frees:
+            self.frees[row].extend(self.index[name] for name in names if name in self.index)
+
+    def build(self, stage: str, storages: TraceFacts, origins: tuple[Origin, ...]) -> Graph:
+        """The tables."""
+        storage = [storages.storage_of.get(proxy.name, -1) for proxy in self.proxies]
+        used = sorted({s for s in storage if s >= 0})
+        renumbered = {s: i for i, s in enumerate(used)}
+        roots = {s: self.index.get(storages.root[s], -1) for s in used}
+        for value, s in enumerate(storage):
+            if s >= 0 and roots[s] < 0:
+                roots[s] = value
+        view = self._views(storage)
+        flags = [f | (StatementFlag.VIEW if view[row] else 0) for row, f in enumerate(self.statement_flags)]
+        return Graph(
+            stage=stage,
+            statements=Statements(
+                name=tuple(self.names),
+                executor=tuple(self.executors),
+                kind=np.asarray(self.kinds, np.int8),
+                side=np.asarray(self.sides, np.int8),
+                parent=np.asarray(self.parents, np.int32),
+                origin=np.asarray(self.origins, np.int32),
+                flags=np.asarray(flags, np.int32),
+                transient_bytes=np.asarray(self.transient, np.int64),
+                flops=np.asarray(self.flops, np.int64),
+                inputs=Ragged.of(self.inputs),
+                outputs=Ragged.of(self.outputs),
+                frees=Ragged.of(self.frees),
+            ),
+            values=Values(
+                name=tuple(proxy.name for proxy in self.proxies),
+                shape=tuple(_shape(proxy) for proxy in self.proxies),
+                dtype=tuple(_dtype(proxy) for proxy in self.proxies),
+                device=tuple(_device(proxy) for proxy in self.proxies),
+                storage=np.asarray([renumbered.get(s, -1) for s in storage], np.int32),
+                producer=np.asarray(self.producer, np.int32),
+                bytes=np.asarray([_bytes(proxy) for proxy in self.proxies], np.int64),
+                flags=np.asarray(self.flags, np.int32),
+            ),
+            storages=Storages(
+                bytes=np.asarray([storages.storage_bytes[s] for s in used], np.int64),
+                root=np.asarray([roots[s] for s in used], np.int32),
+            ),
+            origins=origins,
+        )
+
+    def _views(self, storage: Sequence[int]) -> list[bool]:
+        found = []
+        for row in range(len(self.names)):
+            inputs = {storage[v] for v in self.inputs[row] if storage[v] >= 0}
+            outputs = [storage[v] for v in self.outputs[row] if storage[v] >= 0]
+            writes = self.statement_flags[row] & StatementFlag.INPLACE
+            found.append(bool(outputs) and not writes and all(s in inputs for s in outputs))
+        return found
+
+
+def _shape(proxy: Any) -> tuple[int, ...]:
+    return tuple(int(s) for s in proxy.shape) if hasattr(proxy, "shape") else ()
+
+
+def _dtype(proxy: Any) -> str:
+    return str(proxy.dtype).rsplit(".", 1)[-1] if isinstance(proxy, TensorProxy) else ""
+
+
+def _device(proxy: Any) -> str:
+    return str(proxy.device.device_str()) if isinstance(proxy, TensorProxy) else ""
+
+
+def _bytes(proxy: Any) -> int:
+    if not isinstance(proxy, TensorProxy):
+        return 0
+    return int(np.prod(_shape(proxy), dtype=np.int64)) * int(proxy.dtype.bytes)
+
+
+def _arguments(trace: TraceCtx) -> list[Any]:
+    return [
+        out
+        for bsym in trace.bound_symbols
+        if bsym.sym.id is prims.PrimIDs.UNPACK_TRIVIAL
+        for out in bsym.flat_proxy_outs
+        if isinstance(out, TensorProxy)
+    ]
+
+
+def _return(trace: TraceCtx) -> BoundSymbol:
+    return trace.bound_symbols[-1]
+
+
+def read_joint(
+    trace: TraceCtx,
+    origins: tuple[Origin, ...],
+    random: frozenset[str],
+    *,
+    cache: FactsCache | None = None,
+    arguments: Mapping[str, torch.Tensor] | None = None,
+) -> Graph:
+    """Tables of a claimed joint trace; sides are Thunder's tags, and nothing is freed.
+
+    Parameters
+    ----------
+    trace : TraceCtx
+    origins : tuple of Origin
+    random : frozenset of str
+        Names of values that random ops make.
+    cache, arguments
+        As for `workbench.compiler.facts.facts`.
+    """
+    found = facts(trace, cache=cache, arguments=arguments)
+    builder = _Builder(random)
+    for proxy in _arguments(trace):
+        builder.value(proxy, ValueFlag.ARGUMENT)
+    for i, bsym in enumerate(trace.bound_symbols):
+        if is_statement(bsym):
+            side = BACKWARD if BoundSymbolTag.BACKWARD in bsym.tags else FORWARD
+            builder.statement(bsym, side, found.transient_bytes[i], found.flops[i])
+            if builder.kinds[-1] == Kind.GET_GRAD:
+                for out in bsym.flat_proxy_outs:
+                    builder.value(out, ValueFlag.COTANGENT)
+    returned = _return(trace).args[0]
+    if isinstance(returned, dict):
+        has_backward = "fw_flat_out" in returned
+        if has_backward and any(side == BACKWARD for side in builder.sides):
+            asked_for = Counter(b.args[0].name for b in trace.bound_symbols if b.sym.id is prims.PrimIDs.GET_GRAD)
+            given: Counter[str] = Counter()
+            ignored = []
+            for output in (o for o in returned["fw_flat_out"] if isinstance(o, TensorProxy)):
+                given[output.name] += 1
+                # Of an output that is given twice, the split takes the first for the gradient that is asked for.
+                if given[output.name] > asked_for[output.name]:
+                    ignored.append(output)
+            _enter_ignored(builder, found, ignored)
+        _mark(builder, returned["fw_flat_out"] if has_backward else returned["output"], ValueFlag.OUTPUT)
+        if has_backward:
+            _mark(builder, returned["output"], ValueFlag.GRADIENT)
+        # What was changed in place is handed back as an argument.
+        _mark(builder, returned.get("flat_args", ()), ValueFlag.ARGUMENT)
+    return builder.build("joint", found, origins)
+
+
+def _enter_ignored(builder: _Builder, found: TraceFacts, outputs: Sequence[Any]) -> None:
+    """Enter the zeros that autograd makes for outputs whose gradient the backward does not ask for.
+
+    The backward gives them all one name, which holds the last of them to its end. The others are gone before its first
+    statement and are left out.
+    """
+    for output in outputs[-1:]:
+        with tracectx(TraceCtx(None)):
+            zeros = output.replace_name(f"{output.name}_ignored")
+        found.storage_of[zeros.name] = len(found.storage_bytes)
+        found.storage_bytes.append(_bytes(zeros))
+        found.root.append(zeros.name)
+        builder.value(zeros, ValueFlag.COTANGENT)
+
+
+def _mark(builder: _Builder, tree: Any, flag: ValueFlag) -> None:
+    from thunder.core.pytree import tree_flatten
+
+    for proxy in tree_flatten(tree)[0]:
+        if isinstance(proxy, TensorProxy) and proxy.name in builder.index:
+            builder.value(proxy, flag)
+
+
+def read_execution(
+    forward: TraceCtx,
+    backward: TraceCtx | None,
+    stage: Stage,
+) -> Graph:
+    """Tables of the traces that run, forward then backward, with what each statement frees."""
+    first = facts(forward, cache=stage.cache, arguments=stage.arguments)
+    builder = _Builder(stage.random)
+    for proxy in _arguments(forward):
+        builder.value(proxy, ValueFlag.ARGUMENT)
+    _read_side(builder, forward, FORWARD, first, 0)
+    found = first
+    returned = _return(forward).args
+    if backward is None:
+        _mark(builder, returned[0]["output"] if isinstance(returned[0], dict) else returned, ValueFlag.OUTPUT)
+    else:
+        _mark(builder, returned[0]["output"], ValueFlag.OUTPUT)
+        _mark(builder, returned[1][0], ValueFlag.SAVED)
+        found = facts(backward, cache=stage.cache, before=first)
+        for proxy in backward.args[1]:
+            if isinstance(proxy, TensorProxy):
+                builder.value(proxy, ValueFlag.COTANGENT)
+        _read_side(builder, backward, BACKWARD, found, 0)
+        given = zip(returned[0]["flat_output"], backward.args[1], strict=True)
+        _enter_ignored(
+            builder, found, [o for o, c in given if isinstance(o, TensorProxy) and not isinstance(c, TensorProxy)]
+        )
+        _mark(builder, _return(backward).args, ValueFlag.GRADIENT)
+    return builder.build("execution", found, stage.origins)
+
+
+def _read_side(builder: _Builder, trace: TraceCtx, side: int, found: TraceFacts, start: int) -> None:
+    for i, bsym in enumerate(trace.bound_symbols, start):
+        if bsym.sym.id is prims.PrimIDs.DEL:
+            builder.free(arg.name for arg in bsym.flat_proxy_args)
+        elif is_statement(bsym):
+            builder.statement(bsym, side, found.transient_bytes[i], found.flops[i])

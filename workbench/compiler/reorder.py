@@ -1,0 +1,393 @@
+"""Collectives on a split trace: what may move, how far, and the trace in another order of them.
+
+Compute statements stay in their order, the spine. A collective, its wait, views that hang on a wait and single
+statements that feed a collective move along it, never past what they depend on: every order made here is a topological
+order of reads, and of writes in place against reads and writes of the same memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+from thunder.core import prims
+from thunder.core.proxies import FutureTensorProxy, TensorProxy
+from thunder.core.symbol import BoundSymbol
+from thunder.core.trace import TraceCtx, TraceProvenance, TraceTag, from_trace
+from thunder.executors.passes import del_last_used
+
+from workbench.compiler import copies
+from workbench.compiler.facts import facts
+from workbench.compiler.fusion import contains
+from workbench.compiler.names import CLONE_PREFIX, is_statement
+from workbench.compiler.stage import Stage
+
+type Key = tuple[int, int, int, float, int]
+"""Where a statement shall stand: before which statement of the spine, then ties."""
+
+SPINE_TIE = 9
+"""Second part of a spine statement's key: what shares its slot stands before it."""
+
+_WAITS = ("torch_wait_prim_impl", "wait")
+_SHAPES = (
+    "expand",
+    "getitem",
+    "permute",
+    "reshape",
+    "slice",
+    "squeeze",
+    "torch_prims_reshape_impl",
+    "torch_slice_prim_impl",
+    "transpose",
+    "unsqueeze",
+    "view",
+)
+
+
+class Role(Enum):
+    """What a statement is to the order."""
+
+    SPINE = "spine"
+    ISSUE = "issue"
+    WAIT = "wait"
+    HANGER = "hanger"
+    """A change of shape of what a wait gives, and of nothing else."""
+    FEEDER = "feeder"
+    """Makes, of one tensor, the one that a collective sends, and nothing else: a gradient's division."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Collective:
+    """A collective of a trace; statements by their index in `Schedule.statements`.
+
+    Attributes
+    ----------
+    place : str
+        A name that lasts: the parameter gathered, or the one whose gradient is reduced.
+    issue, wait : int
+    feeders : tuple of int
+    result : str
+        Name of the value that the wait gives.
+    nbytes : int
+        Of the result.
+    read : bool
+        Whether a statement of this trace reads the result; otherwise it is only returned.
+    """
+
+    place: str
+    issue: int
+    wait: int
+    feeders: tuple[int, ...]
+    result: str
+    nbytes: int
+    read: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """The statements of a split trace and what holds them in place.
+
+    Attributes
+    ----------
+    statements : tuple of BoundSymbol
+        Without unpacking, deletions and the return, in the order of the trace.
+    roles : tuple of Role
+    before : tuple of tuple of int
+        Per statement, those that must stand before it.
+    slot : tuple of int
+        Statements of the spine before each statement, as it is.
+    low, high : tuple of int
+        The least and the greatest slot that each statement may have.
+    names, outputs : tuple of str
+        Of the statements of the spine: unique names, as `at(...)` takes them, and the first value that each makes.
+    collectives : tuple of Collective
+        In the order in which they are issued.
+    """
+
+    statements: tuple[BoundSymbol, ...]
+    roles: tuple[Role, ...]
+    before: tuple[tuple[int, ...], ...]
+    slot: tuple[int, ...]
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+    names: tuple[str, ...]
+    outputs: tuple[str, ...]
+    collectives: tuple[Collective, ...]
+
+    def arrange(self, keys: Sequence[Key]) -> list[int]:
+        """The legal order that is nearest to the keys: of what may come next always the one with the least key."""
+        after: list[list[int]] = [[] for _ in self.statements]
+        missing = [len(before) for before in self.before]
+        for statement, before in enumerate(self.before):
+            for earlier in before:
+                after[earlier].append(statement)
+        ready = [(keys[i], i) for i, count in enumerate(missing) if not count]
+        heapq.heapify(ready)
+        order = []
+        while ready:
+            _, statement = heapq.heappop(ready)
+            order.append(statement)
+            for later in after[statement]:
+                missing[later] -= 1
+                if not missing[later]:
+                    heapq.heappush(ready, (keys[later], later))
+        return order
+
+
+def has_collectives(trace: TraceCtx) -> bool:
+    """Whether a trace waits for anything."""
+    return any(bsym.sym.name in _WAITS for bsym in trace.bound_symbols)
+
+
+def schedule(trace: TraceCtx, stage: Stage) -> Schedule:
+    """What holds the statements of a forward or backward trace in place."""
+    statements = tuple(b for b in trace.bound_symbols if is_statement(b))
+    returned = trace.bound_symbols[-1]
+    roles = _roles(statements, {a.name for a in returned.flat_proxy_args})
+    before = _before(trace, statements, roles, stage)
+    slot, low, high = _ranges(roles, before)
+    spine = [bsym for bsym, role in zip(statements, roles, strict=True) if role is Role.SPINE]
+    outputs = tuple(next((out.name for out in bsym.flat_proxy_outs), "") for bsym in spine)
+    return Schedule(
+        statements=statements,
+        roles=tuple(roles),
+        before=before,
+        slot=slot,
+        low=low,
+        high=high,
+        # What a pass made has no place, and its name changes from plan to plan.
+        names=_unique(
+            stage.places.get(out, str(b.sym.name)) if not out.startswith(CLONE_PREFIX) else stage.place(out)
+            for b, out in zip(spine, outputs, strict=True)
+        ),
+        outputs=outputs,
+        collectives=_collectives(trace, statements, roles, stage),
+    )
+
+
+def reordered(trace: TraceCtx, schedule: Schedule, order: Sequence[int]) -> TraceCtx:
+    """The trace with its statements in another order, and what is deleted where anew."""
+    edited = from_trace(trace)
+    edited.names = set(trace.names)
+    gone = (prims.PrimIDs.DEL, prims.PrimIDs.RETURN)
+    edited.bound_symbols = [
+        b
+        for b in trace.bound_symbols
+        if not is_statement(b) and b.sym.id not in gone and b.sym.name != "clear_mutable_collection"
+    ]
+    edited.bound_symbols += [schedule.statements[i] for i in order]
+    edited.bound_symbols.append(trace.bound_symbols[-1])
+    edited.set_provenance(TraceProvenance("Collectives in another order"))
+    return del_last_used(edited, clear_mutable_collections=TraceTag.BACKWARD in trace.tags)
+
+
+def _tensors(proxies: Sequence[Any]) -> list[Any]:
+    return [p for p in proxies if isinstance(p, (TensorProxy, FutureTensorProxy))]
+
+
+def _roles(statements: Sequence[BoundSymbol], returned: set[str]) -> list[Role]:
+    roles = [Role.SPINE] * len(statements)
+    made: dict[str, int] = {}
+    readers: defaultdict[str, list[int]] = defaultdict(list)
+    for i, bsym in enumerate(statements):
+        for arg in bsym.flat_proxy_args:
+            readers[arg.name].append(i)
+        made.update((out.name, i) for out in bsym.flat_proxy_outs if out.name not in made)
+        tensors = _tensors(bsym.flat_proxy_args)
+        if bsym.sym.name in _WAITS:
+            roles[i] = Role.WAIT
+        elif any(isinstance(out, FutureTensorProxy) for out in bsym.flat_proxy_outs):
+            roles[i] = Role.ISSUE
+        elif bsym.sym.name in _SHAPES and tensors:
+            sources = [roles[made[t.name]] if t.name in made else Role.SPINE for t in tensors]
+            if all(role in (Role.WAIT, Role.HANGER) for role in sources):
+                roles[i] = Role.HANGER
+    for i in reversed(range(len(statements))):
+        bsym = statements[i]
+        read = [r for out in bsym.flat_proxy_outs for r in readers[out.name]]
+        if (
+            roles[i] is Role.SPINE
+            and read
+            and all(roles[r] in (Role.ISSUE, Role.FEEDER) for r in read)
+            and not any(out.name in returned for out in bsym.flat_proxy_outs)
+            and len(_tensors(bsym.flat_proxy_args)) == len(bsym.flat_proxy_outs) == 1
+            and not _writes(bsym)
+            and not contains(bsym, prims.OpTags.RANDOM_OP)
+        ):
+            roles[i] = Role.FEEDER
+    return roles
+
+
+def _writes(bsym: BoundSymbol) -> bool:
+    return any(copies.is_copy(leaf) for leaf in copies.leaves([bsym])) or _in_place_reduction(bsym)
+
+
+def _in_place_reduction(bsym: BoundSymbol) -> bool:
+    """Whether a collective writes its result into what it is given: the last argument says to make no clone."""
+    return "all_reduce" in bsym.sym.name and len(bsym.args) > 4 and bool(bsym.args[4])
+
+
+def _written(bsym: BoundSymbol) -> list[str]:
+    """Names of arguments that a statement writes; all of them where it writes something that it makes of them."""
+    if _in_place_reduction(bsym):
+        return [bsym.args[0].name]
+    given = [a.name for a in _tensors(bsym.flat_proxy_args)]
+    destinations = [leaf.args[1].name for leaf in copies.leaves([bsym]) if copies.is_copy(leaf)]
+    return destinations if all(name in given for name in destinations) else given
+
+
+def _before(
+    trace: TraceCtx, statements: Sequence[BoundSymbol], roles: Sequence[Role], stage: Stage
+) -> tuple[tuple[int, ...], ...]:
+    before: list[set[int]] = [set() for _ in statements]
+    made: dict[str, int] = {}
+    last = -1
+    for i, bsym in enumerate(statements):
+        before[i].update(made[a.name] for a in bsym.flat_proxy_args if a.name in made)
+        made.update((out.name, i) for out in bsym.flat_proxy_outs if out.name not in made)
+        if roles[i] is Role.SPINE:
+            if last >= 0:
+                before[i].add(last)
+            last = i
+    if any(_writes(bsym) for bsym in statements):
+        _add_writes(before, trace, statements, made, stage)
+    return tuple(tuple(sorted(b - {i})) for i, b in enumerate(before))
+
+
+def _add_writes(
+    before: list[set[int]], trace: TraceCtx, statements: Sequence[BoundSymbol], made: dict[str, int], stage: Stage
+) -> None:
+    """Reads after writes, writes after reads and writes after writes, of memory under whatever name.
+
+    What a collective sends is read until its wait, and what it reduces in place is written until then.
+    """
+    memory = facts(trace, cache=stage.cache, arguments=stage.arguments).storage_of
+    writers: dict[Any, int] = {}
+    readers: defaultdict[Any, list[int]] = defaultdict(list)
+    for i, bsym in enumerate(statements):
+        reads = {memory.get(a.name, a.name) for a in _tensors(bsym.flat_proxy_args)}
+        writes = {memory.get(name, name) for name in _written(bsym)} if _writes(bsym) else set()
+        if bsym.sym.name in _WAITS and bsym.flat_proxy_args[0].name in made:
+            sent = statements[made[bsym.flat_proxy_args[0].name]]
+            reads |= {memory.get(a.name, a.name) for a in _tensors(sent.flat_proxy_args)}
+            if _in_place_reduction(sent):
+                writes |= {memory.get(name, name) for name in _written(sent)}
+        for storage in reads | writes:
+            if storage in writers:
+                before[i].add(writers[storage])
+        for storage in writes:
+            before[i].update(readers.pop(storage, ()))
+            writers[storage] = i
+        for storage in reads:
+            readers[storage].append(i)
+
+
+def _ranges(
+    roles: Sequence[Role], before: Sequence[Sequence[int]]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    slots, count = [], 0
+    for role in roles:
+        slots.append(count)
+        count += role is Role.SPINE
+    low, high = [0] * len(roles), [count] * len(roles)
+    for i, earlier in enumerate(before):
+        low[i] = max((slots[e] + 1 if roles[e] is Role.SPINE else low[e] for e in earlier), default=0)
+    for i in reversed(range(len(roles))):
+        for e in before[i]:
+            high[e] = min(high[e], slots[i] if roles[i] is Role.SPINE else high[i])
+    return tuple(slots), tuple(low), tuple(high)
+
+
+def _collectives(
+    trace: TraceCtx, statements: Sequence[BoundSymbol], roles: Sequence[Role], stage: Stage
+) -> tuple[Collective, ...]:
+    made = {out.name: i for i, b in reversed(list(enumerate(statements))) for out in b.flat_proxy_outs}
+    arguments = [
+        out.name
+        for b in stage.claimed.bound_symbols
+        if b.sym.id is prims.PrimIDs.UNPACK_TRIVIAL
+        for out in b.flat_proxy_outs
+    ]
+    gradients = trace.bound_symbols[-1].flat_args if TraceTag.BACKWARD in trace.tags else ()
+    gradient_of = {
+        gradient.name: argument
+        for argument, gradient in zip(arguments, gradients, strict=False)
+        if isinstance(gradient, TensorProxy)
+    }
+    readers: defaultdict[str, list[int]] = defaultdict(list)
+    for i, bsym in enumerate(statements):
+        for arg in bsym.flat_proxy_args:
+            readers[arg.name].append(i)
+    found = []
+    for issue, bsym in enumerate(statements):
+        if roles[issue] is not Role.ISSUE:
+            continue
+        future = next(out for out in bsym.flat_proxy_outs if isinstance(out, FutureTensorProxy))
+        wait = next(r for r in readers[future.name] if roles[r] is Role.WAIT)
+        feeders, first = [], bsym.flat_proxy_args[0].name
+        while first in made and roles[made[first]] is Role.FEEDER:
+            feeders.append(made[first])
+            first = _tensors(statements[made[first]].flat_proxy_args)[0].name
+        result = statements[wait].flat_proxy_outs[0]
+        names = _results(result.name, statements, roles, readers)
+        found.append(
+            Collective(
+                place=_place(bsym, first, names, set(arguments), gradient_of, stage),
+                issue=issue,
+                wait=wait,
+                feeders=tuple(feeders),
+                result=result.name,
+                nbytes=_nbytes(result),
+                read=any(roles[r] is not Role.HANGER for name in names for r in readers[name]),
+            )
+        )
+    places = _unique(c.place for c in found)
+    return tuple(dataclasses.replace(c, place=place) for c, place in zip(found, places, strict=True))
+
+
+def _results(
+    name: str, statements: Sequence[BoundSymbol], roles: Sequence[Role], readers: defaultdict[str, list[int]]
+) -> list[str]:
+    """The value that a wait gives, and those that hang on it."""
+    names = [name]
+    for reader in readers[name]:
+        if roles[reader] is Role.HANGER:
+            for out in statements[reader].flat_proxy_outs:
+                names += _results(out.name, statements, roles, readers)
+    return names
+
+
+def _nbytes(proxy: Any) -> int:
+    # A sharded parameter's `numel` is stale in Thunder; its shape is not.
+    size = int(proxy.dtype.bytes)
+    for length in proxy.shape:
+        size *= int(length)
+    return size
+
+
+def _place(
+    bsym: BoundSymbol,
+    sent: str,
+    results: Sequence[str],
+    arguments: set[str],
+    gradient_of: Mapping[str, str],
+    stage: Stage,
+) -> str:
+    kind = bsym.sym.name.removeprefix("torch_").removesuffix("_prim_impl")
+    if sent in arguments:
+        return f"{sent.removeprefix('t_')}>{kind}"
+    gradient = next((gradient_of[name] for name in results if name in gradient_of), None)
+    return f"{gradient.removeprefix('t_')}<{kind}" if gradient else f"{stage.place(sent)}>{kind}"
+
+
+def _unique(names: Iterable[str]) -> tuple[str, ...]:
+    counts: Counter[str] = Counter()
+    found = []
+    for name in names:
+        found.append(name + (f"#{counts[name]}" if counts[name] else ""))
+        counts[name] += 1
+    return tuple(found)

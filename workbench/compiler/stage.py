@@ -1,0 +1,179 @@
+"""What a lever sees: the joint trace with its graph, the names that last, and what may not be repeated.
+
+A `Stage` is made anew from Thunder's traces wherever choices are applied, in the workbench and in a replayed config
+alike, so that both see the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from thunder.core import prims
+from thunder.core.symbol import BoundSymbol, BoundSymbolTag
+from thunder.core.trace import TraceCtx
+
+from workbench.analysis.memory import Predictor
+from workbench.analysis.recompute import Recomputer
+from workbench.compiler.facts import FactsCache
+from workbench.compiler.fusion import contains
+from workbench.compiler.names import CLONE_PREFIX, name_places, origin_of
+from workbench.compiler.offload import Offloader
+from workbench.compiler.reader import read_joint
+from workbench.compiler.remat import Crossing, Report, crossings
+from workbench.graph import Graph, Origin
+
+if TYPE_CHECKING:
+    from workbench.compiler.reorder import Schedule
+
+
+def _random_ops(bsym: BoundSymbol) -> set[str]:
+    """Names of the random ops that a statement is or is made of."""
+    if not bsym.subsymbols:
+        return {str(bsym.sym.name)} if contains(bsym, prims.OpTags.RANDOM_OP) else set()
+    return {name for sub in bsym.subsymbols for name in _random_ops(sub)}
+
+
+def _group(bsym: BoundSymbol) -> tuple[int, bool]:
+    return origin_of(bsym), BoundSymbolTag.BACKWARD in bsym.tags
+
+
+@dataclasses.dataclass
+class Stage:
+    """What levers decide on.
+
+    Attributes
+    ----------
+    executor : str
+        ``torch``, ``torchcompile`` or ``nvfuser``.
+    origins : tuple of Origin
+    joint : TraceCtx
+        Before operator executors claim: random ops can still be told.
+    claimed : TraceCtx
+        The joint trace as claimed, not yet fused.
+    has_backward : bool
+    partitioned : TraceCtx or None
+        Fused, before any rematerialization; None until then, and for the torch executor.
+    execution : Graph or None
+        What the plan came to; None where a config is replayed.
+    unfused : set of str
+        Outputs of statements that a lever keeps out of fusions.
+    offloader : Offloader or None
+        What the forward trace put into the store, for the backward trace.
+    report : Report
+        What was found about cuts between fusions.
+    arguments : mapping of str to Tensor
+        Tensors behind the trace's arguments, where they are known: which of them share storage.
+    cache : FactsCache
+        What statements do to memory, found once.
+    communication : mapping of str to Schedule
+        ``forward`` and ``backward``, as far as they have collectives: what may move, and how far.
+    """
+
+    executor: str
+    origins: tuple[Origin, ...]
+    joint: TraceCtx
+    claimed: TraceCtx
+    has_backward: bool
+    partitioned: TraceCtx | None = None
+    execution: Graph | None = None
+    unfused: set[str] = dataclasses.field(default_factory=set)
+    offloader: Offloader | None = None
+    report: Report = dataclasses.field(default_factory=Report)
+    arguments: Mapping[str, torch.Tensor] = dataclasses.field(default_factory=dict)
+    cache: FactsCache = dataclasses.field(default_factory=FactsCache)
+    communication: Mapping[str, Schedule] = dataclasses.field(default_factory=dict)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The claimed joint trace as tables."""
+        return self.read(self.claimed)
+
+    def read(self, trace: TraceCtx) -> Graph:
+        """A joint trace of this program, before or after fusion, as tables."""
+        return read_joint(trace, self.origins, self.random, cache=self.cache, arguments=self.arguments)
+
+    @cached_property
+    def random(self) -> frozenset[str]:
+        """Names of values that random ops make."""
+        # What an executor claims loses the tag and gets values of other names: what is left is where it comes from
+        # and, for a primitive, its name. What has neither may be anything that its origin became.
+        asked: defaultdict[tuple[int, bool], set[str]] = defaultdict(set)
+        for bsym in self.joint.bound_symbols:
+            if names := _random_ops(bsym):
+                asked[_group(bsym)] |= names
+        groups: defaultdict[tuple[int, bool], list[BoundSymbol]] = defaultdict(list)
+        for bsym in self.claimed.bound_symbols:
+            groups[_group(bsym)].append(bsym)
+        drawn: set[str] = set()
+        for group, names in asked.items():
+            here = groups[group]
+            found = [bsym for bsym in here if bsym.sym.name in names or contains(bsym, prims.OpTags.RANDOM_OP)]
+            known = {str(bsym.sym.name) for bsym in found} | {name for bsym in found for name in _random_ops(bsym)}
+            drawn.update(out.name for bsym in (found if names <= known else here) for out in bsym.flat_proxy_outs)
+        return frozenset(drawn)
+
+    @cached_property
+    def caveats(self) -> tuple[str, ...]:
+        """What Thunder gets wrong in this program whatever is chosen, each with its cause."""
+        return tuple(
+            dict.fromkeys(
+                f"{self._where(bsym)} draws random numbers and is computed again in the backward, where Thunder draws "
+                "anew: outputs are right, gradients are those of another draw. Thunder ignores preserve_rng_state of "
+                "torch.utils.checkpoint; take the random op out of what is checkpointed"
+                for bsym in self.joint.bound_symbols
+                if BoundSymbolTag.BACKWARD in bsym.tags and _random_ops(bsym)
+            )
+        )
+
+    def _where(self, bsym: BoundSymbol) -> str:
+        index = origin_of(bsym)
+        if index < 0:
+            return str(bsym.sym.name)
+        origin = self.origins[index]
+        return f"{origin.id} ({origin.file}:{origin.line})" if origin.line else origin.id
+
+    @cached_property
+    def places(self) -> dict[str, str]:
+        """For each value of the claimed joint trace a name that lasts, by proxy name."""
+        return name_places(self.claimed.bound_symbols, self.origins)
+
+    @property
+    def crossings(self) -> list[Crossing]:
+        """What crosses from fusion to fusion."""
+        return [] if self.partitioned is None else crossings(self.partitioned)
+
+    def place(self, name: str) -> str:
+        """The lasting name of a value, also of one that was recomputed or renamed by a pass."""
+        if name in self.places:
+            return self.places[name]
+        stripped = name.removeprefix(CLONE_PREFIX)
+        return f"{self.places[stripped]}~" if stripped in self.places else name
+
+    def describe(self, name: str) -> tuple[str, str]:
+        """A label and a source position for a value."""
+        index = self.origin_by_value.get(name.removeprefix(CLONE_PREFIX), -1)
+        if index < 0:
+            return name, ""
+        origin = self.origins[index]
+        source = f"{origin.file}:{origin.line}  {origin.text}" if origin.line else ""
+        return self.place(name), source
+
+    @cached_property
+    def recomputer(self) -> Recomputer:
+        """What may be computed again in the backward, and with what."""
+        return Recomputer(self.graph, by_tag=self.executor != "torch")
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """Memory of any schedule of the joint trace; right as far as nothing is fused."""
+        return Predictor(self.graph)
+
+    @cached_property
+    def origin_by_value(self) -> dict[str, int]:
+        """Index of the origin of each value of the claimed joint trace."""
+        return {out.name: origin_of(bsym) for bsym in self.claimed.bound_symbols for out in bsym.flat_proxy_outs}

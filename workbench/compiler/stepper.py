@@ -1,0 +1,357 @@
+"""The reference memory walk: every statement of the execution traces, run once with fake tensors.
+
+Nothing is computed and nothing is allocated, but views, strides and reference counts are PyTorch's own. The arithmetic
+in `workbench.analysis.memory` is held to this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from thunder.core import prims
+from thunder.core.devices import to_torch_device
+from thunder.core.dtypes import to_torch_dtype
+from thunder.core.proxies import NumberProxy, Proxy, TensorProxy, variableify
+from thunder.core.pytree import tree_flatten, tree_map
+from thunder.core.trace import TraceCtx, tracectx
+from thunder.executors.torchex import ex as torch_executor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_iter
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+
+from workbench.compiler.offload import OFFLOAD
+
+_aten = torch.ops.aten
+
+_MOVES_DATA = frozenset(
+    (
+        _aten.empty,
+        _aten.empty_like,
+        _aten.empty_strided,
+        _aten.new_empty,
+        _aten.full,
+        _aten.full_like,
+        _aten.zeros,
+        _aten.zeros_like,
+        _aten.ones,
+        _aten.ones_like,
+        _aten.arange,
+        _aten.clone,
+        _aten.copy,
+        _aten.copy_,
+        _aten._to_copy,
+        _aten.cat,
+        _aten.stack,
+        _aten.embedding,
+        _aten.index,
+        _aten.index_select,
+        _aten.gather,
+        _aten.constant_pad_nd,
+    )
+)
+"""Operators that compute nothing: they count no floating point operations."""
+
+
+def _attention_flops(func: Any, args: Sequence[Any]) -> int | None:
+    # The registry knows CUDA's attention kernels only.
+    if func is _aten._scaled_dot_product_flash_attention_for_cpu:
+        return int(sdpa_flop_count(*(t.shape for t in args[:3])))
+    if func is _aten._scaled_dot_product_flash_attention_for_cpu_backward:
+        return int(sdpa_backward_flop_count(*(t.shape for t in args[:4])))
+    return None
+
+
+class Allocations(TorchDispatchMode):
+    """While active, counts the bytes of all storages that come and go.
+
+    Attributes
+    ----------
+    live_bytes : int
+        Bytes of the storages that exist now.
+    peak_bytes : int
+        The most that existed at once since it was last set.
+    flops : int
+        Floating point operations so far. Matmuls, convolutions and attention by PyTorch's formulas, everything else
+        one per element of its largest tensor.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live_bytes = 0
+        self.peak_bytes = 0
+        self.flops = 0
+        self._sizes: dict[int, int] = {}
+
+    def see(self, tensor: torch.Tensor) -> bool:
+        """Count the tensor's storage, once; return whether it is new."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self._sizes:
+            return False
+        self._sizes[key] = storage.nbytes()
+        weakref.finalize(storage, self._forget, key).atexit = False
+        self.live_bytes += self._sizes[key]
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+        return True
+
+    def _forget(self, key: int) -> None:
+        self.live_bytes -= self._sizes.pop(key)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operator and count what it makes."""
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        outputs = [t for t in tree_iter(out) if isinstance(t, torch.Tensor)]
+        made = [self.see(tensor) for tensor in outputs]
+        packet = func._overloadpacket
+        if (attention := _attention_flops(packet, args)) is not None:
+            self.flops += attention
+        elif packet in flop_registry:
+            self.flops += int(flop_registry[packet](*args, **kwargs, out_val=out))
+        elif packet not in _MOVES_DATA and (any(made) or func._schema.is_mutable):
+            tensors = [*outputs, *(t for t in tree_iter((args, kwargs)) if isinstance(t, torch.Tensor))]
+            self.flops += max((t.numel() for t in tensors), default=0)
+        return out
+
+
+@contextlib.contextmanager
+def fake_execution(mode: FakeTensorMode) -> Iterator[None]:
+    """Run what follows with fake tensors, whatever modes the caller is in."""
+    with _disable_current_modes(), torch.no_grad(), mode:
+        yield
+
+
+def source(bsym: Any) -> tuple[str, dict[str, Any]]:
+    """Python source of one statement as Thunder would execute it, and the names it needs besides its inputs."""
+    # Printing registers objects on the statement, under names that are unique only within one trace: print a copy.
+    copy = bsym.from_bsym(_import_ctx={}, _object_ctx={})
+    with tracectx(TraceCtx(None)):
+        lines = copy.python(indent=0, print_depth=1)
+        imports, calls, objects = copy.gather_ctxs()
+    return "\n".join(lines), {"torch": torch, "Tensor": torch.Tensor, **imports, **calls, **objects}
+
+
+def claim(bsym: Any) -> list[Any] | None:
+    """The statements that the torch executor would run for an unclaimed symbol; None if it has none."""
+    try:
+        claimed = torch_executor.can_execute(bsym)
+    except AssertionError:
+        # `uniform_philox`'s checker takes its offset, a number that is not known yet, modulo 4.
+        claimed = False
+    if not claimed:
+        return None
+    trace = TraceCtx(None)
+    trace.names = {leaf.name for leaf in (*bsym.flat_args, *bsym.flat_outs) if isinstance(leaf, Proxy)}
+    # Values in between get names that nothing around them has: `t1` may be another one there.
+    trace._gen_name = lambda number: f"_claimed_{number}"
+    with tracectx(trace):
+        symbol = torch_executor.get_execution_transform(bsym) or torch_executor.implmap[bsym.sym.id].symbol
+        result = symbol(*bsym.args, **bsym.kwargs)
+    swap = {
+        variableify(made): wanted
+        for made, wanted in zip(tree_flatten(result)[0], bsym.flat_outs, strict=True)
+        if isinstance(made, Proxy) and isinstance(wanted, Proxy)
+    }
+    return [claimed.from_bsym_swap_proxies(swap, skip_subsymbols=True) for claimed in trace.bound_symbols]
+
+
+def runs_as_pytorch(fusion: Any) -> bool:
+    """Whether a fusion's outputs share storages as eager PyTorch's would.
+
+    Inductor's do: AOTAutograd gives outputs that are views of inputs back as views, inputs as themselves, and views of
+    one buffer as views of it. nvFuser writes every output into a tensor of its own.
+    """
+    executor = fusion.sym.executor
+    return executor is not None and "torchcompile" in str(executor.name).lower()
+
+
+def forwarded(fusion: Any) -> dict[str, str]:
+    """Names inside a fusion that are one of its inputs: identities, and destinations of copies in place."""
+    inputs = {proxy.name: proxy.name for proxy in fusion.flat_proxy_args}
+    for bsym in fusion.subsymbols:
+        if bsym.sym.id == prims.PrimIDs.SHALLOW_COPY:
+            taken = bsym.args[0].name
+        elif bsym.sym.id == prims.PrimIDs.COPY_:
+            taken = bsym.args[1].name
+        else:
+            continue
+        if taken in inputs:
+            inputs[bsym.output.name] = inputs[taken]
+    return inputs
+
+
+def empty(proxy: Any, strides: Sequence[int] | None = None) -> torch.Tensor:
+    """An uninitialised tensor as a proxy describes it, contiguous unless `strides` (elements) are given."""
+    shape, dtype, device = tuple(proxy.shape), to_torch_dtype(proxy.dtype), to_torch_device(proxy.device)
+    if strides is None:
+        return torch.empty(shape, dtype=dtype, device=device)
+    return torch.empty_strided(shape, tuple(strides), dtype=dtype, device=device)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stepped:
+    """Memory over a step as executed with fake tensors.
+
+    Attributes
+    ----------
+    live_bytes : tuple of int
+        Bytes alive right after each bound symbol of the forward trace and then of the backward trace.
+    statement_peak_bytes : tuple of int
+        The most bytes alive at once while it ran.
+    peak_bytes : int
+        The most of all.
+    baseline_bytes : int
+        Arguments: parameters, buffers and inputs.
+    """
+
+    live_bytes: tuple[int, ...]
+    statement_peak_bytes: tuple[int, ...]
+    peak_bytes: int
+    baseline_bytes: int
+
+
+def step(forward: Any, backward: Any = None, *, arguments: Mapping[str, torch.Tensor] | None = None) -> Stepped:
+    """Execute the traces of a step with fake tensors, statement by statement.
+
+    The caller holds arguments, outputs and gradients, as autograd and a training loop do. What is saved for the
+    backward is held by lists that the backward trace empties; so are the cotangents, which are taken as contiguous.
+
+    Parameters
+    ----------
+    forward, backward : TraceCtx
+        Execution traces, deletions included, as Thunder compiles them.
+    arguments : mapping of str to Tensor, optional
+        As for `workbench.compiler.facts.facts`.
+
+    Returns
+    -------
+    Stepped
+    """
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with fake_execution(mode), Allocations() as allocations:
+        walk = _Steps(allocations, mode)
+        walk.enter(forward, arguments or {})
+        baseline_bytes = allocations.live_bytes
+        returned = walk.run(forward)
+        if backward is not None:
+            outcome, (saved, others) = returned
+            del returned
+            # The caller holds the outputs; the lists below are the only holders of what is saved.
+            walk.held.append(outcome)
+            lists: dict[str, list[Any]] = {"saved_for_backward": [list(saved), list(others)]}
+            del saved, others
+            # Autograd makes zeros for outputs without a gradient, also where the backward ignores them.
+            lists["cotangents"] = [
+                torch.empty(output.shape, dtype=output.dtype, device=output.device)
+                if isinstance(output, torch.Tensor)
+                else None
+                for output in outcome["flat_output"]
+            ]
+            walk.names.update(lists)
+            del lists
+            walk.held.append(walk.run(backward))
+    return Stepped(
+        live_bytes=tuple(walk.live_bytes),
+        statement_peak_bytes=tuple(walk.peak_bytes),
+        peak_bytes=max((baseline_bytes, *walk.peak_bytes)),
+        baseline_bytes=baseline_bytes,
+    )
+
+
+class _Steps:
+    """Executes statements one by one in a namespace like that of the function they are printed as."""
+
+    def __init__(self, allocations: Allocations, mode: FakeTensorMode) -> None:
+        self.allocations = allocations
+        self.mode = mode
+        self.names: dict[str, Any] = {}
+        self.held: list[Any] = []
+        self.live_bytes: list[int] = []
+        self.peak_bytes: list[int] = []
+
+    def enter(self, trace: Any, arguments: Mapping[str, torch.Tensor]) -> None:
+        """Make the trace's arguments; those of one storage share one."""
+        storages: dict[int, torch.Tensor] = {}
+        for bsym in trace.bound_symbols:
+            if bsym.sym.id is not prims.PrimIDs.UNPACK_TRIVIAL:
+                continue
+            for proxy in bsym.flat_proxy_outs:
+                if proxy.name in arguments:
+                    self.names[proxy.name] = _like(arguments[proxy.name], storages)
+                elif isinstance(proxy, TensorProxy):
+                    self.names[proxy.name] = empty(proxy)
+                elif isinstance(proxy, NumberProxy):
+                    self.names[proxy.name] = proxy.value
+        self.held.extend(self.names.values())
+
+    def run(self, trace: Any) -> Any:
+        """Execute a trace; return what it returns."""
+        returned = None
+        for bsym in trace.bound_symbols:
+            self.allocations.peak_bytes = self.allocations.live_bytes
+            if bsym.sym.id is prims.PrimIDs.RETURN:
+                returned = tree_map(self._value, bsym.args)
+                self.names.clear()
+            elif bsym.sym.is_fusion:
+                self._fusion(bsym)
+            elif bsym.sym.id not in (prims.PrimIDs.UNPACK_TRIVIAL, prims.PrimIDs.COMMENT):
+                self._execute(bsym)
+            self.live_bytes.append(self.allocations.live_bytes)
+            self.peak_bytes.append(self.allocations.peak_bytes)
+        return returned
+
+    def _value(self, leaf: Any) -> Any:
+        return self.names[leaf.name] if isinstance(leaf, Proxy) else leaf
+
+    def _execute(self, bsym: Any) -> None:
+        text, context = source(bsym)
+        if str(bsym.sym.name).startswith(OFFLOAD):
+            # What it makes is on the host, and is not counted where a CPU stands in for the device.
+            with fake_execution(self.mode):
+                exec(text, context, self.names)
+        else:
+            exec(text, context, self.names)
+
+    def _fusion(self, bsym: Any) -> None:
+        # What a fused kernel needs inside is not known; its outputs are.
+        if runs_as_pytorch(bsym):
+            inner = _Steps(self.allocations, self.mode)
+            inner.names.update((proxy.name, self.names[proxy.name]) for proxy in bsym.flat_proxy_args)
+            for member in bsym.subsymbols:
+                inner._member(member)
+            self.names.update((proxy.name, inner.names[proxy.name]) for proxy in bsym.flat_proxy_outs)
+            del inner
+        else:
+            same = forwarded(bsym)
+            for proxy in bsym.flat_proxy_outs:
+                self.names[proxy.name] = self.names[same[proxy.name]] if proxy.name in same else empty(proxy)
+        self.allocations.peak_bytes = self.allocations.live_bytes
+
+    def _member(self, bsym: Any) -> None:
+        claimed = claim(bsym) if bsym.sym.executor is None and bsym.sym.python_impl is None else None
+        if claimed is not None:
+            for statement in claimed:
+                self._execute(statement)
+        elif bsym.sym.executor is None and bsym.subsymbols:
+            for member in bsym.subsymbols:
+                self._member(member)
+        else:
+            self._execute(bsym)
+
+
+def _like(tensor: torch.Tensor, storages: dict[int, torch.Tensor]) -> torch.Tensor:
+    """A fake tensor like `tensor`, on a fake storage of the same size that stands for its storage."""
+    storage = tensor.untyped_storage()
+    if storage._cdata not in storages:
+        storages[storage._cdata] = torch.empty(storage.nbytes(), dtype=torch.uint8, device=tensor.device)
+    whole = storages[storage._cdata]
+    whole = whole[: whole.numel() // tensor.itemsize * tensor.itemsize].view(tensor.dtype)
+    return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())

@@ -1,0 +1,60 @@
+"""No plan is shown whose traces read what they do not define."""
+
+from __future__ import annotations
+
+from thunder.core import prims
+from thunder.core.trace import TraceCtx
+
+from workbench.errors import PlanError
+
+_UNPACKING = {prims.PrimIDs.UNPACK_TRIVIAL, prims.PrimIDs.UNPACK_SEQUENCE}
+
+
+def validate(forward: TraceCtx, backward: TraceCtx | None) -> None:
+    """Check that every argument is defined, not deleted, and made once.
+
+    Raises
+    ------
+    PlanError
+        Naming the statement and the value.
+    """
+    _validate(forward, "forward")
+    if backward is not None:
+        _validate(backward, "backward")
+
+
+def _validate(trace: TraceCtx, side: str) -> None:
+    defined: set[str] = set()
+    deleted: set[str] = set()
+    for bsym in trace.bound_symbols:
+        if bsym.sym.id in _UNPACKING:
+            defined.update(out.name for out in bsym.flat_proxy_outs)
+            defined.update(arg.name for arg in bsym.flat_proxy_args)
+            continue
+        for arg in bsym.flat_proxy_args:
+            if arg.name in deleted:
+                raise PlanError(f"{side}: {bsym.sym.name} reads {arg.name} after it was deleted")
+            if arg.name not in defined:
+                raise PlanError(f"{side}: {bsym.sym.name} reads {arg.name}, which nothing before it defines")
+        if bsym.sym.id is prims.PrimIDs.DEL:
+            deleted.update(arg.name for arg in bsym.flat_proxy_args)
+            continue
+        _validate_members(bsym, side)
+        defined.update(out.name for out in bsym.flat_proxy_outs)
+
+
+def _validate_members(bsym: object, side: str) -> None:
+    symbol = bsym.sym  # type: ignore[attr-defined]
+    if not symbol.is_fusion:
+        return
+    known = {arg.name for arg in bsym.flat_proxy_args}  # type: ignore[attr-defined]
+    for member in bsym.subsymbols:  # type: ignore[attr-defined]
+        missing = [arg.name for arg in member.flat_proxy_args if arg.name not in known]
+        if missing:
+            raise PlanError(
+                f"{side}: in {symbol.name}, {member.sym.name} reads {missing[0]}, which is not handed to it"
+            )
+        known.update(out.name for out in member.flat_proxy_outs)
+    for out in bsym.flat_proxy_outs:  # type: ignore[attr-defined]
+        if out.name not in known:
+            raise PlanError(f"{side}: {symbol.name} returns {out.name}, which it does not make")
