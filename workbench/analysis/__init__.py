@@ -1,0 +1,1 @@
+"""Arithmetic on graphs alone."""

@@ -1,0 +1,408 @@
+"""Collectives beside compute: the order they are issued and consumed in, and a simulation of the streams they run on.
+
+Every time here is simulated: rates are a machine's published peaks, nothing else runs, nothing contends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.analysis.machines import H100, Machine
+from workbench.graph import FORWARD, Graph, Kind, StatementFlag, ValueFlag
+
+HOST, COMPUTE, COMMUNICATION = "host", "compute", "communication"
+
+_NO_KERNEL = (Kind.COLLECTIVE, Kind.WAIT, Kind.GET_GRAD, Kind.RETURN, Kind.FENCE, Kind.ARGUMENT)
+
+_TRAFFIC = {"all_gather": 1.0, "reduce_scatter": 1.0, "all_reduce": 2.0, "all_to_all": 1.0}
+"""Times that a ring moves (n - 1) / n of the full tensor, per rank (NCCL tests, PERFORMANCE.md)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Costs:
+    """Seconds of each statement, by row of the graph; members of fusions cost nothing by themselves.
+
+    Attributes
+    ----------
+    host_s, compute_s, communication_s : (statements,) float64
+        What it takes of each stream.
+    """
+
+    host_s: NDArray[np.float64]
+    compute_s: NDArray[np.float64]
+    communication_s: NDArray[np.float64]
+
+
+def costs(graph: Graph, machine: Machine, ranks: int) -> Costs:
+    """Roofline costs: a kernel takes its operations or its bytes at the machine's peak, whichever is longer.
+
+    Parameters
+    ----------
+    graph : Graph
+    machine : Machine
+    ranks : int
+        Processes that take part in each collective.
+    """
+    statements, values = graph.statements, graph.values
+    top = statements.parent < 0
+    view = (statements.flags & StatementFlag.VIEW) != 0
+    kernel = top & ~view & ~np.isin(statements.kind, _NO_KERNEL)
+    compute = np.zeros(len(statements))
+    communication = np.zeros(len(statements))
+    slowest = min(machine.flops_per_s.values())
+    for row in np.flatnonzero(kernel):
+        touched = np.concatenate((statements.inputs[row], statements.outputs[row]))
+        dtype = next((values.dtype[v] for v in statements.outputs[row] if values.dtype[v]), "")
+        # Thunder's own name has its module before it.
+        operations_s = statements.flops[row] / machine.flops_per_s.get(dtype.rpartition(".")[2], slowest)
+        compute[row] = max(operations_s, values.bytes[np.unique(touched)].sum() / machine.bytes_per_s)
+    for row in np.flatnonzero(top & (statements.kind == Kind.COLLECTIVE)):
+        factor = next((f for word, f in _TRAFFIC.items() if word in statements.name[row]), 1.0)
+        moved = factor * _full_bytes(graph, row) * (ranks - 1) / ranks
+        communication[row] = machine.latency_s + moved / machine.link_bytes_per_s
+    return Costs(np.where(top, machine.launch_s, 0.0), compute, communication)
+
+
+def _full_bytes(graph: Graph, row: int | np.integer[Any]) -> int:
+    """Bytes of a collective's larger side: the gathered tensor, or the one to be reduced and scattered."""
+    inputs = int(graph.values.bytes[graph.statements.inputs[row]].sum())
+    return max(inputs, _result_bytes(graph, row))
+
+
+def _result_bytes(graph: Graph, row: int | np.integer[Any]) -> int:
+    storages = graph.values.storage[graph.statements.outputs[row]]
+    return int(graph.storages.bytes[np.unique(storages[storages >= 0])].sum())
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pair:
+    """A collective with its wait and what first reads its result; rows of the graph, -1 where there is none."""
+
+    issue: int
+    wait: int
+    consumer: int
+
+
+def _pairs(graph: Graph) -> list[_Pair]:
+    """Collectives in the order in which they are issued."""
+    statements, consumers = graph.statements, graph.consumers
+    found = []
+    for issue in _rows(graph):
+        if statements.kind[issue] != Kind.COLLECTIVE:
+            continue
+        waits = [r for v in statements.outputs[issue] for r in consumers[v] if statements.kind[r] == Kind.WAIT]
+        wait = int(min(waits, default=-1))
+        found.append(_Pair(int(issue), wait, _first_reader(graph, wait) if wait >= 0 else -1))
+    return found
+
+
+def _first_reader(graph: Graph, row: int) -> int:
+    """The first statement that does something with what `row` makes; views do nothing."""
+    statements, consumers = graph.statements, graph.consumers
+    readers: list[int] = []
+    for value in statements.outputs[row]:
+        for reader in consumers[value].tolist():
+            if statements.flags[reader] & StatementFlag.VIEW:
+                reader = _first_reader(graph, reader)
+            if reader >= 0 and statements.side[reader] == statements.side[row]:
+                readers.append(reader)
+    return min(readers, default=-1)
+
+
+def _rows(graph: Graph) -> NDArray[np.intp]:
+    return np.flatnonzero(graph.statements.parent < 0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Order:
+    """How the order in which collectives are issued fits the order in which their results are used.
+
+    Attributes
+    ----------
+    collectives : int
+    inversions : int
+        Pairs of one side (forward or backward) issued in one order and first read in the other: what is needed first
+        waits for what is needed later. Results that nothing reads, such as gradients returned, do not count.
+    without_compute : int
+        Collectives with no kernel between issue and wait: nothing to hide behind.
+    distances : tuple of int
+        Kernels between issue and wait, per collective, in the order in which they are issued.
+    """
+
+    collectives: int
+    inversions: int
+    without_compute: int
+    distances: tuple[int, ...]
+
+
+def order(graph: Graph) -> Order:
+    """Report on the order of a graph's collectives."""
+    statements = graph.statements
+    idle = np.isin(statements.kind, _NO_KERNEL) | ((statements.flags & StatementFlag.VIEW) != 0)
+    kernels = np.cumsum((statements.parent < 0) & ~idle)
+    pairs = _pairs(graph)
+    distances = tuple(int(kernels[p.wait] - kernels[p.issue]) for p in pairs if p.wait >= 0)
+    inversions = 0
+    for side in np.unique(statements.side):
+        read = np.asarray([p.consumer for p in pairs if p.consumer >= 0 and statements.side[p.issue] == side])
+        inversions += int(np.triu(read[:, None] > read[None, :], 1).sum()) if len(read) else 0
+    return Order(
+        collectives=len(pairs),
+        inversions=inversions,
+        without_compute=distances.count(0),
+        distances=distances,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Bar:
+    """What a stream does from one second to another: a row of a Gantt chart.
+
+    Attributes
+    ----------
+    stream : str
+        ``host``, ``compute`` or ``communication``.
+    row : int
+        Of the graph's statements.
+    start_s, end_s : float
+    """
+
+    stream: str
+    row: int
+    start_s: float
+    end_s: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Simulation:
+    """A step on three streams, each in order. All of it is simulated.
+
+    Attributes
+    ----------
+    step_s : float
+        From the first launch to the end of the last stream.
+    forward_s : float
+        Of it, until the compute stream is done with the forward.
+    stall_s : tuple of float
+        Forward and backward: seconds for which a wait holds the compute stream up.
+    idle_compute_s : float
+        Seconds in which the compute stream does nothing, for whatever reason.
+    host_lead_s : float
+        How far the host is ahead of the compute stream, at the most.
+    in_flight_bytes : (statements,) int64
+        Bytes of results between issue and wait, after each statement in program order.
+    bars : tuple of Bar
+    """
+
+    step_s: float
+    forward_s: float
+    stall_s: tuple[float, float]
+    idle_compute_s: float
+    host_lead_s: float
+    in_flight_bytes: NDArray[np.int64]
+    bars: tuple[Bar, ...]
+
+    @property
+    def exposed_communication_s(self) -> float:
+        """Seconds for which communication holds the compute stream up, forward and backward."""
+        return sum(self.stall_s)
+
+    @property
+    def in_flight_peak_bytes(self) -> int:
+        """The most bytes of results between issue and wait."""
+        return int(self.in_flight_bytes.max(initial=0))
+
+
+def simulate(graph: Graph, cost: Costs, rows: Sequence[int] | None = None) -> Simulation:
+    """Run a host thread, a compute stream and a communication stream, each in order.
+
+    The host launches statement after statement. A kernel starts when it is launched and the compute stream is free. A
+    collective starts when it is launched, the communication stream is free, and what was on the compute stream when
+    it was issued is done, as NCCL's streams wait. A wait holds up the compute stream alone. Bytes count in program
+    order, as the allocator, which runs on the host, sees them.
+
+    Parameters
+    ----------
+    graph : Graph
+        An execution graph.
+    cost : Costs
+    rows : sequence of int, optional
+        Its top-level rows in another order; by default in program order.
+    """
+    statements = graph.statements
+    order_ = _rows(graph).tolist() if rows is None else list(rows)
+    kinds, sides = statements.kind.tolist(), statements.side.tolist()
+    host_s, compute_s, communication_s = (c.tolist() for c in (cost.host_s, cost.compute_s, cost.communication_s))
+    host = compute = communication = forward = busy = lead = 0.0
+    stall = [0.0, 0.0]
+    done: dict[int, float] = {}
+    held: dict[int, int] = {}
+    in_flight, curve = 0, np.zeros(len(order_), np.int64)
+    bars: list[Bar] = []
+    for at, row in enumerate(order_):
+        kind, side = kinds[row], sides[row]
+        bars.append(Bar(HOST, row, host, host + host_s[row]))
+        host += host_s[row]
+        if kind == Kind.COLLECTIVE:
+            start = max(host, communication, compute)
+            communication = start + communication_s[row]
+            bars.append(Bar(COMMUNICATION, row, start, communication))
+            size = _result_bytes(graph, row)
+            in_flight += size
+            for value in statements.outputs[row].tolist():
+                done[value], held[value] = communication, size
+        elif kind == Kind.WAIT:
+            for value in statements.inputs[row].tolist():
+                end = done.get(value, 0.0)
+                free = max(host, compute)
+                if end > free:
+                    stall[0 if side == FORWARD else 1] += end - free
+                    compute = end
+                in_flight -= held.pop(value, 0)
+        elif compute_s[row] > 0:
+            start = max(host, compute)
+            compute = start + compute_s[row]
+            busy += compute_s[row]
+            bars.append(Bar(COMPUTE, row, start, compute))
+        lead = max(lead, compute - host)
+        if side == FORWARD:
+            forward = max(compute, host)
+        curve[at] = in_flight
+    step = max(host, compute, communication)
+    return Simulation(
+        step_s=step,
+        forward_s=forward,
+        stall_s=(stall[0], stall[1]),
+        idle_compute_s=step - busy,
+        host_lead_s=lead,
+        in_flight_bytes=curve,
+        bars=tuple(bars),
+    )
+
+
+def lower_bound(graph: Graph, cost: Costs) -> float:
+    """Seconds that no order of the collectives can beat, on the streams of `simulate`.
+
+    Kernels stay in program order. For every stretch of them: the compute before it, the collectives that can be issued
+    only in it and have to be waited for in it, one after another, and the compute after it. All compute in a row, and
+    all launches in a row, are bounds too.
+    """
+    ranges, prefix = _ranges(graph, cost)
+    bound = max(float(cost.compute_s.sum()), float(cost.host_s.sum()), float(prefix[-1]))
+    if not ranges:
+        return bound
+    lows = sorted({low for low, _, _ in ranges})
+    highs = sorted({high for _, high, _ in ranges})
+    table = np.zeros((len(lows), len(highs)))
+    low_at, high_at = {v: i for i, v in enumerate(lows)}, {v: i for i, v in enumerate(highs)}
+    for low, high, seconds in ranges:
+        table[low_at[low], high_at[high]] += seconds
+    # Collectives issued at `low` or later and waited for at `high` or earlier.
+    inside = table[::-1].cumsum(0)[::-1].cumsum(1)
+    around = prefix[lows][:, None] + (prefix[-1] - prefix[highs])[None, :]
+    return max(bound, float((inside + around)[inside > 0].max(initial=0.0)))
+
+
+def _ranges(graph: Graph, cost: Costs) -> tuple[list[tuple[int, int, float]], NDArray[np.float64]]:
+    """Per collective the kernels that have to be before it and after its wait, and its seconds; prefix sums of compute.
+
+    What may move with a collective is no kernel here: views, what hangs on waits alone, and what only collectives read.
+    """
+    statements, values = graph.statements, graph.values
+    rows = _rows(graph).tolist()
+    moves = _movable(graph, rows)
+    spine = {row: at for at, row in enumerate(row for row in rows if not moves[row])}
+    compute = [cost.compute_s[row] for row in spine]
+    prefix = np.concatenate(([0.0], np.cumsum(compute)))
+    first = next((at for row, at in spine.items() if statements.side[row] != FORWARD), len(spine))
+    low, high = dict.fromkeys(rows, 0), dict.fromkeys(rows, len(spine))
+    for row in rows:
+        low[row] = 0 if statements.side[row] == FORWARD else first
+        for producer in (int(values.producer[v]) for v in statements.inputs[row]):
+            if producer >= 0:
+                low[row] = max(low[row], low[producer] if moves[producer] else spine[producer] + 1)
+    for row in reversed(rows):
+        high[row] = first if statements.side[row] == FORWARD else len(spine)
+        for reader in (r for v in statements.outputs[row] for r in graph.consumers[v].tolist()):
+            high[row] = min(high[row], high[reader] if moves[reader] else spine[reader])
+    collectives = (row for row in rows if statements.kind[row] == Kind.COLLECTIVE)
+    return [(low[r], high[r], float(cost.communication_s[r])) for r in collectives], prefix
+
+
+def _movable(graph: Graph, rows: Sequence[int]) -> dict[int, bool]:
+    statements, values = graph.statements, graph.values
+    moves = {
+        row: bool(statements.kind[row] in (Kind.COLLECTIVE, Kind.WAIT) or statements.flags[row] & StatementFlag.VIEW)
+        for row in rows
+    }
+    hangs = {row: statements.kind[row] == Kind.WAIT for row in rows}
+    for row in rows:
+        producers = [int(values.producer[v]) for v in statements.inputs[row] if values.storage[v] >= 0]
+        if producers and all(p >= 0 and hangs[p] for p in producers):
+            hangs[row] = moves[row] = True
+    feeds = {row: statements.kind[row] == Kind.COLLECTIVE for row in rows}
+    returned = ValueFlag.OUTPUT | ValueFlag.SAVED | ValueFlag.GRADIENT
+    for row in reversed(rows):
+        outputs = statements.outputs[row]
+        readers = [r for v in outputs for r in graph.consumers[v].tolist()]
+        if readers and all(feeds[r] for r in readers) and not (values.flags[outputs] & returned).any():
+            inputs = [v for v in statements.inputs[row] if values.storage[v] >= 0]
+            if len(inputs) == 1:
+                feeds[row] = moves[row] = True
+    return moves
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Overlap:
+    """A plan's collectives beside its compute: the order, the simulated step, and what no order can beat.
+
+    Attributes
+    ----------
+    machine : Machine
+    ranks : int
+    order : Order
+    simulation : Simulation
+    lower_bound_s : float
+    """
+
+    machine: Machine
+    ranks: int
+    order: Order
+    simulation: Simulation
+    lower_bound_s: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures as plain JSON data."""
+        return {
+            "step_s": self.simulation.step_s,
+            "forward_s": self.simulation.forward_s,
+            "exposed_communication_s": self.simulation.exposed_communication_s,
+            "idle_compute_s": self.simulation.idle_compute_s,
+            "in_flight_peak_bytes": self.simulation.in_flight_peak_bytes,
+            "inversions": self.order.inversions,
+            "collectives": self.order.collectives,
+            "without_compute": self.order.without_compute,
+            "lower_bound_s": self.lower_bound_s,
+            "machine": self.machine.name,
+            "ranks": self.ranks,
+            "simulated": True,
+        }
+
+
+def overlap(graph: Graph, ranks: int, machine: Machine = H100) -> Overlap | None:
+    """Order, simulation and lower bound of an execution graph; None if it has no collectives."""
+    if not (graph.statements.kind == Kind.COLLECTIVE).any():
+        return None
+    cost = costs(graph, machine, ranks)
+    return Overlap(
+        machine=machine,
+        ranks=ranks,
+        order=order(graph),
+        simulation=simulate(graph, cost),
+        lower_bound_s=lower_bound(graph, cost),
+    )

@@ -1,0 +1,203 @@
+"""Which statements the backward runs again, and where, if storages are not saved: arithmetic on the joint graph."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.analysis.memory import Schedule
+from workbench.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
+
+
+@dataclasses.dataclass(frozen=True)
+class Recompute:
+    """An edit of the joint trace.
+
+    Attributes
+    ----------
+    before : dict of int to tuple of int
+        Statement of the backward to the statements to run again right before it, in program order.
+    """
+
+    before: dict[int, tuple[int, ...]]
+
+    def schedule(self, graph: Graph) -> Schedule:
+        """The joint graph's statements in order, with the repeated ones put in."""
+        order: list[int] = []
+        clone: list[bool] = []
+        for row in np.flatnonzero(graph.statements.parent < 0).tolist():
+            again = self.before.get(row, ())
+            order += [*again, row]
+            clone += [True] * len(again) + [False]
+        return Schedule(np.asarray(order, np.int32), np.asarray(clone, bool))
+
+
+def needed_by_forward(graph: Graph) -> NDArray[np.bool_]:
+    """Which statements of a joint graph Thunder's split puts into the forward.
+
+    The split goes by need, not by tags: a statement that only the backward reads runs there, wherever it was traced.
+    """
+    statements, values = graph.statements, graph.values
+    needed = np.asarray((values.flags & ValueFlag.OUTPUT) != 0)
+    written_here = (values.flags & ValueFlag.ARGUMENT) != 0
+    forward = np.zeros(len(statements), bool)
+    in_place = (statements.flags & StatementFlag.INPLACE) != 0
+    for row in range(len(statements) - 1, -1, -1):
+        if statements.parent[row] >= 0 or statements.kind[row] == Kind.GET_GRAD:
+            continue
+        inputs, outputs = statements.inputs[row], statements.outputs[row]
+        copies = statements.kind[row] == Kind.COPY and (needed[inputs[1:2]] | written_here[inputs[1:2]]).any()
+        if needed[outputs].any() or copies or (in_place[row] and written_here[inputs].any()):
+            forward[row] = True
+            needed[inputs] = True
+    return forward
+
+
+def saved_values(graph: Graph, forward: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """Values of a joint graph that the forward would hand to the backward, arguments not counted."""
+    statements, values = graph.statements, graph.values
+    read = np.zeros(len(values), bool)
+    for row in range(len(statements)):
+        if statements.parent[row] < 0 and not forward[row] and statements.kind[row] != Kind.GET_GRAD:
+            read[statements.inputs[row]] = True
+    made = np.zeros(len(values), bool)
+    for row in np.flatnonzero(forward).tolist():
+        made[statements.outputs[row]] = True
+    tensor = (values.flags & ValueFlag.TENSOR) != 0
+    return np.flatnonzero(read & made & tensor).astype(np.int32)
+
+
+def backward_rows(graph: Graph, *, by_tag: bool) -> NDArray[np.bool_]:
+    """Which statements run in the backward: by need, or by Thunder's tag where a fusion pass goes by it."""
+    if by_tag:
+        return np.asarray(graph.statements.side == BACKWARD)
+    return ~needed_by_forward(graph) & (graph.statements.parent < 0)
+
+
+class Recomputer:
+    """Works out recompute edits of one joint graph.
+
+    Parameters
+    ----------
+    graph : Graph
+        The claimed joint trace.
+    by_tag : bool
+        Whether a fusion pass decides by tags which statements are the backward's.
+    """
+
+    def __init__(self, graph: Graph, *, by_tag: bool) -> None:
+        self.graph = graph
+        self.backward = backward_rows(graph, by_tag=by_tag)
+        self.saved = saved_values(graph, ~self.backward & (graph.statements.parent < 0))
+        values = graph.values
+        argument = np.zeros(len(graph.storages), bool)
+        held = values.storage[(values.flags & ValueFlag.ARGUMENT) != 0]
+        argument[held[held >= 0]] = True
+        self.argument_storage = argument
+        self.last_write = self._last_writes()
+        self._blocked: dict[int, str] = {}
+
+    def _last_writes(self) -> NDArray[np.int32]:
+        statements, values = self.graph.statements, self.graph.values
+        last = np.full(len(self.graph.storages), -1, np.int32)
+        for row in np.flatnonzero(statements.flags & StatementFlag.INPLACE):
+            storages = values.storage[statements.outputs[row]]
+            if statements.kind[row] != Kind.COPY:
+                # What is made of copies may write into any of its inputs, as batch norm does.
+                storages = np.union1d(storages, values.storage[statements.inputs[row]])
+            last[storages[storages >= 0]] = row
+        return last
+
+    def storages(self) -> NDArray[np.int32]:
+        """Storages that the forward saves for the backward, arguments not counted, in program order."""
+        storages = dict.fromkeys(self.graph.values.storage[self.saved].tolist())
+        return np.array([s for s in storages if s >= 0 and not self.argument_storage[s]], np.int32)
+
+    def values_on(self, storage: int) -> NDArray[np.int32]:
+        """Saved values that live in a storage."""
+        return np.asarray(self.saved[self.graph.values.storage[self.saved] == storage])
+
+    def why_not(self, storage: int) -> str:
+        """The reason why a storage cannot be recomputed; empty where it can."""
+        for value in self.values_on(storage):
+            if reason := self._why_not_again(int(self.graph.values.producer[value])):
+                return reason
+        return ""
+
+    def why_no_offload(self, storage: int) -> str:
+        """The reason why a storage cannot be offloaded; empty where it can."""
+        if self.last_write[storage] >= 0:
+            return "it is written in place: the copy taken when it was made would be out of date"
+        return ""
+
+    def _why_not_again(self, row: int) -> str:
+        statements, values = self.graph.statements, self.graph.values
+        if row in self._blocked:
+            return self._blocked[row]
+        reason = ""
+        name = statements.name[row]
+        flags = statements.flags[row]
+        if flags & StatementFlag.RANDOM:
+            reason = f"{name} draws random numbers: computed again it would draw others"
+        elif flags & StatementFlag.INPLACE or statements.kind[row] in (Kind.COPY, Kind.FENCE):
+            reason = f"{name} writes in place: done twice it would write twice"
+        elif statements.kind[row] in (Kind.COLLECTIVE, Kind.WAIT):
+            reason = f"{name} is a collective: every rank would have to do it again"
+        else:
+            for value in statements.inputs[row]:
+                storage = values.storage[value]
+                if storage >= 0 and self.last_write[storage] >= 0:
+                    reason = (
+                        f"{name} reads {values.name[value]}, which is written in place: by then it may have changed"
+                    )
+                    break
+        self._blocked[row] = reason
+        return reason
+
+    def edit(self, chosen: Collection[int], *, along: bool) -> Recompute:
+        """The edit that computes the chosen storages again in the backward.
+
+        Parameters
+        ----------
+        chosen : collection of int
+            Storages, each without a `why_not`.
+        along : bool
+            Compute inputs again too, up to what is saved anyway, where that is legal; otherwise they become saved.
+        """
+        statements, values = self.graph.statements, self.graph.values
+        chosen_set = set(chosen)
+        held = self.argument_storage.copy()
+        for storage in self.storages():
+            if int(storage) not in chosen_set:
+                held[storage] = True
+
+        def again(value: int) -> bool:
+            storage = int(values.storage[value])
+            producer = int(values.producer[value])
+            if producer < 0 or self.backward[producer]:
+                return False
+            if storage in chosen_set:
+                return True
+            if storage >= 0 and held[storage]:
+                return False
+            return along and not self._why_not_again(producer)
+
+        done: set[int] = set()
+        before: dict[int, tuple[int, ...]] = {}
+        again_in_backward = {int(v) for v in self.saved if int(values.storage[v]) in chosen_set}
+        for row in np.flatnonzero(self.backward & (statements.kind != Kind.GET_GRAD)):
+            queue = [int(v) for v in statements.inputs[row] if int(v) in again_in_backward]
+            group: set[int] = set()
+            while queue:
+                producer = int(values.producer[queue.pop()])
+                if producer in done or producer in group:
+                    continue
+                group.add(producer)
+                queue.extend(int(v) for v in statements.inputs[producer] if again(int(v)))
+            if group:
+                done |= group
+                before[int(row)] = tuple(sorted(group))
+        return Recompute(before)
