@@ -1,0 +1,1 @@
+"""One file per lever, and `base`, which says what a lever is."""

@@ -1,0 +1,222 @@
+"""What a lever is: `Site`, `Effect`, `Lever` and the registry. A new lever is one new file beside this one.
+
+A lever says where it can be set (`settings` for the whole program, `sites` for single places), what is legal there and
+why not otherwise, and acts at up to four points of Thunder's pipeline, all of them extension points of `thunder.jit`:
+on the joint trace before fusion, through the options of the fusion executor, on the joint trace after fusion, and on
+the forward and backward traces after the split. Thunder is imported only inside these methods.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from workbench.errors import ChoiceError
+
+if TYPE_CHECKING:
+    from workbench.compiler.fusion import FusionOptions
+    from workbench.compiler.stage import Stage
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Effect:
+    """What the whole plan would gain or lose under an option: differences against the current plan.
+
+    Attributes
+    ----------
+    peak_bytes, saved_bytes, saved_tensors, flops : int
+        Predicted differences; ``flops`` counts what is computed again.
+    counts : mapping of str to int
+        Which of the plan's counts (compilations, copies, sets, fences) would change, and by how much.
+    changed : tuple of str
+        Ids of the other sites whose outcome would change too.
+    """
+
+    peak_bytes: int
+    saved_bytes: int
+    saved_tensors: int
+    flops: int = 0
+    counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    changed: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Site:
+    """One place where a lever can be set.
+
+    Attributes
+    ----------
+    id : str
+        ``LEVER:PLACE``, or ``LEVER.SETTING`` for what holds for the whole lever. Lasts across processes.
+    lever, label : str
+        The lever's name, and a short text for a person.
+    source : str
+        ``file.py:12`` and the line's text, where known.
+    options : tuple of str
+        All options, legal or not, in the order in which a click turns through them.
+    choice, default : str
+        The option in force, and the one that unmodified Thunder takes.
+    outcome : str
+        What the plan makes of it. Differs from `choice` for ``auto``, or where other choices move the site.
+    illegal : mapping of str to str
+        Option to the reason why it is refused.
+    values : tuple of str
+        Names of the values that the site is about, in the plan's graph.
+    range : str
+        In words, where any number in a range is legal beside `options`.
+    bytes : int
+        Bytes that the site is about, 0 where it is not about memory.
+    effect : mapping of str to Effect
+        Whole-plan effect per legal option other than the current one; filled on request.
+    """
+
+    id: str
+    lever: str
+    label: str
+    options: tuple[str, ...]
+    choice: str
+    default: str
+    outcome: str = ""
+    source: str = ""
+    illegal: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    values: tuple[str, ...] = ()
+    range: str = ""
+    bytes: int = 0
+    effect: Mapping[str, Effect] = dataclasses.field(default_factory=dict)
+
+    def check(self, option: str) -> str:
+        """Return `option` if it is legal here.
+
+        Raises
+        ------
+        ChoiceError
+            Saying what was given, what is legal, and the reason for a refusal.
+        """
+        if option in self.illegal:
+            raise refused(self.id, option, self.illegal[option])
+        if option not in self.options:
+            legal = ", ".join(o for o in self.options if o not in self.illegal)
+            also = f" or {self.range}" if self.range else ""
+            raise ChoiceError(f"{self.id}: {option!r} is no option here; legal: {legal}{also}", self.id)
+        return option
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A choice for a whole lever; becomes the site ``LEVER.NAME``.
+
+    Attributes
+    ----------
+    name, label, default : str
+    options : tuple of str
+        Options to offer.
+    accepts : callable, optional
+        Says whether a string outside `options` is legal too.
+    range : str
+        What `accepts` allows, in words.
+    applies : callable, optional
+        Given the stage, the reason why the setting means nothing there, or an empty string.
+    """
+
+    name: str
+    label: str
+    default: str
+    options: tuple[str, ...]
+    accepts: Callable[[str], bool] | None = None
+    range: str = ""
+    applies: Callable[[Stage], str] | None = None
+
+    def site(self, lever: str, choices: Mapping[str, str], stage: Stage) -> Site:
+        """The setting as a site under `choices`; a legal free choice is added to its options."""
+        id = f"{lever}.{self.name}"
+        choice = choices.get(id, self.default)
+        options = self.options
+        if choice not in options and self.accepts is not None and self.accepts(choice):
+            options = (*options, choice)
+        why_not = self.applies(stage) if self.applies is not None else ""
+        return Site(
+            id=id,
+            lever=lever,
+            label=self.label,
+            options=options,
+            choice=choice,
+            outcome=choice,
+            default=self.default,
+            range=self.range,
+            illegal={o: why_not for o in options if o != self.default} if why_not else {},
+        )
+
+    def widen(self, site: Site, option: str) -> Site:
+        """The site with `option` among its options if the setting accepts it."""
+        if option not in site.options and self.accepts is not None and self.accepts(option):
+            return dataclasses.replace(site, options=(*site.options, option))
+        return site
+
+
+class Lever:
+    """One kind of decision. Subclass in a new file and decorate with `register`."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+
+    def settings(self) -> tuple[Setting, ...]:
+        """Choices for the whole lever."""
+        return ()
+
+    def sites(self, stage: Stage, choices: Mapping[str, str]) -> list[Site]:
+        """Single places where the lever can be set in this program, under the current choices."""
+        return []
+
+    def widen(self, site: Site, option: str) -> Site:
+        """The site with `option` among its options, where a site takes more than it lists."""
+        return site
+
+    def before_fusion(self, trace: Any, choices: Mapping[str, str], stage: Stage) -> Any:
+        """Edit the joint trace, claimed by operator executors and not yet fused."""
+        return trace
+
+    def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage) -> None:
+        """Set options of the fusion executor."""
+
+    def after_fusion(self, trace: Any, choices: Mapping[str, str], stage: Stage) -> Any:
+        """Edit the joint trace after fusion."""
+        return trace
+
+    def after_split(self, trace: Any, choices: Mapping[str, str], stage: Stage) -> Any:
+        """Edit the forward trace, then, in a second call, the backward trace."""
+        return trace
+
+
+def only_with_fusions(stage: Stage) -> str:
+    """Why a setting about fusions means nothing here, for `Setting.applies`."""
+    return "the torch executor makes no fusions" if stage.executor == "torch" else ""
+
+
+def refused(id: str, option: str, reason: str) -> ChoiceError:
+    """The error for an option that is illegal at a site."""
+    return ChoiceError(f"{id}: {option!r} is refused: {reason}", id)
+
+
+_REGISTRY: dict[str, Lever] = {}
+
+
+def register(cls: type[Lever]) -> type[Lever]:
+    """Class decorator: make a lever known everywhere, under its `name`."""
+    _REGISTRY[cls.name] = cls()
+    return cls
+
+
+def unregister(name: str) -> None:
+    """Forget a lever."""
+    _REGISTRY.pop(name, None)
+
+
+def all_levers() -> tuple[Lever, ...]:
+    """All levers, in the order of their names; imports every file of this room first."""
+    package = importlib.import_module("workbench.levers")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"workbench.levers.{module.name}")
+    return tuple(_REGISTRY[name] for name in sorted(_REGISTRY))

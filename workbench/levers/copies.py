@@ -1,0 +1,252 @@
+"""Lever `copies`: in-place copies and the fences around them: inside a fusion or not, with a `set` or without.
+
+Under nvFuser each copy has a `set` policy, and each fence, Thunder's `update_aliases`, is kept or dropped: fences split
+fusions. Under torch.compile a copy runs inside its region or outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from thunder.core.proxies import Proxy, Variable, variableify
+from thunder.core.symbol import BoundSymbol
+from thunder.core.trace import TraceCtx, TraceProvenance, from_trace
+
+from workbench.compiler import copies
+from workbench.compiler.fusion import FusionOptions
+from workbench.compiler.stage import Stage
+from workbench.levers.base import Lever, Setting, Site, only_with_fusions, refused, register
+
+KEEP, DROP = "keep", "drop"
+IN, OUT = "in", "out"
+
+
+def _only(executor: str, what: str) -> Any:
+    def applies(stage: Stage) -> str:
+        return only_with_fusions(stage) or ("" if stage.executor == executor else what)
+
+    return applies
+
+
+def _copies(stage: Stage) -> Iterator[tuple[str, BoundSymbol, BoundSymbol]]:
+    """Id of the site, the copy, and the claimed statement that it is part of."""
+    for bsym in stage.claimed.bound_symbols:
+        inside = [leaf for leaf in copies.leaves([bsym]) if copies.is_copy(leaf)]
+        for i, leaf in enumerate(inside):
+            place = stage.place(bsym.flat_proxy_outs[0].name if bsym.flat_proxy_outs else leaf.output.name)
+            yield f"copies:{place}" + (f".copy{i}" if i else ""), leaf, bsym
+
+
+def _fences(stage: Stage) -> Iterator[tuple[str, BoundSymbol]]:
+    for bsym in stage.claimed.bound_symbols:
+        if copies.is_fence(bsym) and bsym.flat_proxy_outs:
+            yield f"copies:{stage.place(bsym.flat_proxy_outs[0].name)}", bsym
+
+
+def _why_no_drop(fence: BoundSymbol) -> str:
+    members = [a.name for a in fence.flat_proxy_args]
+    if len(members) < 2:
+        return ""
+    return (
+        f"{', '.join(members)} share memory: what is written through one has to be seen through the others, "
+        "and only the fence says so"
+    )
+
+
+def _why_not_in(stage: Stage) -> dict[str, str]:
+    return {
+        found.output: (
+            f"it writes what {found.tensor} held before {found.tensor} was written: inside one region Inductor reads "
+            f"{found.tensor} after that write and gets the new content"
+        )
+        for found in copies.overwritten_sources(stage.claimed.bound_symbols)
+    }
+
+
+@register
+class Copies(Lever):
+    """Where in-place copies run, and what they cost."""
+
+    name = "copies"
+    title = "In-place copies"
+
+    def settings(self) -> tuple[Setting, ...]:
+        """Policy for all copies, all fences, all regions."""
+        nvfuser = _only("nvfuser", "torch.compile puts no set before a copy and does not split at fences")
+        return (
+            Setting(
+                name="policy",
+                label="nvFuser's set before a copy, where it is safe to choose: stock always",
+                default=copies.ALWAYS,
+                options=copies.POLICIES,
+                applies=nvfuser,
+            ),
+            Setting(
+                name="fences",
+                label="alias fences, which split fusions: kept, or dropped where only one name reaches the memory",
+                default=KEEP,
+                options=(KEEP, DROP),
+                applies=nvfuser,
+            ),
+            Setting(
+                name="region",
+                label="copies inside torch.compile's regions or outside",
+                default=IN,
+                options=(IN, OUT),
+                applies=_only("torchcompile", "nvFuser's copies are aliases of its outputs: see the set policy"),
+            ),
+        )
+
+    def sites(self, stage: Stage, choices: Mapping[str, str]) -> list[Site]:
+        """One site per copy and, under nvFuser, one per fence."""
+        if stage.executor == "torch":
+            return []
+        if stage.executor == "torchcompile":
+            return list(self._region_sites(stage, choices))
+        return [*self._set_sites(stage, choices), *self._fence_sites(stage, choices)]
+
+    def _region_sites(self, stage: Stage, choices: Mapping[str, str]) -> Iterator[Site]:
+        why_not = _why_not_in(stage)
+        for id, leaf, bsym in _copies(stage):
+            label, source = stage.describe(bsym.flat_proxy_outs[0].name)
+            reason = why_not.get(leaf.output.name, "")
+            default = OUT if reason else choices.get("copies.region", IN)
+            yield Site(
+                id=id,
+                lever=self.name,
+                label=label,
+                source=source,
+                options=(IN, OUT),
+                choice=choices.get(id, default),
+                outcome=choices.get(id, default),
+                default=default,
+                illegal={IN: reason} if reason else {},
+                values=(leaf.output.name,),
+            )
+
+    def _set_sites(self, stage: Stage, choices: Mapping[str, str]) -> Iterator[Site]:
+        default = choices.get("copies.policy", copies.ALWAYS)
+        facts = _facts(stage)
+        for id, leaf, bsym in _copies(stage):
+            label, source = stage.describe(bsym.flat_proxy_outs[0].name)
+            fact = facts.get(leaf.output.name)
+            illegal = {}
+            if fact is not None and fact.needs_set:
+                illegal = {p: fact.needs_set for p in copies.POLICIES if not copies.has_set(p, fact)}
+            choice = choices.get(id, default)
+            yield Site(
+                id=id,
+                lever=self.name,
+                label=label,
+                source=source,
+                options=copies.POLICIES,
+                choice=choice,
+                outcome="" if fact is None else ("set" if fact.needs_set or copies.has_set(choice, fact) else "no set"),
+                default=default,
+                illegal={p: reason for p, reason in illegal.items() if p != choice},
+                values=(leaf.output.name,),
+            )
+
+    def _fence_sites(self, stage: Stage, choices: Mapping[str, str]) -> Iterator[Site]:
+        for id, fence in _fences(stage):
+            label, source = stage.describe(fence.flat_proxy_outs[0].name)
+            reason = _why_no_drop(fence)
+            default = KEEP if reason else choices.get("copies.fences", KEEP)
+            yield Site(
+                id=id,
+                lever=self.name,
+                label=label,
+                source=source,
+                options=(KEEP, DROP),
+                choice=choices.get(id, default),
+                outcome=choices.get(id, default),
+                default=default,
+                illegal={DROP: reason} if reason else {},
+                values=tuple(a.name for a in fence.flat_proxy_args),
+            )
+
+    def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
+        """Drop fences, or take copies out of regions."""
+        if stage.executor == "nvfuser":
+            return self._without_fences(trace, choices, stage)
+        if stage.executor == "torchcompile":
+            return self._copies_out(trace, choices, stage)
+        return trace
+
+    def _without_fences(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
+        policy = choices.get("copies.fences", KEEP)
+        dropped: set[str] = set()
+        for id, fence in _fences(stage):
+            reason = _why_no_drop(fence)
+            if reason and choices.get(id) == DROP:
+                raise refused(id, DROP, reason)
+            if not reason and choices.get(id, policy) == DROP:
+                dropped.add(fence.flat_proxy_outs[0].name)
+        if not dropped:
+            return trace
+        edited = from_trace(trace)
+        swap: dict[Variable, Proxy] = {}
+        for bsym in trace.bound_symbols:
+            if copies.is_fence(bsym) and bsym.flat_proxy_outs and bsym.flat_proxy_outs[0].name in dropped:
+                given = bsym.flat_proxy_args[0]
+                swap[variableify(bsym.flat_proxy_outs[0])] = swap.get(variableify(given), given)
+            else:
+                edited.bound_symbols.append(bsym.from_bsym_swap_proxies(swap) if swap else bsym)
+        edited.set_provenance(TraceProvenance("Alias fences dropped"))
+        return edited
+
+    def _copies_out(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
+        policy = choices.get("copies.region", IN)
+        why_not = _why_not_in(stage)
+        out: set[str] = set()
+        for id, leaf, _ in _copies(stage):
+            reason = why_not.get(leaf.output.name, "")
+            if reason and choices.get(id) == IN:
+                raise refused(id, IN, reason)
+            if choices.get(id, OUT if reason else policy) == OUT:
+                out.add(leaf.output.name)
+        if not out:
+            return trace
+        stage.unfused |= out
+        edited = from_trace(trace)
+        for bsym in trace.bound_symbols:
+            edited.bound_symbols.extend(_opened(bsym, out))
+        edited.set_provenance(TraceProvenance("Copies taken out of regions"))
+        return edited
+
+    def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage) -> None:
+        """The `set` policies."""
+        if stage.executor != "nvfuser":
+            return
+        options.set_policy = choices.get("copies.policy", copies.ALWAYS)
+        facts = _facts(stage)
+        for id, leaf, _ in _copies(stage):
+            if id in choices:
+                fact = facts.get(leaf.output.name)
+                if fact is not None and fact.needs_set and not copies.has_set(choices[id], fact):
+                    raise refused(id, choices[id], fact.needs_set)
+                options.set_policies = {**options.set_policies, leaf.output.name: choices[id]}
+
+
+def _facts(stage: Stage) -> dict[str, copies.CopyFact]:
+    if stage.partitioned is None:
+        return {}
+    return {
+        fact.output: fact
+        for bsym in stage.partitioned.bound_symbols
+        if bsym.sym.is_fusion
+        for fact in copies.facts(bsym)
+    }
+
+
+def _opened(bsym: BoundSymbol, out: set[str]) -> Iterator[BoundSymbol]:
+    """The statement, or what it is made of where a copy in it shall stand alone."""
+    if not bsym.subsymbols or copies.is_copy(bsym):
+        yield bsym
+        return
+    if not any(copies.is_copy(leaf) and leaf.output.name in out for leaf in copies.leaves([bsym])):
+        yield bsym
+        return
+    for member in bsym.subsymbols:
+        yield from _opened(member, out)

@@ -1,0 +1,134 @@
+"""Lever `remat`: which variables fusions hand to each other, and which the reading fusion computes again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from workbench.compiler.fusion import FusionOptions
+from workbench.compiler.remat import STOCK_ARGUMENT_WEIGHT, Crossing, RematOptions, cut_every
+from workbench.compiler.stage import Stage
+from workbench.errors import ChoiceError
+from workbench.levers.base import Lever, Setting, Site, only_with_fusions, refused, register
+
+if TYPE_CHECKING:
+    from workbench.graph import Graph
+
+STOCK, OFF, EVERY = "stock", "off", "every="
+
+
+def _weight(text: str) -> float | None:
+    try:
+        weight = float(text)
+    except ValueError:
+        return None
+    return weight if 0.0 <= weight <= 1.0 else None
+
+
+def _every(text: str) -> int | None:
+    digits = text.removeprefix(EVERY)
+    return int(digits) if text.startswith(EVERY) and digits.isdigit() and int(digits) >= 1 else None
+
+
+def site_id(stage: Stage, crossing: Crossing) -> str:
+    """The id of a variable's site."""
+    return f"remat:{stage.place(crossing.name)}"
+
+
+@register
+class Remat(Lever):
+    """Save or recompute, per variable that crosses from one fusion to another."""
+
+    name = "remat"
+    title = "Rematerialization between fusions"
+
+    def settings(self) -> tuple[Setting, ...]:
+        """Argument weight and preset."""
+        return (
+            Setting(
+                name="weight",
+                label="weight of a fusion's own argument in the cut (stock 0.5; 0.0 recomputes residuals)",
+                default=str(STOCK_ARGUMENT_WEIGHT),
+                options=("0.0", "0.5", "1.0"),
+                accepts=lambda text: _weight(text) is not None,
+                range="any number from 0 to 1",
+                applies=only_with_fusions,
+            ),
+            Setting(
+                name="preset",
+                label="cuts between fusions as Thunder makes them, none, or with a variable saved every k",
+                default=STOCK,
+                options=(STOCK, OFF, "every=2", "every=4", "every=8"),
+                accepts=lambda text: _every(text) is not None,
+                range="every=K with a whole number K of at least 1",
+                applies=only_with_fusions,
+            ),
+        )
+
+    def sites(self, stage: Stage, choices: Mapping[str, str]) -> list[Site]:
+        """One site per variable that crosses from one fusion to another."""
+        found = []
+        for crossing in stage.crossings:
+            label, source = stage.describe(crossing.name)
+            id = site_id(stage, crossing)
+            tie = stage.report.ties.get(crossing.name, "")
+            found.append(
+                Site(
+                    id=id,
+                    lever=self.name,
+                    label=f"{label}: {crossing.producer} → {', '.join(crossing.consumers)}"
+                    + (f" (tie: {tie})" if tie else ""),
+                    source=source,
+                    options=("auto", "save", "recompute"),
+                    choice=choices.get(id, "auto"),
+                    default="auto",
+                    outcome=_outcome(stage.execution, crossing),
+                    illegal={"recompute": crossing.why_not} if crossing.why_not else {},
+                    values=(crossing.name,),
+                )
+            )
+        return found
+
+    def after_fusion(self, trace: Any, choices: Mapping[str, str], stage: Stage) -> Any:
+        """Refuse a pin that the cuts could not keep."""
+        for crossing in stage.crossings if stage.report.failed else ():
+            if reason := stage.report.failed.get(crossing.name):
+                raise refused(site_id(stage, crossing), "recompute", reason)
+        return trace
+
+    def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage) -> None:
+        """Weights and pins."""
+        preset = choices.get("remat.preset", STOCK)
+        if preset == OFF:
+            options.remat = RematOptions(enabled=False)
+            return
+        weight = _weight(choices.get("remat.weight", str(STOCK_ARGUMENT_WEIGHT)))
+        if weight is None:
+            raise ChoiceError(f"remat.weight: {choices['remat.weight']!r} is no number from 0 to 1", "remat.weight")
+        pins: dict[str, str] = {}
+        wanted = {id: option for id, option in choices.items() if id.startswith("remat:") and option != "auto"}
+        every = _every(preset)
+        if every is None and preset != STOCK:
+            raise ChoiceError(f"remat.preset: {preset!r} is no preset; legal: {STOCK}, {OFF}, {EVERY}K", "remat.preset")
+        if every is not None or wanted:
+            crossings = stage.crossings
+            if every is not None:
+                pins.update(cut_every(every, crossings))
+            for crossing in crossings:
+                id = site_id(stage, crossing)
+                if id in wanted:
+                    if wanted[id] == "recompute" and crossing.why_not:
+                        raise refused(id, "recompute", crossing.why_not)
+                    pins[crossing.name] = wanted[id]
+        options.remat = RematOptions(argument_weight=weight, pins=pins)
+
+
+def _outcome(graph: Graph | None, crossing: Crossing) -> str:
+    """Whether the plan's producing fusion still writes the variable."""
+    if graph is None:
+        return ""
+    value = graph.value_index.get(crossing.name, -1)
+    if value < 0:
+        return "recompute"
+    rows = [row for row, name in enumerate(graph.statements.name) if name == crossing.producer]
+    return "save" if any(value in graph.statements.outputs[row] for row in rows) else "recompute"

@@ -1,0 +1,256 @@
+"""Lever `saved`: what the forward keeps for the backward, per storage: saved, recomputed or offloaded.
+
+Recomputation acts on the joint trace, before fusion or after: clones of the producers, tagged as the backward's, are
+put right before their first use there. Offloading acts after the split. Views share a storage, so a site is a storage,
+named after the statement that first makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from thunder.core import prims
+from thunder.core.proxies import Proxy, Variable, variableify
+from thunder.core.symbol import BoundSymbol, BoundSymbolTag
+from thunder.core.trace import TraceCtx, TraceProvenance, TraceTag, from_trace, tracectx
+from thunder.core.transform_common import dce
+
+from workbench.analysis.recompute import Recompute, Recomputer
+from workbench.compiler.names import CLONE_PREFIX, is_statement
+from workbench.compiler.offload import STORE_PREFIX, Group, Offloader
+from workbench.compiler.stage import Stage
+from workbench.graph import Graph
+from workbench.levers.base import Lever, Setting, Site, only_with_fusions, refused, register
+
+ALONG, CUT = "along", "cut"
+BEFORE, AFTER = "before_fusion", "after_fusion"
+AHEAD = "4"
+
+
+def site_id(stage: Stage, storage: int) -> str:
+    """The id of a storage's site."""
+    graph = stage.graph
+    return f"saved:{stage.place(graph.values.name[graph.storages.root[storage]])}"
+
+
+def recomputed_storages(stage: Stage, choices: Mapping[str, str]) -> list[int]:
+    """Storages that choices turn to recompute, in program order.
+
+    Raises
+    ------
+    ChoiceError
+        If one of them may not be recomputed.
+    """
+    chosen = []
+    for storage in stage.recomputer.storages():
+        id = site_id(stage, int(storage))
+        if choices.get(id) == "recompute":
+            if reason := stage.recomputer.why_not(int(storage)):
+                raise refused(id, "recompute", reason)
+            chosen.append(int(storage))
+    return chosen
+
+
+def edit(stage: Stage, choices: Mapping[str, str]) -> Recompute:
+    """The edit of the joint trace that choices ask for."""
+    along = choices.get("saved.inputs", ALONG) == ALONG
+    return stage.recomputer.edit(recomputed_storages(stage, choices), along=along)
+
+
+def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[np.bool_]) -> TraceCtx:
+    """The joint trace with clones put in and the backward, by rows of its graph, reading them."""
+    # By what they make: levers before this one may have taken statements out, or put their parts in their place.
+    makers: dict[str, int] = {}
+    for i, bsym in enumerate(trace.bound_symbols):
+        if is_statement(bsym):
+            for out in bsym.flat_proxy_outs:
+                makers.setdefault(out.name, i)
+    outputs = [[graph.values.name[v] for v in values] for values in graph.statements.outputs]
+    at = {
+        row: makers[outputs[row][0]]
+        for row in np.flatnonzero(graph.statements.parent < 0).tolist()
+        if outputs[row] and outputs[row][0] in makers
+    }
+    position = {at[row]: [at[again] for again in group] for row, group in change.before.items()}
+    # Not `get_grad`: it reads nothing, it names the output whose gradient it stands for.
+    readers = {
+        at[row] for row in at if backward[row] and trace.bound_symbols[at[row]].sym.id is not prims.PrimIDs.GET_GRAD
+    }
+    edited = from_trace(trace)
+    edited.names = set(trace.names)
+    again: dict[Variable, Proxy] = {}
+
+    def handed(bsym: BoundSymbol) -> dict[Variable, Proxy]:
+        # Of its own inputs only: a fusion may make a value of the same name for itself.
+        return {variableify(a): again[variableify(a)] for a in bsym.flat_proxy_args if variableify(a) in again}
+
+    def clone(bsym: BoundSymbol) -> BoundSymbol:
+        swap = handed(bsym)
+        with tracectx(edited):
+            for proxy in _made(bsym):
+                if variableify(proxy) not in swap:
+                    swap[variableify(proxy)] = proxy.replace_name(_free_name(edited, proxy.name))
+        given = {a.name for a in bsym.flat_proxy_args}
+        again.update({variableify(o): swap[variableify(o)] for o in bsym.flat_proxy_outs if o.name not in given})
+        return bsym.from_bsym_swap_proxies(swap).from_bsym(tags=bsym.tags | {BoundSymbolTag.BACKWARD})
+
+    for i, bsym in enumerate(trace.bound_symbols):
+        for repeated in position.get(i, ()):
+            edited.bound_symbols.append(clone(trace.bound_symbols[repeated]))
+        swap = handed(bsym) if i in readers else {}
+        # Inputs only: what a statement makes keeps its name.
+        edited.bound_symbols.append(bsym.from_bsym_swap_proxies(swap, skip_output=True) if swap else bsym)
+    edited.set_provenance(TraceProvenance("Recomputation in the backward"))
+    return dce(edited)
+
+
+def _made(bsym: BoundSymbol) -> Iterator[Any]:
+    """Values that a statement, or anything that it is made of, makes."""
+    given = {arg.name for arg in bsym.flat_proxy_args}
+    for out in bsym.flat_proxy_outs:
+        if out.name not in given:
+            yield out
+    for sub in bsym.subsymbols:
+        yield from _made(sub)
+
+
+def _free_name(trace: TraceCtx, name: str) -> str:
+    wanted = CLONE_PREFIX + name
+    while wanted in trace.names:
+        wanted = CLONE_PREFIX + wanted
+    return wanted
+
+
+@register
+class Saved(Lever):
+    """Save or recompute, per storage."""
+
+    name = "saved"
+    title = "Saved for the backward"
+
+    def settings(self) -> tuple[Setting, ...]:
+        """How far a recomputation reaches."""
+        return (
+            Setting(
+                name="inputs",
+                label="inputs of what is recomputed: computed along, up to what is saved anyway, or cut off and saved",
+                default=ALONG,
+                options=(ALONG, CUT),
+            ),
+            Setting(
+                name="stage",
+                label="recomputation put in before fusion, or after it, where it repeats whole fusions",
+                default=BEFORE,
+                options=(BEFORE, AFTER),
+                applies=only_with_fusions,
+            ),
+            Setting(
+                name="ahead",
+                label="statements between bringing an offloaded storage back and its first use",
+                default=AHEAD,
+                options=("0", "2", AHEAD, "8", "16"),
+                accepts=str.isdigit,
+                range="any whole number",
+            ),
+        )
+
+    def sites(self, stage: Stage, choices: Mapping[str, str]) -> list[Site]:
+        """One site per storage that the forward saves."""
+        if not stage.has_backward:
+            return []
+        graph, work = stage.graph, stage.recomputer
+        kept = _kept(stage)
+        found = []
+        for storage in work.storages():
+            values = [graph.values.name[v] for v in work.values_on(int(storage))]
+            label, source = stage.describe(graph.values.name[graph.storages.root[storage]])
+            id = site_id(stage, int(storage))
+            illegal = {
+                option: reason
+                for option, reason in (
+                    ("recompute", work.why_not(int(storage))),
+                    ("offload", work.why_no_offload(int(storage))),
+                )
+                if reason
+            }
+            site = Site(
+                id=id,
+                lever=self.name,
+                label=label,
+                source=source,
+                options=("save", "recompute", "offload"),
+                choice=choices.get(id, "save"),
+                default="save",
+                outcome=_outcome(kept, values),
+                illegal=illegal,
+                values=tuple(values),
+                bytes=int(graph.storages.bytes[storage]),
+            )
+            found.append(site)
+        return found
+
+    def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
+        """Put the recomputations in."""
+        if not _any(stage, choices, "recompute") or _stage(stage, choices) == AFTER:
+            return trace
+        change = edit(stage, choices)
+        return _apply(trace, stage.graph, change, stage.recomputer.backward) if change.before else trace
+
+    def after_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
+        """Put the recomputations in, as repetitions of whole fusions."""
+        if not _any(stage, choices, "recompute") or _stage(stage, choices) == BEFORE:
+            return trace
+        graph = stage.graph
+        names = {
+            graph.values.name[v] for s in recomputed_storages(stage, choices) for v in stage.recomputer.values_on(s)
+        }
+        fused = Recomputer(stage.read(trace), by_tag=False)
+        chosen = [
+            int(s)
+            for s in fused.storages()
+            if any(fused.graph.values.name[v] in names for v in fused.values_on(int(s)))
+        ]
+        chosen = [s for s in chosen if not fused.why_not(s)]
+        change = fused.edit(chosen, along=choices.get("saved.inputs", ALONG) == ALONG)
+        return _apply(trace, fused.graph, change, fused.backward) if change.before else trace
+
+    def after_split(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
+        """Offload: in the forward trace, then in the backward trace."""
+        if not _any(stage, choices, "offload"):
+            return trace
+        if TraceTag.BACKWARD in trace.tags:
+            return stage.offloader.backward(trace) if stage.offloader is not None else trace
+        groups = []
+        for storage in stage.recomputer.storages():
+            id = site_id(stage, int(storage))
+            if choices.get(id) == "offload":
+                if reason := stage.recomputer.why_no_offload(int(storage)):
+                    raise refused(id, "offload", reason)
+                values = frozenset(stage.graph.values.name[v] for v in stage.recomputer.values_on(int(storage)))
+                groups.append(Group(values, int(stage.graph.storages.bytes[storage])))
+        stage.offloader = Offloader(groups, int(choices.get("saved.ahead", AHEAD)))
+        return stage.offloader.forward(trace)
+
+
+def _any(stage: Stage, choices: Mapping[str, str], option: str) -> bool:
+    return stage.has_backward and any(c == option and i.startswith("saved:") for i, c in choices.items())
+
+
+def _stage(stage: Stage, choices: Mapping[str, str]) -> str:
+    return BEFORE if stage.executor == "torch" else choices.get("saved.stage", BEFORE)
+
+
+def _outcome(kept: set[str] | None, values: list[str]) -> str:
+    if kept is None or kept & set(values):
+        return "save"
+    return "offload" if any(STORE_PREFIX + value in kept for value in values) else "recompute"
+
+
+def _kept(stage: Stage) -> set[str] | None:
+    """Names of the values that the plan saves, where a plan is known."""
+    if stage.execution is None:
+        return None
+    return {stage.execution.values.name[v] for v in stage.execution.saved()}

@@ -1,0 +1,35 @@
+"""Lever `sharing`: fusions of one structure are compiled once, or each for itself as Thunder does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from workbench.compiler.fusion import FusionOptions
+from workbench.compiler.stage import Stage
+from workbench.levers.base import Lever, Setting, only_with_fusions, register
+
+SEPARATE, SHARED = "separate", "shared"
+
+
+@register
+class Sharing(Lever):
+    """Compile identical fusions once."""
+
+    name = "sharing"
+    title = "Identical fusions"
+
+    def settings(self) -> tuple[Setting, ...]:
+        """Shared or not."""
+        return (
+            Setting(
+                name="identical",
+                label="fusions of one structure: each compiled for itself, or one compiled and shared",
+                default=SEPARATE,
+                options=(SEPARATE, SHARED),
+                applies=only_with_fusions,
+            ),
+        )
+
+    def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage) -> None:
+        """Share what is compiled."""
+        options.share = choices.get("sharing.identical", SEPARATE) == SHARED

@@ -1,0 +1,241 @@
+"""Lever `waits`: when collectives are issued and where their results are waited for.
+
+Acts on the forward and backward traces after the split, so no fusion changes. Legal by construction: whatever is asked
+for, a statement never passes what it depends on, see `workbench.compiler.reorder`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+
+from thunder.core.trace import TraceCtx, TraceTag
+
+from workbench.compiler import reorder
+from workbench.compiler.reorder import SPINE_TIE, Collective, Key, Role, Schedule
+from workbench.compiler.stage import Stage
+from workbench.levers.base import Lever, Setting, Site, refused, register
+
+STOCK, EARLIEST, CONSUMER, JUST_IN_TIME = "stock", "earliest", "consumer", "just_in_time"
+LATE, EARLY = "late", "early"
+POLICY = "policy"
+"""A site's default: as the lever's setting says."""
+END = "end"
+
+_IN_FLIGHT = re.compile(r"in_flight\(([1-9]\d*)\)")
+_AT = re.compile(r"at\((.+)\)")
+_FIRST, _BY_HAND, _AT_WAIT, _HANGING = 0, 1, 2, 3
+
+
+@register
+class Waits(Lever):
+    """The order of collectives and their waits."""
+
+    name = "waits"
+    title = "Collectives and waits"
+
+    def settings(self) -> tuple[Setting, ...]:
+        """Policies for all collectives."""
+        return (
+            Setting(
+                name="issue",
+                label="collectives whose results are read: when they are issued",
+                default=STOCK,
+                options=(STOCK, EARLIEST, CONSUMER, JUST_IN_TIME, "in_flight(2)", "in_flight(4)", "in_flight(8)"),
+                accepts=lambda option: _IN_FLIGHT.fullmatch(option) is not None,
+                range="in_flight(K) with any K from 1",
+                applies=_only_with_collectives,
+            ),
+            Setting(
+                name="wait",
+                label="waits: where they stand, right before the first use (late) or right after the issue (early)",
+                default=STOCK,
+                options=(STOCK, LATE, EARLY),
+                applies=_only_with_collectives,
+            ),
+            Setting(
+                name="gradients",
+                label="collectives whose results are only returned: at the end, or as soon as there is what they send",
+                default=STOCK,
+                options=(STOCK, EARLIEST),
+                applies=_only_with_collectives,
+            ),
+        )
+
+    def sites(self, stage: Stage, choices: Mapping[str, str]) -> list[Site]:
+        """Two sites per collective: its issue, and its wait."""
+        return [
+            site
+            for schedule in stage.communication.values()
+            for collective in schedule.collectives
+            for site in _sites(schedule, collective, choices, stage)
+        ]
+
+    def widen(self, site: Site, option: str) -> Site:
+        """Any ``at(STATEMENT)`` may be tried; what is outside the legal range is refused when it is applied."""
+        if _AT.fullmatch(option) and option not in site.options:
+            return dataclasses.replace(site, options=(*site.options, option))
+        return site
+
+    def after_split(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
+        """Reorder the forward trace, then the backward trace."""
+        backward = TraceTag.BACKWARD in trace.tags
+        if not backward:
+            stage.communication = {}
+        if not reorder.has_collectives(trace):
+            return trace
+        schedule = reorder.schedule(trace, stage)
+        stage.communication = {**stage.communication, "backward" if backward else "forward": schedule}
+        if not any(id.startswith((f"{self.name}.", f"{self.name}:")) for id in choices):
+            return trace
+        return reorder.reordered(trace, schedule, schedule.arrange(keys(schedule, choices)))
+
+
+def site_ids(collective: Collective) -> tuple[str, str]:
+    """Ids of a collective's sites: where it is issued, and where it is waited for."""
+    id = f"{Waits.name}:{collective.place}"
+    return id, f"{id}!wait"
+
+
+def keys(schedule: Schedule, choices: Mapping[str, str]) -> list[Key]:
+    """Where each statement of a schedule shall stand under `choices`.
+
+    Raises
+    ------
+    ChoiceError
+        If a place chosen by hand is outside its legal range, naming the bound.
+    """
+    found: list[Key] = [
+        (schedule.slot[i], SPINE_TIE if role is Role.SPINE else _FIRST, i, 1.0, i)
+        for i, role in enumerate(schedule.roles)
+    ]
+    for i, role in enumerate(schedule.roles):
+        if role is Role.HANGER:
+            found[i] = (schedule.high[i], _HANGING, i, 1.0, i)
+    _check_pairs(schedule, choices)
+    waits = {c: _wait_slot(schedule, c, choices) for c in schedule.collectives}
+    ordered = sorted(schedule.collectives, key=lambda c: (waits[c], schedule.high[c.wait], c.issue))
+    in_flight: list[Collective] = []
+    for rank, collective in enumerate(ordered):
+        issue, wait = collective.issue, collective.wait
+        _, option, wait_option = _options(collective, choices)
+        found[wait] = (waits[collective], _AT_WAIT, rank, 1.0, wait)
+        first = (schedule.low[issue], _FIRST, issue, 1.0, issue)
+        if option == EARLIEST:
+            found[issue] = first
+        elif option == CONSUMER:
+            found[issue] = (schedule.low[issue], _FIRST, rank, 1.0, issue)
+        elif option == JUST_IN_TIME:
+            found[issue] = max(first, (waits[collective], _AT_WAIT, rank, 0.5, issue))
+        elif limit := _IN_FLIGHT.fullmatch(option):
+            found[issue] = (schedule.low[issue], _FIRST, rank, 1.0, issue)
+            if len(in_flight) >= int(limit[1]):
+                slot, tie, at, part, _ = found[in_flight[-int(limit[1])].wait]
+                found[issue] = max(found[issue], (slot, tie, at, part + 0.5, issue))
+            in_flight.append(collective)
+        elif _AT.fullmatch(option):
+            found[issue] = (_slot(schedule, collective, site_ids(collective)[0], option), _BY_HAND, issue, 1.0, issue)
+        if wait_option == EARLY:
+            slot, tie, at, part, _ = found[issue]
+            found[wait] = (slot, tie, at, part + 0.25, wait)
+        if option != STOCK:
+            slot, tie, at, part, _ = found[issue]
+            for feeder in collective.feeders:
+                found[feeder] = (slot, tie, at, part - 0.25, feeder)
+    return found
+
+
+def _only_with_collectives(stage: Stage) -> str:
+    return "" if stage.communication else "the program has no collectives"
+
+
+def _options(collective: Collective, choices: Mapping[str, str]) -> tuple[str, str, str]:
+    """The site's own choice, and what issue and wait come to under it and the settings."""
+    issue_id, wait_id = site_ids(collective)
+    setting = f"{Waits.name}.{'issue' if collective.read else 'gradients'}"
+    own = choices.get(issue_id, POLICY)
+    issue = choices.get(setting, STOCK) if own == POLICY else own
+    wait = choices.get(wait_id, POLICY)
+    if not collective.read and (own in (CONSUMER, JUST_IN_TIME)):
+        raise refused(issue_id, own, _NOT_READ)
+    return own, issue, choices.get(f"{Waits.name}.wait", STOCK) if wait == POLICY else wait
+
+
+_NOT_READ = "no statement of this trace reads the result: it is returned"
+
+
+def _wait_slot(schedule: Schedule, collective: Collective, choices: Mapping[str, str]) -> int:
+    _, _, option = _options(collective, choices)
+    if _AT.fullmatch(option):
+        return _slot(schedule, collective, site_ids(collective)[1], option)
+    return schedule.slot[collective.wait] if option == STOCK else schedule.high[collective.wait]
+
+
+def _slot(schedule: Schedule, collective: Collective, id: str, option: str) -> int:
+    """The slot that ``at(...)`` names, if it is legal."""
+    match = _AT.fullmatch(option)
+    assert match is not None
+    names = (*schedule.names, END)
+    if match[1] not in names:
+        legal = legal_range(schedule, collective)
+        raise refused(id, option, f"there is no statement {match[1]!r} beside it; legal: {legal}")
+    slot = names.index(match[1])
+    low, high = schedule.low[collective.issue], schedule.high[collective.wait]
+    if slot < low:
+        raise refused(id, option, f"it sends what {names[low - 1]} makes; the earliest is at({names[low]})")
+    if slot > high:
+        raise refused(id, option, f"{names[high]} reads or changes its memory; the latest is at({names[high]})")
+    return slot
+
+
+def _check_pairs(schedule: Schedule, choices: Mapping[str, str]) -> None:
+    """Refuse a wait that was put by hand before its own issue, put by hand too."""
+    for collective in schedule.collectives:
+        issue_id, wait_id = site_ids(collective)
+        issue, wait = choices.get(issue_id, ""), choices.get(wait_id, "")
+        if _AT.fullmatch(issue) and _AT.fullmatch(wait):
+            least = _slot(schedule, collective, issue_id, issue)
+            if _slot(schedule, collective, wait_id, wait) < least:
+                raise refused(wait_id, wait, f"the collective is issued at {issue}, and its wait comes after")
+
+
+def legal_range(schedule: Schedule, collective: Collective) -> str:
+    """The places by hand that are legal for a collective and its wait, in words."""
+    names = (*schedule.names, END)
+    low, high = schedule.low[collective.issue], schedule.high[collective.wait]
+    return f"at(STATEMENT) from at({names[low]}) to at({names[high]})"
+
+
+def _sites(schedule: Schedule, collective: Collective, choices: Mapping[str, str], stage: Stage) -> list[Site]:
+    issue_id, wait_id = site_ids(collective)
+    _, issue, wait = _options(collective, choices)
+    names = (*schedule.names, END)
+    first = names[schedule.high[collective.wait]]
+    source = stage.describe(schedule.outputs[schedule.high[collective.wait]])[1] if collective.read else ""
+    label = f"{collective.place}, first read by {first}" if collective.read else f"{collective.place}, returned"
+    shown = (POLICY, STOCK, EARLIEST, CONSUMER, JUST_IN_TIME)
+    found = []
+    for id, options, chosen, outcome in (
+        (issue_id, shown, choices.get(issue_id, POLICY), issue),
+        (wait_id, (POLICY, STOCK, LATE, EARLY), choices.get(wait_id, POLICY), wait),
+    ):
+        found.append(
+            Site(
+                id=id,
+                lever=Waits.name,
+                label=label,
+                source=source,
+                options=options if chosen in options else (*options, chosen),
+                choice=chosen,
+                default=POLICY,
+                outcome=outcome,
+                illegal=dict.fromkeys((CONSUMER, JUST_IN_TIME), _NOT_READ)
+                if id == issue_id and not collective.read
+                else {},
+                values=(collective.result,),
+                range=legal_range(schedule, collective),
+                bytes=collective.nbytes,
+            )
+        )
+    return found
