@@ -1,0 +1,533 @@
+"""`Workbench`: a program, the choices for it, the plan they give, and its runs; the whole product without a screen."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.config import Config, installed_versions
+from workbench.errors import ChoiceError, ConfigWarning, RunError, nearest
+from workbench.levers.base import Effect, Site, all_levers
+from workbench.programs import Program, parallel_of, resolve
+
+if TYPE_CHECKING:
+    from workbench.analysis.memory import Prediction
+    from workbench.compiler.parallel import Ranks
+    from workbench.compiler.pipeline import Capture, Plan
+    from workbench.runs.jobs import Run
+    from workbench.runs.request import RunOptions
+
+PLANS_KEPT = 16
+"""Plans kept, so that undo and comparing effects cost nothing."""
+DEFAULT_RANKS = 8
+"""Processes that share a program where their number is not given: the GPUs of one machine."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlanDiff:
+    """What a change of choices did to the plan: after minus before.
+
+    Attributes
+    ----------
+    peak_bytes, saved_bytes, saved_tensors, flops, fusions : int
+    counts : mapping of str to int
+        The plan's `counts` that changed.
+    changed : tuple of str
+        Ids of all sites whose choice, outcome or legality changed, or that came or went.
+    """
+
+    peak_bytes: int
+    saved_bytes: int
+    saved_tensors: int
+    flops: int
+    fusions: int
+    counts: Mapping[str, int]
+    changed: tuple[str, ...]
+
+
+def diff(before: Plan, after: Plan) -> PlanDiff:
+    """What changed from one plan to another."""
+    old = {site.id: (site.choice, site.outcome, dict(site.illegal)) for site in before.sites}
+    new = {site.id: (site.choice, site.outcome, dict(site.illegal)) for site in after.sites}
+    return PlanDiff(
+        peak_bytes=after.peak_bytes - before.peak_bytes,
+        saved_bytes=after.saved_bytes - before.saved_bytes,
+        saved_tensors=after.saved_tensors - before.saved_tensors,
+        flops=after.flops - before.flops,
+        fusions=after.census.count - before.census.count,
+        counts=_changed_counts(before, after),
+        changed=tuple(id for id in {**old, **new} if old.get(id) != new.get(id)),
+    )
+
+
+def _changed_counts(before: Plan, after: Plan) -> dict[str, int]:
+    moved = {name: after.counts[name] - before.counts[name] for name in after.counts}
+    return {name: by for name, by in moved.items() if by}
+
+
+class Workbench:
+    """A program with its choices, plan and runs. Made by `workbench.open`.
+
+    Parameters
+    ----------
+    program : Program
+    executor : str
+    choices : mapping of str to str
+        To begin with.
+    ranks : Ranks, optional
+        How many processes share the program, and how.
+
+    Attributes
+    ----------
+    program : Program
+    executor : str
+    unmatched : dict of str to str
+        Choices of the config given that do not fit this program, each with the reason.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        executor: str,
+        choices: Mapping[str, str] | None = None,
+        ranks: Ranks | None = None,
+    ) -> None:
+        from workbench.compiler import pipeline
+
+        self.program = program
+        self.executor = executor
+        self.runs: tuple[Run, ...] = ()
+        self._lock = threading.RLock()
+        self._observers: list[Callable[[], None]] = []
+        self._plans: OrderedDict[tuple[tuple[str, str], ...], Plan] = OrderedDict()
+        self._captured: Capture = pipeline.capture(program, executor, ranks)
+        self.unmatched: dict[str, str] = {}
+        self._history: list[dict[str, str]] = [self._fitting(choices or {})]
+        self._at = 0
+
+    def __repr__(self) -> str:
+        from workbench.summary import text_summary
+
+        return text_summary(self)
+
+    def _ipython_display_(self) -> None:
+        from workbench.ui.app import show
+
+        show(self)
+
+    def _fitting(self, choices: Mapping[str, str]) -> dict[str, str]:
+        """The choices that fit; the rest goes to `unmatched`."""
+        fitting = dict(choices)
+        known = {site.id: site for site in self._plan_for({}).sites}
+        for id, option in choices.items():
+            try:
+                if id in known:
+                    self._widened(known[id], option).check(option)
+            except ChoiceError as error:
+                self.unmatched[id] = str(error)
+                del fitting[id]
+        while fitting:
+            try:
+                gone = dict.fromkeys(self._plan_for(fitting).unmatched, "no such site in this program")
+            except ChoiceError as error:
+                gone = {error.site: str(error)}
+            if not gone:
+                break
+            for id, reason in gone.items():
+                self.unmatched[id] = reason
+                del fitting[id]
+        return fitting
+
+    # What is chosen.
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """The choices in force that differ from unmodified Thunder."""
+        with self._lock:
+            return dict(self._history[self._at])
+
+    @property
+    def ranks(self) -> int:
+        """Processes that the program is for."""
+        return self._captured.ranks.count if self._captured.ranks is not None else 1
+
+    @property
+    def config(self) -> Config:
+        """All choices, ready to be exported."""
+        return Config(
+            program=self.program.name,
+            executor=self.executor,
+            device=self.program.device,
+            choices=self.choices,
+            fingerprint=self._captured.fingerprint,
+            settings=dict(self.program.settings),
+            versions=installed_versions(),
+            ranks=self.ranks,
+        )
+
+    @property
+    def plan(self) -> Plan:
+        """What Thunder would execute under the choices in force."""
+        return self._plan_for(self.choices)
+
+    @property
+    def stock_plan(self) -> Plan:
+        """What unmodified Thunder would execute."""
+        return self._plan_for({})
+
+    def plan_under(self, choices: Mapping[str, str]) -> Plan:
+        """What Thunder would execute under other choices, all of them; those in force stay.
+
+        Raises
+        ------
+        ChoiceError
+            If a choice is refused.
+        """
+        return self._plan_for(choices)
+
+    def _plan_for(self, choices: Mapping[str, str]) -> Plan:
+        from workbench.compiler import pipeline
+
+        key = tuple(sorted(choices.items()))
+        with self._lock:
+            found = self._plans.get(key)
+            if found is None:
+                found = self._plans[key] = pipeline.plan(self._captured, choices)
+                if len(self._plans) > PLANS_KEPT:
+                    oldest = next(k for k in self._plans if k)
+                    del self._plans[oldest]
+            else:
+                self._plans.move_to_end(key)
+            return found
+
+    def sites(self, lever: str | None = None) -> tuple[Site, ...]:
+        """All sites under the choices in force, or those of one lever.
+
+        Raises
+        ------
+        ChoiceError
+            If there is no such lever.
+        """
+        names = [known.name for known in all_levers()]
+        if lever is not None and lever not in names:
+            raise ChoiceError(f"there is no lever {lever!r}; legal: {', '.join(names)}")
+        return tuple(site for site in self.plan.sites if lever is None or site.lever == lever)
+
+    def site(self, id: str) -> Site:
+        """One site.
+
+        Raises
+        ------
+        ChoiceError
+            If this program has no such site now, naming the nearest.
+        """
+        known = {site.id: site for site in self.plan.sites}
+        if id not in known:
+            raise ChoiceError(
+                f"{self.program.name} has no site {id!r}{nearest(id, list(known))}; bench.sites() lists them all",
+                id,
+            )
+        return known[id]
+
+    def choose(self, choices: Mapping[str, str]) -> PlanDiff:
+        """Make choices, all or none.
+
+        Parameters
+        ----------
+        choices : mapping of str to str
+            Site id to option.
+
+        Returns
+        -------
+        PlanDiff
+            What the whole plan gained or lost, and every site that moved.
+
+        Raises
+        ------
+        ChoiceError
+            If a site or option is unknown or refused; nothing is changed then.
+        """
+        with self._lock:
+            before = self.plan
+            wanted = self.choices
+            for id, option in choices.items():
+                if not all(isinstance(given, str) for given in (id, option)):
+                    raise ChoiceError(f"a choice is a site id and an option, both texts; given {id!r}: {option!r}")
+                known = {site.id: site for site in before.sites}
+                if id in known:
+                    self._widened(known[id], option).check(option)
+                    if option == known[id].default:
+                        wanted.pop(id, None)
+                        continue
+                wanted[id] = option
+            after = self._settle(wanted, set(choices))
+            if wanted != self.choices:
+                del self._history[self._at + 1 :]
+                self._history.append(wanted)
+                self._at += 1
+        self._tell()
+        return diff(before, after)
+
+    def _settle(self, wanted: dict[str, str], given: Collection[str]) -> Plan:
+        """Plan, taking earlier choices out of `wanted` whose site went or refuses them now; undo brings them back."""
+        while True:
+            try:
+                plan = self._plan_for(wanted)
+            except ChoiceError as error:
+                if error.site in given or error.site not in wanted:
+                    raise
+                del wanted[error.site]
+                continue
+            if not plan.unmatched:
+                return plan
+            for id in plan.unmatched:
+                if id in given:
+                    self.site(id)
+                    raise ChoiceError(f"{id}: this change takes the site away", id)
+                del wanted[id]
+
+    def _widened(self, site: Site, option: str) -> Site:
+        for lever in all_levers():
+            for setting in lever.settings():
+                if f"{lever.name}.{setting.name}" == site.id:
+                    return setting.widen(site, option)
+            if lever.name == site.lever:
+                return lever.widen(site, option)
+        return site
+
+    def predict(self, choices: Mapping[str, str]) -> Prediction | Plan:
+        """Memory if `choices` were made on top of those in force, without making them.
+
+        Returns
+        -------
+        Prediction or Plan
+            Both have ``peak_bytes``, ``saved_bytes``, ``saved_tensors``, ``flops`` and ``timeline``. Arithmetic alone
+            where nothing is fused; otherwise the plan is made.
+        """
+        from workbench.compiler import pipeline
+
+        wanted = {**self.choices, **choices}
+        quick = pipeline.predict(self._captured, wanted)
+        return quick if quick is not None else self._settle(wanted, choices)
+
+    def effects(self, id: str) -> dict[str, Effect]:
+        """What the whole plan would gain or lose under each other legal option of a site."""
+        site = self.site(id)
+        options = (option for option in site.options if option != site.choice and option not in site.illegal)
+        return {option: self.effect({id: option}) for option in options}
+
+    def effect(self, choices: Mapping[str, str]) -> Effect:
+        """What the whole plan would gain or lose if `choices` were made on top of those in force."""
+        from workbench.compiler.pipeline import Plan
+
+        now, then = self.predict({}), self.predict(choices)
+        if isinstance(then, Plan):
+            now = self.plan
+        changed: tuple[str, ...] = ()
+        counts: Mapping[str, int] = {}
+        if isinstance(now, Plan) and isinstance(then, Plan):
+            changed = tuple(c for c in diff(now, then).changed if c not in choices)
+            counts = _changed_counts(now, then)
+        return Effect(
+            peak_bytes=then.peak_bytes - now.peak_bytes,
+            saved_bytes=then.saved_bytes - now.saved_bytes,
+            saved_tensors=then.saved_tensors - now.saved_tensors,
+            flops=then.flops - now.flops,
+            counts=counts,
+            changed=changed,
+        )
+
+    def undo(self) -> None:
+        """Take the last change of choices back, if there is one."""
+        self._go(-1)
+
+    def redo(self) -> None:
+        """Make the change that was last taken back again, if there is one."""
+        self._go(1)
+
+    @property
+    def can_undo(self) -> bool:
+        """Whether there is a change to take back."""
+        return self._at > 0
+
+    @property
+    def can_redo(self) -> bool:
+        """Whether there is a change to make again."""
+        return self._at + 1 < len(self._history)
+
+    def _go(self, by: int) -> None:
+        with self._lock:
+            at = self._at + by
+            if not 0 <= at < len(self._history):
+                return
+            self._at = at
+        self._tell()
+
+    # Who is told.
+
+    def observe(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` after every change of choices or runs; returns what ends that."""
+        self._observers.append(callback)
+
+        def end() -> None:
+            if callback in self._observers:
+                self._observers.remove(callback)
+
+        return end
+
+    def _tell(self) -> None:
+        for callback in tuple(self._observers):
+            callback()
+
+    # What is run and taken away.
+
+    def run(
+        self,
+        *,
+        wait: bool = False,
+        name: str = "",
+        folder: str | Path | None = None,
+        options: RunOptions | None = None,
+    ) -> Run:
+        """Compile and run under the choices in force, in a process of its own.
+
+        Parameters
+        ----------
+        wait : bool
+            Return when it has ended; otherwise at once.
+        name : str
+            For people.
+        folder : path, optional
+            The run's folder; by default a new one in the runs folder.
+        options : RunOptions, optional
+
+        Returns
+        -------
+        Run
+
+        Raises
+        ------
+        RunError
+            If it cannot be started, or several ranks share the program.
+        """
+        from workbench.runs import jobs, request, store
+
+        if self._captured.ranks is not None:
+            raise RunError(
+                f"{self.program.name} is planned as rank 0 of {self.ranks}; the others are not there: it cannot run"
+            )
+        run_dir = Path(folder) if folder else store.new_folder(name or self.program.name)
+        plan = self.plan
+        request.prepare(
+            run_dir,
+            self.program,
+            config_text=self.config.text(self._notes()),
+            name=name,
+            predicted_peak_bytes=plan.peak_bytes,
+            options=options,
+        )
+        run = jobs.start(run_dir)
+        with self._lock:
+            self.runs = (*self.runs, run)
+        self._tell()
+        if wait:
+            run.wait()
+            self._tell()
+        return run
+
+    def _notes(self) -> dict[str, str]:
+        return {site.id: " ".join(t for t in (site.label, site.source) if t) for site in self.plan.sites}
+
+    def export(self, path: str | Path) -> Path:
+        """Write the choices as a Python file that anyone can read, and `workbench.load` reads back."""
+        return self.config.write(path, self._notes())
+
+    def app(self) -> Any:
+        """The app, as a widget."""
+        from workbench.ui.app import App
+
+        return App(self)
+
+
+def open(
+    model_or_fn_or_name: Any,
+    *args: Any,
+    device: str | None = None,
+    executor: str | None = None,
+    config: Config | str | Path | None = None,
+    ranks: int | None = None,
+    parallel: str = "",
+    seed: int = 0,
+    settings: Mapping[str, Any] | None = None,
+    **kwargs: Any,
+) -> Workbench:
+    """Open a program on the workbench: trace it once and plan it.
+
+    Parameters
+    ----------
+    model_or_fn_or_name : callable, module or str
+        A function or module, a built-in name, or ``file.py:factory``.
+    *args, **kwargs
+        Example inputs; for a name, keywords are settings of its factory.
+    device : {'cpu', 'cuda', 'planned'}, optional
+        By default where the inputs are.
+    executor : {'torch', 'torchcompile', 'nvfuser'}, optional
+        What fuses. By default nvFuser on a GPU, PyTorch's own ops on a CPU.
+    config : Config or path, optional
+        Choices to begin with. What does not fit is left out, with a `ConfigWarning`.
+    ranks : int, optional
+        Processes that share the program: planned as rank 0 of so many, the others not being there. By default
+        `DEFAULT_RANKS` for a program that is shared, and one otherwise.
+    parallel : {'fsdp', 'ddp'}, optional
+        How they share it: parameters sharded and gathered for use, or replicated. By default as a built-in program
+        is made for.
+    seed : int
+        Under which a factory draws parameters and inputs.
+    settings : mapping, optional
+        More settings for a factory.
+
+    Returns
+    -------
+    Workbench
+
+    Raises
+    ------
+    ProgramError, DeviceError, ConfigError
+        Saying what was given, what is legal, and what to do.
+    """
+    from workbench.compiler import devices
+    from workbench.compiler.parallel import ranks_of
+    from workbench.config import load
+
+    if isinstance(config, str | Path):
+        config = load(config)
+    if config is not None:
+        device = device or config.device
+        executor = executor or config.executor
+        ranks = config.ranks if ranks is None and config.ranks > 1 else ranks
+        if model_or_fn_or_name == config.program:
+            settings = {**config.settings, **(settings or {})}
+    if device is not None or executor is not None:
+        devices.check(device or "cpu", executor or "torch")
+    program = resolve(model_or_fn_or_name, *args, settings=settings, device=device, seed=seed, **kwargs)
+    executor = executor or devices.default_executor(program.device)
+    devices.check(program.device, executor)
+    parallel = parallel or parallel_of(program.name)
+    count = ranks if ranks is not None else DEFAULT_RANKS if parallel else 1
+    shared = ranks_of(program.name, program.callable, count, parallel)
+    bench = Workbench(program, executor, config.choices if config is not None else None, shared)
+    if bench.unmatched:
+        reasons = "; ".join(f"{id}: {reason}" for id, reason in sorted(bench.unmatched.items()))
+        warnings.warn(
+            ConfigWarning(
+                f"{len(bench.unmatched)} of {len(config.choices if config else ())} choices do not fit "
+                f"{program.name!r} and are left out: {reasons}"
+            ),
+            stacklevel=2,
+        )
+    return bench

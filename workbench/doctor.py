@@ -1,0 +1,152 @@
+"""What is installed and attached here, what is missing, and what that means: `thunder-workbench doctor`."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Iterable
+
+import psutil
+
+CHROMIUM_VARIABLE = "WORKBENCH_CHROMIUM"
+CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One thing that was looked for.
+
+    Attributes
+    ----------
+    name : str
+    ok : bool
+        Whether it is there, in the version that the workbench is made for.
+    found : str
+        What is there; empty where nothing is.
+    note : str
+        What to know about it, or what does not work without it.
+    essential : bool
+        Whether nothing works without it.
+    """
+
+    name: str
+    ok: bool
+    found: str
+    note: str = ""
+    essential: bool = False
+
+
+def examine() -> tuple[Check, ...]:
+    """Look for everything that the workbench uses. Imports PyTorch, to ask for devices, but not Thunder."""
+    required = _required()
+    return (
+        _python(),
+        _package("PyTorch", "torch", required, essential=True),
+        _package("Thunder", "lightning-thunder", required, essential=True),
+        _nvfuser(),
+        _cuda(),
+        _cpu(),
+        _memory(),
+        _compiler(),
+        _package("JupyterLab", "jupyterlab", required, note="without it no app; Python and command line work"),
+        _package("anywidget", "anywidget", required, note="without it no graph view in notebooks"),
+        _package("Bokeh", "bokeh", required, note="without it no plots in notebooks"),
+        _chromium(),
+    )
+
+
+def all_essential(checks: Iterable[Check]) -> bool:
+    """Whether nothing essential is missing."""
+    return all(check.ok for check in checks if check.essential)
+
+
+def _python() -> Check:
+    found = (
+        f"{platform.python_version()} ({platform.python_implementation()}, {platform.system()} {platform.machine()})"
+    )
+    ok = sys.version_info[:2] == (3, 12)
+    return Check("Python", ok, found, "" if ok else "the workbench is made for Python 3.12", essential=True)
+
+
+def _required() -> dict[str, str]:
+    """Version specifiers that the workbench's own metadata asks for, by package."""
+    try:
+        requirements = importlib.metadata.requires("thunder-workbench") or []
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+    parts = (re.match(r"([A-Za-z0-9._-]+)\s*([^;]*)", requirement) for requirement in requirements)
+    return {part[1].lower(): part[2].strip() for part in parts if part is not None}
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _package(name: str, package: str, required: dict[str, str], *, essential: bool = False, note: str = "") -> Check:
+    found, wanted = _version(package), required.get(package, "")
+    if not found:
+        return Check(name, False, "", note or f"install {package}{wanted}", essential)
+    exact = wanted.removeprefix("==") if wanted.startswith("==") else ""
+    if exact and found.partition("+")[0] != exact:
+        return Check(name, False, found, f"the workbench is made for {exact}", essential)
+    return Check(name, True, found, "", essential)
+
+
+def _nvfuser() -> Check:
+    found = next(
+        (
+            f"{dist.name} {dist.version}"
+            for dist in importlib.metadata.distributions()
+            if re.match(r"nvfuser[-_]cu", dist.name or "")
+        ),
+        "",
+    )
+    if not _version("torch"):
+        return Check("nvFuser", bool(found), found)
+    from workbench.compiler.devices import why_no_nvfuser
+
+    why_not = why_no_nvfuser()
+    return Check("nvFuser", not why_not, found, why_not and f"{why_not}; all but its fusions works without it")
+
+
+def _cuda() -> Check:
+    if not _version("torch"):
+        return Check("CUDA devices", False, "", "PyTorch is needed to ask")
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    names = [torch.cuda.get_device_properties(i) for i in range(count)]
+    found = ", ".join(f"{one.name} ({one.total_memory / 2**30:.0f} GiB)" for one in names)
+    return Check("CUDA devices", count > 0, found, "" if count else "none attached: device cpu runs, planned plans")
+
+
+def _cpu() -> Check:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count()
+    return Check("CPU cores", True, f"{usable} usable, {psutil.cpu_count(logical=False) or usable} physical")
+
+
+def _memory() -> Check:
+    memory = psutil.virtual_memory()
+    return Check("Memory", True, f"{memory.total / 2**30:.1f} GiB, {memory.available / 2**30:.1f} GiB available")
+
+
+def _compiler() -> Check:
+    # torch.compile's Inductor takes $CXX, or g++.
+    found = shutil.which(os.environ.get("CXX", "g++")) or ""
+    return Check(
+        "C++ compiler", bool(found), found, "" if found else "executor torchcompile needs one on a CPU: install g++"
+    )
+
+
+def _chromium() -> Check:
+    named = os.environ.get(CHROMIUM_VARIABLE)
+    found = next((path for name in ([named] if named else CHROMIUM_NAMES) if (path := shutil.which(name))), "")
+    return Check("Chromium", bool(found), found, "" if found else "only the project's own browser tests need one")

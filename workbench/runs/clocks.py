@@ -1,0 +1,306 @@
+"""When each statement of a step ran: host ticks, device kernels with their gaps, the verdict, and a trace file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.analysis.cost import Calibration, calibrate
+from workbench.errors import RunError
+from workbench.runs import events, timing
+
+if TYPE_CHECKING:
+    from workbench.compiler.clocks import StatementClocks
+    from workbench.graph import Graph
+    from workbench.runs.accuracy import Stepper
+    from workbench.runs.jobs import Run
+
+CLOCKED_STEPS = 20
+"""Steps with clocks, each beside one without: enough for medians, few beside the steps that are timed."""
+
+_US = 1e6
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """Work of a device: its name, its stream, and when it ran, in seconds since the step began."""
+
+    name: str
+    stream: int
+    start_s: float
+    end_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Gaps:
+    """When a device had nothing to do during a step.
+
+    Attributes
+    ----------
+    head_gap_s : float
+        Until its first work.
+    bubbles : tuple of (float, float)
+        Start and end of each gap between works, in seconds since the step began.
+    busy_s : float
+        With any work, on any stream.
+    """
+
+    head_gap_s: float
+    bubbles: tuple[tuple[float, float], ...]
+    busy_s: float
+
+    @property
+    def bubbles_s(self) -> float:
+        """All gaps between works together."""
+        return sum(end - start for start, end in self.bubbles)
+
+
+def gaps(kernels: Sequence[Kernel]) -> Gaps:
+    """Where no stream of the device had work, from the step's beginning to the last work's end."""
+    if not kernels:
+        return Gaps(0.0, (), 0.0)
+    found: list[tuple[float, float]] = []
+    ordered = sorted(kernels, key=lambda kernel: kernel.start_s)
+    end_s = ordered[0].end_s
+    for kernel in ordered[1:]:
+        if kernel.start_s > end_s:
+            found.append((end_s, kernel.start_s))
+        end_s = max(end_s, kernel.end_s)
+    idle = sum(end - start for start, end in found)
+    return Gaps(ordered[0].start_s, tuple(found), end_s - ordered[0].start_s - idle)
+
+
+def launch_bound(host_s: float, device_s: float, device_type: str) -> tuple[bool | None, str]:
+    """Whether the host is what a step waits for, and that in words.
+
+    Parameters
+    ----------
+    host_s : float
+        Until all was asked of the device.
+    device_s : float
+        With work.
+    device_type : str
+
+    Returns
+    -------
+    bound : bool or None
+        None where the host is the device.
+    words : str
+    """
+    if device_type != "cuda":
+        return None, "the host is the device: each statement is done when the next begins"
+    if host_s >= device_s:
+        return True, f"launch-bound: issuing takes the host {host_s:.3g} s, the work the device {device_s:.3g} s"
+    return False, f"the device is busy for {device_s:.3g} s, longer than the {host_s:.3g} s that issuing takes"
+
+
+def measure(
+    stepper: Stepper, clocks: StatementClocks, budget_s: float, kernels: Sequence[Kernel], t_s: Callable[[], float]
+) -> events.StatementTimes:
+    """Step with clocks and without in turns, and take the median time of each statement.
+
+    Parameters
+    ----------
+    stepper : Stepper
+        Stepped before.
+    clocks : StatementClocks
+        Of the stepper's callable; stopped at the end.
+    budget_s : float
+    kernels : sequence of Kernel
+        The device's work in one step; none on a CPU.
+    t_s : callable
+        The log's clock.
+    """
+    rows: list[list[int]] = []
+
+    def with_clocks() -> float:
+        clocks.clear()
+        clocks.start()
+        begun_ns = time.perf_counter_ns()
+        found = timing.time_step(stepper)
+        # The step began when the device had been waited for: right before the time that was taken.
+        end_ns = time.perf_counter_ns()
+        rows.append([max(begun_ns, end_ns - round(found.wall_s * 1e9)), *clocks.times_ns])
+        return found.wall_s
+
+    def without() -> float:
+        clocks.stop()
+        return timing.time_step(stepper).wall_s
+
+    try:
+        found = timing.interleaved({"with": with_clocks, "without": without}, CLOCKED_STEPS, budget_s)
+    finally:
+        clocks.stop()
+    overhead = timing.ratio(found["with"], found["without"], paired=True)
+    starts, durations, frees = medians(clocks, rows)
+    host_s = statistics.median((row[-1] - row[0]) / 1e9 for row in rows)
+    idle = gaps(kernels)
+    bound, words = launch_bound(host_s, idle.busy_s, stepper.device.type)
+    return events.StatementTimes(
+        t_s=t_s(),
+        names=[statement.name for statement in clocks.statements],
+        sides=[statement.side for statement in clocks.statements],
+        sources=[statement.source for statement in clocks.statements],
+        outputs=[list(statement.outputs) for statement in clocks.statements],
+        start_s=starts,
+        seconds=durations,
+        free_s=frees,
+        step_s=statistics.median(found["with"]),
+        overhead=overhead.median - 1,
+        overhead_low=overhead.low - 1,
+        overhead_high=overhead.high - 1,
+        kernels=[dataclasses.asdict(kernel) for kernel in kernels],
+        launch_bound=bound,
+        verdict=words,
+        head_gap_s=idle.head_gap_s,
+        bubbles_s=idle.bubbles_s,
+        device_busy_s=idle.busy_s,
+    )
+
+
+def medians(clocks: StatementClocks, rows: Sequence[Sequence[int]]) -> tuple[list[float], list[float], list[float]]:
+    """Median start since the step's beginning, duration, and time of deletions after it, of each statement.
+
+    Parameters
+    ----------
+    clocks : StatementClocks
+    rows : sequence of sequence of int
+        Per step its beginning and its ticks, in nanoseconds.
+    """
+    count = len(clocks.statements)
+    starts, durations, frees = [0.0] * count, [0.0] * count, [0.0] * count
+    for at, tick in enumerate(clocks.ticks):
+        if tick.statement < 0:
+            continue
+        seconds = statistics.median((row[at + 1] - row[at]) / 1e9 for row in rows)
+        if tick.frees:
+            frees[tick.statement] = seconds
+        else:
+            durations[tick.statement] = seconds
+            starts[tick.statement] = statistics.median((row[at] - row[0]) / 1e9 for row in rows)
+    return starts, durations, frees
+
+
+def device_kernels(profile: Any, begun_ns: int) -> list[Kernel]:
+    """The device's work that a profile of one step recorded. Not run: no CUDA device was at hand."""
+    found = []
+    for event in profile.profiler.kineto_results.events():
+        if event.device_type().name == "CUDA" and event.name() != "[memory]" and event.duration_ns() > 0:
+            start_s = (event.start_ns() - begun_ns) / 1e9
+            found.append(Kernel(event.name(), event.device_resource_id(), start_s, start_s + event.duration_ns() / 1e9))
+    return found
+
+
+def calibration(run: Run, graph: Graph) -> Calibration:
+    """What a run's statements took, ready to predict other plans with.
+
+    Parameters
+    ----------
+    run : Run
+        Timed, and with clocks.
+    graph : Graph
+        The execution graph of the plan that it ran.
+
+    Raises
+    ------
+    RunError
+        If the run was not clocked, or ran other statements than the graph's.
+    """
+    clocked, step_s = run.statements, run.step_s
+    if clocked is None or step_s is None:
+        raise RunError(f"run {run.name} has no statement times; run it with samples and clocks")
+    # Clocked steps came after those that were timed: the machine may have changed its speed, and clocks take time, too.
+    scale = step_s / clocked.step_s
+    seconds = [scale * (spent + free) for spent, free in zip(clocked.seconds, clocked.free_s, strict=True)]
+    try:
+        return calibrate(graph, clocked.names, seconds, step_s)
+    except ValueError as error:
+        raise RunError(f"run {run.name} does not fit the plan: {error}") from error
+
+
+def chrome_trace(run: Run) -> dict[str, Any]:
+    """A run as a trace that Perfetto and ``chrome://tracing`` read: compilation, one step, and memory.
+
+    Times are in microseconds since the worker began; the step's are since the compilation ended.
+    """
+    found: list[dict[str, Any]] = []
+
+    def span(process: str, thread: str, name: str, start_s: float, seconds: float, **more: Any) -> None:
+        found.append(
+            {
+                "ph": "X",
+                "pid": process,
+                "tid": thread,
+                "name": name,
+                "ts": start_s * _US,
+                "dur": seconds * _US,
+                "args": more,
+            }
+        )
+
+    begun_s = 0.0
+    for event in run.events:
+        if isinstance(event, events.Stage):
+            span("compile", "stages", event.name, event.t_s - event.seconds, event.seconds)
+        elif isinstance(event, events.FusionEnd):
+            span("compile", "fusions", event.name, event.t_s - event.seconds, event.seconds, cached=event.cached)
+            for part in events.intervals_of(event):
+                span("compile", "parts of fusions", part.name, part.start_s, part.end_s - part.start_s)
+        elif isinstance(event, events.MemorySample):
+            found.append(
+                {
+                    "ph": "C",
+                    "pid": "compile",
+                    "name": "process size",
+                    "ts": event.t_s * _US,
+                    "args": {"bytes": event.rss_bytes},
+                }
+            )
+        elif isinstance(event, events.Compiled):
+            begun_s = event.t_s
+    times = events.last_of(run.events, events.StatementTimes)
+    if times is not None:
+        columns = zip(times.names, times.sides, times.sources, times.start_s, times.seconds, times.free_s, strict=True)
+        for name, side, source, start_s, seconds, free_s in columns:
+            thread = "host, backward" if side else "host, forward"
+            span("step", thread, name, begun_s + start_s, seconds, source=source)
+            if free_s:
+                span("step", thread, "free", begun_s + start_s + seconds, free_s)
+        for kernel in times.kernels:
+            seconds = kernel["end_s"] - kernel["start_s"]
+            span("step", f"stream {kernel['stream']}", kernel["name"], begun_s + kernel["start_s"], seconds)
+    peak = events.last_of(run.events, events.PeakMeasured)
+    if peak is not None:
+        for at_s, live_bytes in zip(peak.timeline_s, peak.live_bytes, strict=True):
+            found.append(
+                {
+                    "ph": "C",
+                    "pid": "step, measured for memory",
+                    "name": "memory in use",
+                    "ts": (begun_s + at_s) * _US,
+                    "args": {"bytes": live_bytes},
+                }
+            )
+    about = {"run": run.name, "verdict": times.verdict if times is not None else ""}
+    return {"traceEvents": found, "displayTimeUnit": "ms", "otherData": about}
+
+
+def write_chrome_trace(run: Run, path: str | Path) -> Path:
+    """Write `chrome_trace` as a file.
+
+    Raises
+    ------
+    RunError
+        If it cannot be written.
+    """
+    target = Path(path).expanduser()
+    try:
+        target.write_text(json.dumps(chrome_trace(run)))
+    except OSError as error:
+        raise RunError(f"the trace {path} cannot be written: {(error.strerror or str(error)).lower()}") from error
+    return target

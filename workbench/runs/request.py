@@ -1,0 +1,180 @@
+"""`RunRequest`: what a run folder holds before the run starts, so that any process can carry the run out."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from workbench.errors import RunError
+
+REQUEST_FILE = "request.json"
+CONFIG_FILE = "config.py"
+
+FORMAT_VERSION = 1
+"""Raised when a reader of the old form would be wrong."""
+
+
+class Dumpable(Protocol):
+    """A program that can write into a folder what another process needs to build it."""
+
+    def dump(self, folder: Path) -> dict[str, Any]:
+        """Write it, and return the spec for `workbench.programs.build`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How a run is measured.
+
+    Attributes
+    ----------
+    seed : int
+        Set before the first step and before each step that it is compared with.
+    threads : int, optional
+        Of torch on the CPU; by default as many as torch takes.
+    warmup, samples : int
+        Steps before those that are timed, and how many are timed.
+    sampling_s : float
+        Steps are timed no longer than this, but at least three.
+    memory_interval_s : float
+        Between samples of the memory in use.
+    measure_peak, clocks, check_accuracy : bool
+        Whether to measure the peak by allocation events, to clock each statement, and to compare with unmodified
+        Thunder, eager and, where it can run so, double precision.
+    cold : bool
+        Compile with caches of the run's own, empty at first, so that compile times can be compared.
+    timeout_s : float, optional
+        The run fails if it takes longer.
+    memory_limit_bytes : int, optional
+        The run fails if its process takes more.
+    """
+
+    seed: int = 0
+    threads: int | None = None
+    warmup: int = 2
+    samples: int = 20
+    sampling_s: float = 10.0
+    memory_interval_s: float = 0.025
+    measure_peak: bool = True
+    clocks: bool = True
+    check_accuracy: bool = True
+    cold: bool = True
+    timeout_s: float | None = None
+    memory_limit_bytes: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """What to run.
+
+    Attributes
+    ----------
+    name : str
+        For people.
+    program : dict
+        Spec for `workbench.programs.build`.
+    created_s : float
+        Seconds since the epoch.
+    predicted_peak_bytes : int, optional
+        By the plan, to stand beside what is measured.
+    variants : dict of str to str, optional
+        Other ways to run the program, timed in turns with the run's own: the text of a config, or None for unmodified
+        Thunder.
+    options : RunOptions
+    """
+
+    name: str
+    program: dict[str, Any]
+    created_s: float
+    predicted_peak_bytes: int | None = None
+    variants: dict[str, str | None] = dataclasses.field(default_factory=dict)
+    options: RunOptions = dataclasses.field(default_factory=RunOptions)
+
+
+def prepare(
+    run_dir: Path,
+    program: Dumpable,
+    *,
+    config_text: str | None = None,
+    name: str = "",
+    predicted_peak_bytes: int | None = None,
+    variants: Mapping[str, str | None] | None = None,
+    options: RunOptions | None = None,
+) -> Path:
+    """Make the folder of a run that is yet to start.
+
+    Parameters
+    ----------
+    run_dir : Path
+        Created; must not exist or be empty.
+    program : Dumpable
+        Such as a `workbench.programs.Program`.
+    config_text : str, optional
+        The exported config. Without it the run is of unmodified Thunder.
+    name : str
+        By default the folder's name.
+    predicted_peak_bytes : int, optional
+    variants : mapping of str to str or None, optional
+        As in `RunRequest`.
+    options : RunOptions, optional
+
+    Returns
+    -------
+    Path
+        `run_dir`.
+
+    Raises
+    ------
+    RunError
+        If the folder is in use or cannot be written.
+    """
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        if any(run_dir.iterdir()):
+            raise RunError(f"{run_dir} is not empty; a run needs a folder of its own")
+        request = RunRequest(
+            name=name or run_dir.name,
+            program=program.dump(run_dir),
+            created_s=time.time(),
+            predicted_peak_bytes=predicted_peak_bytes,
+            variants=dict(variants or {}),
+            options=options or RunOptions(),
+        )
+        if config_text is not None:
+            (run_dir / CONFIG_FILE).write_text(config_text)
+        write(run_dir, request)
+    except OSError as error:
+        raise RunError(f"the run's folder {run_dir} cannot be written: {error.strerror}") from error
+    return run_dir
+
+
+def write(run_dir: Path, request: RunRequest) -> None:
+    """Write a request into a run's folder, whole or not at all."""
+    record = {"format_version": FORMAT_VERSION, **dataclasses.asdict(request)}
+    new = run_dir / f".{REQUEST_FILE}.new"
+    new.write_text(json.dumps(record, indent=1) + "\n")
+    new.replace(run_dir / REQUEST_FILE)
+
+
+def read(run_dir: Path) -> RunRequest:
+    """The request of a run's folder.
+
+    Raises
+    ------
+    RunError
+        If the folder holds none that this version can read.
+    """
+    path = run_dir / REQUEST_FILE
+    try:
+        record = json.loads(path.read_text())
+        version = record.pop("format_version")
+        if version != FORMAT_VERSION:
+            raise RunError(f"{path} has format version {version}; this version of the workbench reads {FORMAT_VERSION}")
+        return RunRequest(**{**record, "options": RunOptions(**record["options"])})
+    except FileNotFoundError:
+        raise RunError(f"{run_dir} is no run: it has no {REQUEST_FILE}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(f"{path} cannot be read: {error}") from error

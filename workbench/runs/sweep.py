@@ -1,0 +1,323 @@
+"""`Sweep`: a program over values of settings and choices, each point in a cold process of its own, one at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import dataclasses
+import io
+import itertools
+import json
+import math
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import RunError
+from workbench.runs import jobs, request
+
+POINTS_FILE = "points.jsonl"
+FIT_FROM = 8
+"""Smallest value that the exponent is fitted to: below it, what does not grow dominates."""
+
+FIGURES = ("compile_s", "step_s", "measured_peak_bytes", "fusions", "fusions_unique")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """What to run.
+
+    Attributes
+    ----------
+    program : str
+        A built-in name or ``file.py:factory``.
+    settings : mapping of str to sequence of str
+        Values of each setting; every combination is a point, the first setting changing slowest.
+    choices : mapping of str to sequence of str
+        Likewise, options of sites.
+    device, executor : str
+    timeout_s : float
+        A point that takes longer fails, and the sweep goes on.
+    """
+
+    program: str
+    settings: Mapping[str, Sequence[str]]
+    choices: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    device: str = "cpu"
+    executor: str = "torch"
+    timeout_s: float = 3600.0
+
+    def points(self) -> list[dict[str, dict[str, str]]]:
+        """Settings and choices of each point."""
+        names = [*(("settings", name) for name in self.settings), *(("choices", name) for name in self.choices)]
+        values = [*self.settings.values(), *self.choices.values()]
+        found = []
+        for combination in itertools.product(*values):
+            point: dict[str, dict[str, str]] = {"settings": {}, "choices": {}}
+            for (kind, name), value in zip(names, combination, strict=True):
+                point[kind][name] = str(value)
+            found.append(point)
+        return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Point:
+    """One point's outcome.
+
+    Attributes
+    ----------
+    settings, choices : dict
+    ok : bool
+    error : str, optional
+    seconds : float
+        All of it: opening, planning, compiling, running.
+    figures : dict
+        Those of `FIGURES` that were measured.
+    stages : list of dict
+        As in a run.
+    run_dir : str
+    """
+
+    settings: dict[str, str]
+    choices: dict[str, str]
+    ok: bool
+    error: str | None
+    seconds: float
+    figures: dict[str, float]
+    stages: list[dict[str, Any]]
+    run_dir: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How far a sweep is: points done of all, and the time that the rest will take at the mean of those done."""
+
+    done: int
+    count: int
+    left_s: float | None
+    latest: Point | None
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepResult:
+    """All points of a sweep that were run.
+
+    Attributes
+    ----------
+    sweep : Sweep
+    points : tuple of Point
+    """
+
+    sweep: Sweep
+    points: tuple[Point, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat row per point, for tables."""
+        return [
+            {
+                **point.settings,
+                **point.choices,
+                **{figure: point.figures.get(figure) for figure in FIGURES},
+                "seconds": point.seconds,
+                "ok": point.ok,
+                "error": point.error,
+            }
+            for point in self.points
+        ]
+
+    def csv(self) -> str:
+        """The rows as comma-separated values, with a header."""
+        rows = self.rows()
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]) if rows else ["ok"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return text.getvalue()
+
+    def exponents(self, figure: str = "compile_s") -> dict[str, float]:
+        """Exponent of the power law that a figure follows over the first setting, per combination of everything else.
+
+        A straight line is fitted to the logarithms, for values from `FIT_FROM` on; two at least are needed.
+        """
+        found = {}
+        for label, series in self.series(figure).items():
+            large = [(x, y) for x, y in series if x >= FIT_FROM and y > 0]
+            if len(large) >= 2:
+                x, y = np.log(np.asarray(large).T)
+                found[label] = float(np.polyfit(x, y, 1)[0])
+        return found
+
+    def series(self, figure: str = "compile_s") -> dict[str, list[tuple[float, float]]]:
+        """Values of the first setting with those of a figure, per combination of everything else."""
+        axis = next(iter(self.sweep.settings), None)
+        found: dict[str, list[tuple[float, float]]] = {}
+        for point in self.points:
+            x = _number(point.settings.get(axis, "")) if axis is not None else None
+            if x is None or figure not in point.figures:
+                continue
+            rest = {**{k: v for k, v in point.settings.items() if k != axis}, **point.choices}
+            label = ", ".join(f"{name}={value}" for name, value in rest.items()) or self.sweep.program
+            found.setdefault(label, []).append((x, point.figures[figure]))
+        return {label: sorted(series) for label, series in found.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON data."""
+        return {
+            "ok": all(point.ok for point in self.points),
+            "program": self.sweep.program,
+            "points": [dataclasses.asdict(point) for point in self.points],
+            "exponents": {figure: self.exponents(figure) for figure in ("compile_s", "step_s")},
+        }
+
+
+def run(sweep: Sweep, out: Path, *, on_progress: Callable[[Progress], None] | None = None) -> SweepResult:
+    """Run a sweep, or go on with one: points that the folder holds already are not run again, unless they failed.
+
+    Parameters
+    ----------
+    sweep : Sweep
+    out : Path
+        Folder for the outcome of each point and its run; made where it is missing.
+    on_progress : callable, optional
+        Called before the first point and after each.
+
+    Returns
+    -------
+    SweepResult
+
+    Raises
+    ------
+    RunError
+        If the folder cannot be written, or holds another sweep.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        _claim(out, sweep)
+    except OSError as error:
+        raise RunError(f"the sweep's folder {out} cannot be written: {error.strerror}") from error
+    wanted = sweep.points()
+    known = {_key(point.settings, point.choices): point for point in _read(out) if point.ok}
+    found: list[Point] = []
+    spent: list[float] = []
+    latest: Point | None = None
+    for index, point in enumerate(wanted):
+        if on_progress is not None:
+            left = len([p for p in wanted[index:] if _key(**p) not in known])
+            on_progress(Progress(index, len(wanted), statistics.fmean(spent) * left if spent else None, latest))
+        done = known.get(_key(**point))
+        if done is None:
+            done = _cold(sweep, point, out)
+            spent.append(done.seconds)
+            _append(out, done)
+        latest = done
+        found.append(done)
+    if on_progress is not None:
+        on_progress(Progress(len(wanted), len(wanted), 0.0, latest))
+    return SweepResult(sweep, tuple(found))
+
+
+def _cold(sweep: Sweep, point: Mapping[str, Mapping[str, str]], out: Path) -> Point:
+    """Run one point in a fresh interpreter with empty compile caches."""
+    command = [
+        sys.executable, "-m", "workbench.runs.sweep_point",
+        json.dumps({"program": sweep.program, "device": sweep.device, "executor": sweep.executor, **point}),
+    ]  # fmt: skip
+    start = time.perf_counter()
+    child = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "WORKBENCH_RUNS": str(out / "runs")},
+        start_new_session=True,
+    )
+    error: str | None = None
+    told: dict[str, Any] = {}
+    try:
+        text, complaints = child.communicate(timeout=sweep.timeout_s)
+        told, error = _told(text, complaints, child.returncode)
+    except subprocess.TimeoutExpired:
+        error = f"timeout: not done after {sweep.timeout_s:g} s"
+    finally:
+        # The worker has a session of its own; it dies with the process that asked for it.
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.communicate()
+            for request_file in (out / "runs").glob(f"*/{request.REQUEST_FILE}"):
+                with contextlib.suppress(RunError):
+                    jobs.follow(request_file.parent).wait(jobs.KILL_TIMEOUT_S)
+    return Point(
+        settings=dict(point["settings"]),
+        choices=dict(point["choices"]),
+        ok=error is None,
+        error=error,
+        seconds=time.perf_counter() - start,
+        figures=told.get("figures", {}),
+        stages=told.get("stages", []),
+        run_dir=told.get("run_dir", ""),
+    )
+
+
+def _told(text: str, complaints: str, status: int) -> tuple[dict[str, Any], str | None]:
+    try:
+        told = json.loads(text.splitlines()[-1])
+        return told, told["error"]
+    except (ValueError, IndexError, KeyError):
+        last = next((line for line in reversed(complaints.splitlines()) if line.strip()), "")
+        return {}, f"the process ended with exit status {status}: {last}"
+
+
+def _claim(out: Path, sweep: Sweep) -> None:
+    """Note whose folder it is, so that points of another program are never taken for this one's."""
+    mine = {"program": sweep.program, "device": sweep.device, "executor": sweep.executor}
+    note = out / "sweep.json"
+    if note.exists():
+        other = json.loads(note.read_text())
+        if other != mine:
+            raise RunError(f"{out} holds another sweep, of {other}; this one is of {mine}: give another folder")
+    else:
+        note.write_text(json.dumps(mine) + "\n")
+
+
+def _read(out: Path) -> list[Point]:
+    path = out / POINTS_FILE
+    if not path.exists():
+        return []
+    found = []
+    for line in path.read_text().splitlines():
+        try:
+            found.append(Point(**json.loads(line)))
+        except (ValueError, TypeError):  # the line that a killed sweep left torn: that point is run again
+            continue
+    return found
+
+
+def _append(out: Path, point: Point) -> None:
+    path = out / POINTS_FILE
+    torn = path.exists() and not path.read_bytes().endswith(b"\n")
+    try:
+        with path.open("a") as file:
+            file.write(("\n" if torn else "") + json.dumps(dataclasses.asdict(point)) + "\n")
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror}; the points before are kept") from error
+
+
+def _key(settings: Mapping[str, str], choices: Mapping[str, str]) -> str:
+    return json.dumps([dict(settings), dict(choices)], sort_keys=True)
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value > 0 else None

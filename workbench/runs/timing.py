@@ -1,0 +1,180 @@
+"""Honest times: three numbers per step, variants in random order, medians with intervals, the machine's own noise."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+from scipy import stats
+
+from workbench.runs.accuracy import Stepper
+
+CONFIDENCE = 0.95
+RESAMPLES = 1999
+LEAST_SAMPLES = 3
+
+_YARDSTICK_SIZE = 5000
+"""Numbers to add up: about 50 µs."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StepTime:
+    """One step, the device waited for before it.
+
+    Attributes
+    ----------
+    host_s : float
+        Until the last of it was asked of the device: what a benchmark without a sync would show.
+    wall_s : float
+        Until the device was done.
+    device_s : float
+        From the device's first to its last work on it; `wall_s` where the host is the device.
+    yardstick_s : float
+        Of a fixed little computation right before, which changes with nothing but the machine.
+    """
+
+    host_s: float
+    wall_s: float
+    device_s: float
+    yardstick_s: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """A median with its interval.
+
+    Attributes
+    ----------
+    median, low, high : float
+        The interval holds the median of many more samples in 95 % of all cases (bootstrap, percentile).
+    samples : int
+    """
+
+    median: float
+    low: float
+    high: float
+    samples: int
+
+
+def time_step(stepper: Stepper) -> StepTime:
+    """Time one step; gradients are cleared before it, outside of its time."""
+    stepper.clear_grads()
+    yardstick_s = _yardstick()
+    stepper.synchronize()
+    cuda = stepper.device.type == "cuda"
+    begin = end = None
+    if cuda:
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+    start = time.perf_counter()
+    outputs = stepper.step()
+    issued = time.perf_counter()
+    if end is not None:
+        end.record()
+    stepper.synchronize()
+    done = time.perf_counter()
+    del outputs
+    device_s = done - start if begin is None or end is None else begin.elapsed_time(end) / 1e3
+    return StepTime(issued - start, done - start, device_s, yardstick_s)
+
+
+def interleaved[T](
+    variants: Mapping[str, Callable[[], T]],
+    count: int,
+    budget_s: float,
+    *,
+    seed: int = 0,
+    on_sample: Callable[[str, T], None] | None = None,
+) -> dict[str, list[T]]:
+    """Take samples of several variants in turns, the order drawn anew for each turn.
+
+    What changes while it is measured, such as the machine's clock rate and neighbours, then hits all of them alike.
+
+    Parameters
+    ----------
+    variants : mapping of str to callable
+        Each takes one sample.
+    count : int
+        Turns.
+    budget_s : float
+        No further turn begins after this long, but at least three are taken.
+    seed : int
+        For the order.
+    on_sample : callable, optional
+        Called with the variant and its sample, between samples.
+
+    Returns
+    -------
+    dict of str to list
+        Samples of each variant; those at one index were taken in one turn.
+    """
+    order = random.Random(seed)
+    found: dict[str, list[T]] = {name: [] for name in variants}
+    deadline = time.perf_counter() + budget_s
+    for turn in range(count):
+        if turn >= LEAST_SAMPLES and time.perf_counter() >= deadline:
+            break
+        names = list(variants)
+        order.shuffle(names)
+        for name in names:
+            sample = variants[name]()
+            found[name].append(sample)
+            if on_sample is not None:
+                on_sample(name, sample)
+    return found
+
+
+def estimate(samples: Sequence[float]) -> Estimate:
+    """Median and bootstrap interval; the range where there are too few samples to resample."""
+    values = np.asarray(samples, float)
+    if len(values) < LEAST_SAMPLES or np.ptp(values) == 0:
+        return Estimate(float(np.median(values)), float(values.min()), float(values.max()), len(values))
+    interval = stats.bootstrap(
+        (values,), np.median, n_resamples=RESAMPLES, confidence_level=CONFIDENCE, method="percentile", rng=0
+    ).confidence_interval
+    return Estimate(float(np.median(values)), float(interval.low), float(interval.high), len(values))
+
+
+def ratio(one: Sequence[float], other: Sequence[float], *, paired: bool = False) -> Estimate:
+    """How many times longer `one` takes than `other`, by medians.
+
+    Parameters
+    ----------
+    one, other : sequence of float
+    paired : bool
+        Samples at one index were taken in one turn: they are resampled together.
+    """
+    above, below = np.asarray(one, float), np.asarray(other, float)
+    middle = float(np.median(above) / np.median(below))
+    samples = min(len(above), len(below))
+    if samples < LEAST_SAMPLES:
+        return Estimate(middle, float(above.min() / below.max()), float(above.max() / below.min()), samples)
+    draw = np.random.default_rng(0)
+    if paired:
+        rows = draw.integers(0, samples, (RESAMPLES, samples))
+        found = np.median(above[rows], axis=1) / np.median(below[rows], axis=1)
+    else:
+        found = np.median(draw.choice(above, (RESAMPLES, len(above))), axis=1) / np.median(
+            draw.choice(below, (RESAMPLES, len(below))), axis=1
+        )
+    tail = 100 * (1 - CONFIDENCE) / 2
+    return Estimate(middle, float(np.percentile(found, tail)), float(np.percentile(found, 100 - tail)), samples)
+
+
+def noise(yardsticks_s: Sequence[float]) -> float:
+    """How much the machine's own speed varies: half the middle half of the yardstick's times over their median."""
+    if not len(yardsticks_s):
+        return 0.0
+    low, middle, high = np.percentile(np.asarray(yardsticks_s, float), (25, 50, 75))
+    return float((high - low) / 2 / middle)
+
+
+def _yardstick() -> float:
+    """Plain Python on one core: a computation with threads would vary with how they are scheduled, too."""
+    start = time.perf_counter()
+    sum(range(_YARDSTICK_SIZE))
+    return time.perf_counter() - start

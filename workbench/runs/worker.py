@@ -1,0 +1,380 @@
+"""The process of one run: builds the program, compiles it, steps it, measures, and writes everything into its log.
+
+``python -m workbench.runs.worker RUN_DIR``, started by `workbench.runs.jobs`. Standard input is a pipe that nothing
+is written to: the system kills the worker's whole process group when the other end closes, that is when the process
+that asked for the run is gone, whatever the worker is doing then.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import importlib
+import os
+import platform
+import select
+import signal
+import statistics
+import sys
+import time
+import traceback
+import warnings
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from workbench.errors import ConfigWarning, WorkbenchError
+from workbench.runs import events, request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from workbench.compiler.clocks import StatementClocks
+    from workbench.runs.accuracy import Parts, Stepper
+
+    type Compiler = Callable[[Callable[..., Any], events.StageObserver | None], Callable[..., Any]]
+
+_PACKAGES = ("thunder-workbench", "torch", "lightning-thunder", "nvfuser-cu128-torch210", "triton", "numpy")
+
+_F_SETSIG = 10  # of <linux/fcntl.h>; the fcntl module lacks it in Python 3.12
+
+
+def main(run_dir: Path) -> None:
+    """Carry out the run of a folder; ends the process."""
+    _die_with_parent()
+    log = events.EventLog(run_dir / events.LOG_FILE)
+    log.write(events.Started(t_s=log.now_s(), pid=os.getpid(), time_s=time.time() - log.now_s()))
+    _tell_warnings(log)
+    try:
+        _run(run_dir, log)
+        end: events.Event = events.Finished(t_s=log.now_s())
+    except BaseException as error:  # noqa: BLE001  # whatever it is, the log says so
+        end = events.Failed(t_s=log.now_s(), reason=explain(error), detail=traceback.format_exc())
+    log.write(end)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # At once: threads and pools that the program or a compiler left behind would keep the process from ending.
+    os._exit(0 if isinstance(end, events.Finished) else 1)
+
+
+def explain(error: BaseException) -> str:
+    """One line for a person that says why a run failed."""
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    if _is_out_of_memory(error):
+        return f"out of memory: {text}" if text else "out of memory"
+    if isinstance(error, WorkbenchError):
+        return text
+    if isinstance(error, SystemExit):
+        return f"the program ended the process: sys.exit({error.code!r})"
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _is_out_of_memory(error: BaseException | None) -> bool:
+    while error is not None:
+        # torch's CPU allocator raises a plain RuntimeError.
+        if (
+            isinstance(error, MemoryError)
+            or type(error).__name__ == "OutOfMemoryError"
+            or "can't allocate memory" in str(error)
+        ):
+            return True
+        error = error.__cause__
+    return False
+
+
+def compiler_of(config_text: str | None, name: str) -> Compiler:
+    """What compiles a program: a config, or unmodified Thunder where there is none.
+
+    Reads the config, and imports the compiler: that takes seconds, and is no part of what compiling a program costs.
+
+    Parameters
+    ----------
+    config_text : str, optional
+    name : str
+        The config's file, for messages.
+    """
+    if config_text is None:
+        from workbench.compiler import pipeline
+
+        return lambda callable_, observer: pipeline.unmodified(callable_)
+    from workbench import config
+
+    choices = config.parse(config_text, name)
+    importlib.import_module("workbench.compiler.pipeline")
+    return lambda callable_, observer: choices.jit(callable_, observer=observer)
+
+
+def _run(run_dir: Path, log: events.EventLog) -> None:
+    asked = request.read(run_dir)
+    options = asked.options
+    import torch
+
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    log.write(_environment(log))
+    from workbench.runs import meters
+
+    sampler = meters.MemorySampler(log, options.memory_interval_s)
+    sampler.start()
+    _phase(log, "build")
+    build = _builder(run_dir, asked)
+    recorded, stepper = _compile(run_dir, build, log, options)
+
+    _phase(log, "warmup")
+    _warm_up(stepper, options.warmup, log)
+    kernels: list[dict[str, Any]] = []
+    if options.measure_peak:
+        _phase(log, "memory")
+        peak = meters.measure_peak(stepper, _clocks(stepper, time.time_ns, frees=True) if options.clocks else None)
+        kernels = peak.kernels
+        log.write(events.PeakMeasured(t_s=log.now_s(), **vars(peak)))
+    if options.samples:
+        _phase(log, "time")
+        _time(stepper, _variants(asked, build, options, log), log, options)
+    if options.clocks and (clocks := _clocks(stepper, time.perf_counter_ns)) is not None:
+        from workbench.runs import clocks as clocking
+
+        _phase(log, "clocks")
+        works = [clocking.Kernel(**kernel) for kernel in kernels]
+        log.write(clocking.measure(stepper, clocks, options.sampling_s / 2, works, log.now_s))
+    if options.check_accuracy:
+        _phase(log, "accuracy")
+        del stepper  # references need the room
+        _check(recorded, build, log, options.seed)
+    sampler.stop()
+
+
+def _warm_up(stepper: Stepper, steps: int, log: events.EventLog) -> None:
+    from workbench.runs import timing
+
+    for _ in range(steps):
+        log.write(events.Step(t_s=log.now_s(), seconds=timing.time_step(stepper).wall_s, warmup=True))
+
+
+def _time(stepper: Stepper, variants: dict[str, Stepper], log: events.EventLog, options: request.RunOptions) -> None:
+    """Time the run's own steps, in turns with those of the variants."""
+    from workbench.runs import timing
+
+    own = ""  # a name that no variant has
+
+    def on_sample(name: str, sample: timing.StepTime) -> None:
+        if name == own:
+            log.write(events.Step(t_s=log.now_s(), seconds=sample.wall_s, warmup=False))
+
+    steppers = {own: stepper, **variants}
+    found = timing.interleaved(
+        {name: functools.partial(timing.time_step, each) for name, each in steppers.items()},
+        options.samples,
+        options.sampling_s * len(steppers),
+        seed=options.seed,
+        on_sample=on_sample,
+    )
+    samples_s = [sample.wall_s for sample in found[own]]
+    step = timing.estimate(samples_s)
+    log.write(
+        events.StepTimes(
+            t_s=log.now_s(),
+            step_s=step.median,
+            samples_s=samples_s,
+            low_s=step.low,
+            high_s=step.high,
+            host_s=statistics.median(sample.host_s for sample in found[own]),
+            device_s=statistics.median(sample.device_s for sample in found[own]),
+            noise=timing.noise([sample.yardstick_s for samples in found.values() for sample in samples]),
+        )
+    )
+    for name in variants:
+        other_s = [sample.wall_s for sample in found[name]]
+        ratio = timing.ratio(other_s, samples_s, paired=True)
+        log.write(
+            events.VariantTimes(
+                t_s=log.now_s(),
+                name=name,
+                samples_s=other_s,
+                step_s=statistics.median(other_s),
+                ratio=ratio.median,
+                ratio_low=ratio.low,
+                ratio_high=ratio.high,
+            )
+        )
+
+
+def _variants(
+    asked: request.RunRequest, build: Callable[[], Parts], options: request.RunOptions, log: events.EventLog
+) -> dict[str, Stepper]:
+    """The program compiled in each other way that was asked for, and warmed up."""
+    from workbench.runs import accuracy
+
+    found: dict[str, Stepper] = {}
+    for name, text in asked.variants.items():
+        callable_, args, kwargs = build()
+        jitted = compiler_of(text, name)(callable_, None)
+        found[name] = accuracy.Stepper(callable_, args, kwargs, jitted, seed=options.seed)
+        _warm_up(found[name], max(options.warmup, 1), log)
+    return found
+
+
+def _clocks(stepper: Stepper, now: Callable[[], int], *, frees: bool = False) -> StatementClocks | None:
+    """Clocks for the statements of the program; None where Thunder did not compile it."""
+    if not hasattr(stepper.run, "_lc_cs"):
+        return None
+    from workbench.compiler.clocks import StatementClocks
+
+    return StatementClocks(stepper.run, now, frees=frees)
+
+
+def _compile(
+    run_dir: Path, build: Callable[[], Parts], log: events.EventLog, options: request.RunOptions
+) -> tuple[dict[str, Any], Stepper]:
+    """Do the first forward and backward; what it gave, and the program ready to be stepped again."""
+    import torch
+
+    from workbench.runs import accuracy
+
+    path = run_dir / request.CONFIG_FILE
+    compile_program = compiler_of(path.read_text() if path.exists() else None, str(path))
+    original, args, kwargs = build()
+    _phase(log, "compile")
+    recorder = events.Recorder(log)
+    start_s = log.now_s()
+    jitted = compile_program(original, recorder)
+    stepper = accuracy.Stepper(original, args, kwargs, jitted, seed=options.seed)
+    torch.manual_seed(options.seed)
+    outputs = stepper.forward()
+    stepper.synchronize()
+    forward_s = log.now_s()
+    _thunders_own_stages(jitted, recorder, log, start_s, forward_s)
+    backward_s = log.now_s()
+    differentiated = stepper.backward(outputs)
+    stepper.synchronize()
+    end_s = log.now_s()
+    if differentiated:
+        recorder.rest_of("first backward", backward_s, end_s)
+    stages, attributed = events.attribute(recorder.intervals, start_s, end_s)
+    log.write(
+        events.Compiled(t_s=log.now_s(), compile_s=end_s - start_s, attributed=attributed, stages=stages),
+    )
+    return (stepper.record(outputs) if options.check_accuracy else {}), stepper
+
+
+def _thunders_own_stages(
+    jitted: Any, recorder: events.Recorder, log: events.EventLog, start_s: float, forward_s: float
+) -> None:
+    """Attribute what the observer was not told of, by the time stamps that Thunder keeps itself.
+
+    The compile statistics of `thunder.compile_stats` are readings of `time.perf_counter_ns`; they are coarser than
+    what an observer is told, and the only ones there are of unmodified Thunder.
+    """
+    stats = getattr(jitted, "_lc_cs", None)
+    if stats is None:
+        return
+
+    def at(name: str) -> float:
+        return log.since_s(getattr(stats, name) / 1e9)
+
+    traced_s, prologue_s = at("last_trace_tracing_stop"), at("last_prologue_transformation_stop")
+    # What an observer was told last before the first call is the last edit of the traces.
+    called_s = at("last_prologue_execution_start")
+    edited_s = max((i.end_s for i in recorder.intervals if i.end_s <= called_s), default=prologue_s)
+    told = edited_s > prologue_s
+    recorder.rest_of("make jit", start_s, at("last_trace_tracing_start"))
+    recorder.rest_of("interpret", at("last_trace_tracing_start"), traced_s)
+    recorder.rest_of("prologue", traced_s, prologue_s)
+    recorder.rest_of("generate code" if told else "transform and generate code", edited_s, called_s)
+    recorder.rest_of("check inputs", called_s, at("last_prologue_execution_stop"))
+    recorder.rest_of("first forward", at("last_trace_host_execution_start"), forward_s)
+
+
+def _check(recorded: dict[str, Any], build: Callable[[], Parts], log: events.EventLog, seed: int) -> None:
+    from workbench.runs import accuracy
+
+    def on_tensor(error: accuracy.TensorError) -> None:
+        log.write(events.TensorChecked(t_s=log.now_s(), **vars(error)))
+
+    outcome = accuracy.check(recorded, build, seed=seed, on_tensor=on_tensor)
+    log.write(
+        events.AccuracyChecked(
+            t_s=log.now_s(),
+            ok=outcome.ok,
+            max_error=outcome.max_error,
+            against=outcome.against,
+            worst=outcome.worst.name if outcome.worst is not None else "",
+        )
+    )
+
+
+def _builder(run_dir: Path, asked: request.RunRequest) -> Callable[[], Parts]:
+    import torch
+
+    from workbench import programs
+
+    def build() -> Parts:
+        # A factory that draws from the generator outside of what `programs.build` seeds gives the same values, too.
+        torch.manual_seed(asked.options.seed)
+        parts: Parts = programs.build(asked.program, folder=run_dir)
+        return parts
+
+    return build
+
+
+def _tell_warnings(log: events.EventLog) -> None:
+    """Write warnings about the config into the log, too; all go to standard error as ever."""
+    show = warnings.showwarning
+
+    def tell(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, ConfigWarning):
+            log.write(events.Warned(t_s=log.now_s(), message=str(message)))
+        show(message, category, *where, **more)
+
+    warnings.showwarning = tell
+
+
+def _phase(log: events.EventLog, name: str) -> None:
+    log.write(events.Phase(t_s=log.now_s(), phase=name))
+
+
+def _environment(log: events.EventLog) -> events.Environment:
+    import torch
+
+    versions = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    machine: dict[str, Any] = {
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": psutil.virtual_memory().total,
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "",
+    }
+    return events.Environment(t_s=log.now_s(), versions=versions, machine=machine)
+
+
+def _die_with_parent() -> None:
+    """Have the system kill the process group when the parent closes its end of standard input.
+
+    A thread that waits for it would not do, for one call that holds the interpreter's lock stops all threads; nor would
+    PR_SET_PDEATHSIG, which is about the parent's thread that started the worker and not about the parent.
+    """
+    parent = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
+    fcntl.fcntl(parent, fcntl.F_SETOWN, -os.getpgid(0))
+    fcntl.fcntl(parent, _F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(parent, fcntl.F_SETFL, fcntl.fcntl(parent, fcntl.F_GETFL) | os.O_ASYNC)
+    # A program that reads standard input finds it empty.
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+    poll = select.poll()
+    poll.register(parent, select.POLLHUP)
+    if poll.poll(0):  # closed before the system was asked to watch it
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

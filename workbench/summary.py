@@ -1,0 +1,136 @@
+"""A plan in words: figures, layers and sites as plain text, for terminals and saved notebooks. Imports no widgets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from workbench.bench import Workbench
+    from workbench.runs.jobs import Run
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def human_bytes(size: float, *, signed: bool = False) -> str:
+    """Bytes for a person: binary units, three figures, a true minus sign.
+
+    Examples
+    --------
+    >>> human_bytes(1536)
+    '1.50 KiB'
+    >>> human_bytes(-3 * 1024**2, signed=True)
+    '−3.00 MiB'
+    """
+    value, unit = abs(size), 0
+    while value >= 999.5 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    digits = 0 if unit == 0 or value >= 100 else 1 if value >= 10 else 2
+    sign = "−" if size < 0 else "+" if signed and size > 0 else ""
+    return f"{sign}{value:.{digits}f} {_UNITS[unit]}"
+
+
+def human_shape(shape: Sequence[int]) -> str:
+    """A shape as drawn: ``2×128×256``; ``scalar`` where there are no dimensions."""
+    return "×".join(map(str, shape)) if shape else "scalar"
+
+
+def human_seconds(seconds: float) -> str:
+    """A duration for a person.
+
+    Examples
+    --------
+    >>> human_seconds(0.0123)
+    '12.3 ms'
+    """
+    if seconds < 1e-3:
+        return f"{1e6 * seconds:.0f} µs"
+    if seconds < 1:
+        return f"{1e3 * seconds:.3g} ms"
+    return f"{seconds:.2f} s"
+
+
+def human_count(count: int) -> str:
+    """A large number for a person, such as operations.
+
+    Examples
+    --------
+    >>> human_count(12_300_000)
+    '12.3 M'
+    """
+    value, unit = float(count), ""
+    for unit in ("", " k", " M", " G", " T", " P"):
+        if abs(value) < 999.5 or unit == " P":
+            break
+        value /= 1000
+    return f"{value:.3g}{unit}"
+
+
+def count_name(name: str) -> str:
+    """A plan's count in words: its name without the unit, which its value has."""
+    return "time to offload" if name == "offload_us" else name.removesuffix("_bytes").replace("_", " ")
+
+
+def human_change(name: str, by: int) -> str:
+    """How far a plan's count moved, with its sign, in the unit that its name ends with.
+
+    Examples
+    --------
+    >>> human_change("sets", -8), human_change("offloaded_bytes", 32768)
+    ('−8', '+32.0 KiB')
+    """
+    sign = "+" if by > 0 else "−"
+    if name.endswith("_bytes"):
+        return human_bytes(by, signed=True)
+    return f"{sign}{human_seconds(1e-6 * abs(by))}" if name.endswith("_us") else f"{sign}{abs(by)}"
+
+
+def text_summary(bench: Workbench) -> str:
+    """A bench in a few lines: what is open, what is predicted, what is chosen, and the latest run."""
+    plan, stock = bench.plan, bench.stock_plan
+    program = bench.program
+    settings = ", ".join(f"{name}={value}" for name, value in program.settings.items())
+    rows = [
+        ("statements", f"{plan.statements}"),
+        ("peak memory", _against(plan.peak_bytes, stock.peak_bytes) + ", predicted"),
+        ("saved", f"{_against(plan.saved_bytes, stock.saved_bytes)} in {plan.saved_tensors} tensors, predicted"),
+    ]
+    if plan.census.count:
+        largest = f"the largest of {plan.census.largest} ops"
+        rows.append(("fusions", f"{plan.census.unique} unique of {plan.census.count}, {largest}, predicted"))
+    if counted := [
+        f"{by} {name}" for name in ("compilations", "copies", "sets", "fences") if (by := plan.counts[name])
+    ]:
+        rows.append(("counts", f"{', '.join(counted)}, predicted"))
+    # A setting of a whole lever is no place in the program.
+    counts = Counter(site.lever for site in plan.sites if not site.id.startswith(f"{site.lever}."))
+    rows.append(("sites", ", ".join(f"{count} {lever}" for lever, count in sorted(counts.items())) or "none"))
+    known = {site.id: site for site in plan.sites}
+    chosen = [f"{id}: {option}" for id, option in bench.choices.items() if id in known]
+    rows.append(("choices", "; ".join(chosen[:4]) + (f"; {len(chosen) - 4} more" if len(chosen) > 4 else "") or "none"))
+    rows.extend(("warning", warning) for warning in plan.warnings)
+    if bench.runs:
+        rows.append(("latest run", _run_line(bench.runs[-1])))
+    wide = max(len(name) for name, _ in rows)
+    head = f"{program.name}{f'({settings})' if settings else ''} on {program.device}, {bench.executor} executor"
+    return "\n".join([head, *(f"  {name:<{wide}}  {text}" for name, text in rows)])
+
+
+def _against(now: int, before: int) -> str:
+    """A figure, and how far it is from unmodified Thunder's."""
+    change = f" ({human_bytes(now - before, signed=True)})" if now != before else ""
+    return f"{human_bytes(now)}{change}"
+
+
+def _run_line(run: Run) -> str:
+    parts: list[str] = [run.state]
+    if run.compile_s is not None:
+        parts.append(f"compiled in {human_seconds(run.compile_s)}")
+    if run.step_s is not None:
+        parts.append(f"step {human_seconds(run.step_s)}")
+    if (peak := run.memory["measured_peak_bytes"]) is not None:
+        parts.append(f"peak {human_bytes(peak)}")
+    if run.accuracy is not None:
+        parts.append("accurate" if run.accuracy.ok else f"inaccurate: {run.error}")
+    return ", ".join(parts) + (", measured" if len(parts) > 1 else "")
