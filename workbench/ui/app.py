@@ -1,0 +1,406 @@
+"""The app: one screen over a `Workbench`. It shows what the bench knows and passes on what a person asks for."""
+
+from __future__ import annotations
+
+import logging
+import pathlib
+import queue
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import ipywidgets
+
+from workbench.errors import WorkbenchError
+from workbench.graph import Kind
+from workbench.levers.base import Effect, Site
+from workbench.summary import count_name, human_bytes, human_change, text_summary
+from workbench.ui import inspector, svg, tables
+from workbench.ui.alive import Alive, alive_content
+from workbench.ui.compile_tab import CompileTab
+from workbench.ui.controls import Controls, Readout
+from workbench.ui.experiments import Experiments, choices_of
+from workbench.ui.figures import Against, Strip, figures
+from workbench.ui.fusions import Fusions, fusions_content
+from workbench.ui.graph_view import GraphView
+from workbench.ui.memory_tab import MemoryTab
+from workbench.ui.names import next_option, node_ids
+from workbench.ui.passes import Passes
+from workbench.ui.timeline import TimelineTab, timeline_content
+
+if TYPE_CHECKING:
+    from workbench.bench import PlanDiff, Workbench
+    from workbench.runs.jobs import Run
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def mimebundles(bench: Workbench) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a notebook shows and saves of a bench: the app, and a picture for when there is no kernel.
+
+    JupyterLab prefers a widget over a picture in one output even where the widget is gone. So the picture is an output
+    of its own, which ``style.css`` hides wherever the app is alive.
+    """
+    words = text_summary(bench)
+    picture = svg.render(bench.plan.graph, bench.plan.sites, title=words.splitlines()[0])
+    app = {**App(bench).root._repr_mimebundle_(), "text/plain": words}
+    return app, {"image/svg+xml": picture, "text/plain": ""}
+
+
+def show(bench: Workbench) -> None:
+    """Display a bench in a notebook."""
+    from IPython.display import display
+
+    for bundle in mimebundles(bench):
+        display(bundle, raw=True)
+
+
+class App:
+    """The screen of a bench.
+
+    Parameters
+    ----------
+    bench : Workbench
+
+    Attributes
+    ----------
+    root : ipywidgets.VBox
+        What is displayed.
+    graph, controls, strip, memory
+        Its parts.
+    """
+
+    def __init__(self, bench: Workbench) -> None:
+        self.bench = bench
+        self._lock = threading.RLock()
+        self._choices_of: dict[pathlib.Path, dict[str, str]] = {}
+        self._readout: Readout | None = None
+        self._shown_run: Run | None = None
+        self._questions: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self.controls = Controls(self._on_message)
+        self.strip = Strip()
+        self.graph = GraphView(
+            on_turn=self._turn, on_undo=lambda: self._act(bench.undo), on_redo=lambda: self._act(bench.redo)
+        )
+        self.inspector = inspector.Inspector(self._on_inspector)
+        self.memory = MemoryTab()
+        self.alive = Alive(self._on_message)
+        self.compile = CompileTab()
+        self.fusions = Fusions(self._on_message)
+        self.passes = Passes()
+        self.timeline = TimelineTab(self._on_message, content=timeline_content(None, {}))
+        self.experiments = Experiments(bench.program, on_pinned=self._on_pinned, act=self._act)
+        self.sites = tables.SitesTable(self._on_message)
+        self.settings = tables.Settings(self._on_message)
+        self.trace = tables.TraceText(self._on_message)
+        self.root = self._arranged()
+        self.graph.observe(lambda _: self._select(), names="selected")
+        self.graph.observe(lambda change: self.memory.paint(dark=change["new"]), names="dark")
+        self.controls.content = {
+            "program": bench.program.name,
+            "place": f"{bench.program.device}, {bench.executor} executor",
+            "cannot_run": "planned for a GPU that is not attached: nothing can be run here"
+            if bench.program.device == "planned"
+            else "",
+        }
+        self._refresh()
+        self.experiments.refresh()
+        self._forget = bench.observe(self._refresh)
+        threading.Thread(target=self._answer, name="workbench-effects", daemon=True).start()
+        self.root.observe(lambda _: self.close(), names="comm")
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        display(self.root)
+
+    def close(self) -> None:
+        """Stop following the bench."""
+        self._forget()
+        self._questions.put(None)
+        if self._readout is not None:
+            self._readout.stop()
+
+    def _arranged(self) -> ipywidgets.VBox:
+        height = f"{self.graph.height}px"
+        self.graph.layout = ipywidgets.Layout(flex="2 1 600px", min_width="0", width="auto", height=height)
+        self.inspector.layout = ipywidgets.Layout(flex="1 1 300px", min_width="0", width="auto", max_height=height)
+        self.memory.layout = ipywidgets.Layout(flex="3 1 480px", min_width="0", width="auto")
+        self.alive.layout = ipywidgets.Layout(flex="2 1 340px", min_width="0", width="auto")
+        middle = _side_by_side(self.graph, self.inspector)
+        shown = {
+            "Memory": _side_by_side(self.memory, self.alive),
+            "Compile": self.compile,
+            "Timeline": self.timeline,
+            "Fusions": self.fusions,
+            "Passes": self.passes,
+            "Experiments": self.experiments,
+            "Sites": self.sites,
+            "Settings": self.settings,
+            "Trace": self.trace,
+        }
+        tabs = ipywidgets.Tab(tuple(shown.values()), titles=tuple(shown))
+        root = ipywidgets.VBox(
+            [self.controls, self.strip, middle, tabs], layout=ipywidgets.Layout(width="100%", grid_gap="10px")
+        )
+        root.add_class("wb-app")
+        return root
+
+    # What a person asks for.
+
+    def _on_message(self, message: dict[str, Any]) -> None:
+        acts: dict[str, Callable[[], None]] = {
+            "run": self._run,
+            "cancel": self._cancel,
+            "undo": lambda: self._act(self.bench.undo),
+            "redo": lambda: self._act(self.bench.redo),
+            "export": lambda: self._export(message["path"]),
+            "dismiss": lambda: self._say(None),
+            "choose": lambda: self._choose([message["id"]], message["option"]),
+            "go": lambda: self.graph.reveal(message["id"]),
+        }
+        act = acts.get(message.get("type", ""))
+        if act is not None:
+            act()
+
+    def _on_inspector(self, message: dict[str, Any]) -> None:
+        if message.get("type") == "choose":
+            # What is chosen of an arc that stands for identical layers holds for all of them, as a click on it does.
+            self._choose([site.id for site in self.graph.peers(message["id"])], message["option"])
+        else:
+            self._on_message(message)
+
+    def _act(self, act: Callable[[], Any]) -> Any:
+        """Do something that may fail; say how in one line, and lose nothing."""
+        # Without the app's lock: the bench has its own, and other apps of the same bench are told meanwhile.
+        try:
+            return act()
+        except WorkbenchError as error:
+            self._say(str(error), bad=True)
+        except OSError as error:
+            self._say(f"{error.filename or 'file'}: {error.strerror}", bad=True)
+        except Exception as error:
+            # The app stays usable whatever happens below it; the traceback goes to the log.
+            _LOGGER.exception("the app could not do what was asked")
+            self._say(f"{type(error).__name__}: {error}", bad=True)
+        return None
+
+    def _say(self, text: str | None, *, bad: bool = False) -> None:
+        self.controls.update(message=None if text is None else {"text": text, "bad": bad})
+
+    def _turn(self, sites: list[Site]) -> None:
+        if not sites:
+            return
+        option = next_option(sites[0])
+        if option is None:
+            reasons = "; ".join(f"{o} is refused: {why}" for o, why in sites[0].illegal.items())
+            self._say(f"{sites[0].label} stays {sites[0].choice}. {reasons}", bad=True)
+            return
+        self._choose([site.id for site in sites], option)
+
+    def _choose(self, ids: list[str], option: str) -> None:
+        first = next((site for site in self.bench.plan.sites if site.id == ids[0]), None)
+        diff = self._act(lambda: self.bench.choose(dict.fromkeys(ids, option)))
+        if diff is not None:
+            label = first.label if first is not None else ids[0]
+            self._say(_told(label, option, len(ids), diff))
+        else:
+            # What was refused must not stay on the screen as if it were chosen.
+            self._refresh()
+
+    def _run(self) -> None:
+        self._act(self.bench.run)
+
+    def _cancel(self) -> None:
+        if self._shown_run is not None:
+            self._act(self._shown_run.cancel)
+
+    def _export(self, path: str) -> None:
+        if not path:
+            self._say("Export needs a file name, such as choices.py", bad=True)
+            return
+        written = self._act(lambda: self.bench.export(path))
+        if written is not None:
+            self._say(f"Written to {written}. Replay it with workbench.load({str(path)!r}).jit(model)")
+
+    # What is shown.
+
+    def _refresh(self) -> None:
+        with self._lock:
+            bench, plan = self.bench, self.bench.plan
+            for run in bench.runs:
+                self._choices_of.setdefault(run.run_dir, bench.choices)
+            latest = bench.runs[-1] if bench.runs else None
+            if latest is not None and latest is not self._shown_run:
+                self._shown_run = latest
+                if self._readout is not None:
+                    self._readout.stop()
+                self._readout = Readout(self.controls, latest, self._on_news)
+                self.compile.follow(latest)
+                self.experiments.refresh()
+            if plan is not self._plan_shown:
+                self._plan_shown = plan
+                self.graph.show(plan.graph, plan.sites)
+                self.sites.content = {"rows": tables.site_rows(plan.sites)}
+                self.settings.content = {"rows": tables.setting_rows(plan.sites)}
+                self._show_trace()
+                self.memory.show_plan(plan, bench.stock_plan)
+                self.alive.content = alive_content(plan, self.graph.shown_ids())
+                self._show_fusions()
+                self.passes.show_plan(plan)
+                self._show_times()
+            self._show_figures()
+            self.controls.update(can_undo=bench.can_undo, can_redo=bench.can_redo)
+            self._select()
+
+    _plan_shown: Any = None
+
+    def _on_news(self, run: Run) -> None:
+        with self._lock:
+            if run is not self._shown_run:
+                return
+            self._show_figures()
+            if run.timeline is not None:
+                self.memory.show_run(run)
+            self._show_fusions()
+            self._show_times()
+            if run.state in ("done", "failed", "cancelled"):
+                self.experiments.refresh()
+            if run.state == "failed" and run.error:
+                self._say(f"The run failed: {run.error}", bad=True)
+
+    def _show_figures(self) -> None:
+        runs = [run for run in self.bench.runs if run.state == "done"]
+        latest = self._shown_run
+        if latest is not None and latest.state in ("failed", "cancelled") and runs:
+            # What was measured before is not lost because a later run came to nothing.
+            latest = runs[-1]
+        against = self._against(runs[0] if runs else None)
+        shown = figures(self.bench.plan, latest, against, same_choices=self._has_choices(latest))
+        self.strip.content = {"figures": shown}
+
+    def _against(self, first: Run | None) -> Against:
+        """With what the strip compares: the pinned run, or unmodified Thunder and the first run."""
+        pinned = self.experiments.pinned
+        if pinned is None:
+            return Against(self.bench.stock_plan, "unmodified Thunder", first, "the first run")
+        choices = choices_of(pinned)
+        try:
+            plan = None if choices is None else self.bench.plan_under(choices)
+        except WorkbenchError:
+            plan = None
+        name = f"{pinned.name or pinned.run_dir.name}, pinned"
+        if plan is None or plan.unmatched:
+            # Its choices are for another form of the program: only what was measured can be compared.
+            return Against(self.bench.stock_plan, "unmodified Thunder", pinned, name)
+        return Against(plan, name, pinned, name)
+
+    def _has_choices(self, run: Run | None) -> bool:
+        return run is None or self._choices_of.get(run.run_dir) == self.bench.choices
+
+    def _on_pinned(self) -> None:
+        with self._lock:
+            self._show_figures()
+
+    def _show_fusions(self) -> None:
+        # What another plan's fusions took says nothing about this one's of the same name.
+        seconds = self.compile.compiled_s if self._has_choices(self._shown_run) else {}
+        self.fusions.content = fusions_content(self.bench.plan, self.graph.shown_ids(), seconds)
+
+    def _show_times(self) -> None:
+        run, graph = self._shown_run, self.bench.plan.graph
+        if run is None or (run.statements is None and self.timeline.content["lanes"]):
+            # What was measured before stays until there is something newer.
+            return
+        named: dict[str, str] = {}
+        if self._has_choices(run):
+            ids = self.graph.shown_ids()
+            for statement in range(len(graph.statements)):
+                for value in graph.statements.outputs[statement].tolist():
+                    named.setdefault(graph.values.name[value], ids[statement])
+                if graph.statements.kind[statement] == Kind.FUSION:
+                    named[graph.statements.name[statement]] = ids[statement]
+        self.timeline.content = timeline_content(run.statements, named)
+
+    def _show_trace(self) -> None:
+        plan, layout = self.bench.plan, self.graph.layout_shown
+        assert layout is not None
+        named = {id[2:]: id for id in node_ids(plan.graph, layout, plan.sites) if id.startswith("t:")}
+        self.trace.content = {"lines": tables.trace_lines(plan.text(), plan.graph, named)}
+
+    def _select(self) -> None:
+        selected = self.graph.selected
+        self.sites.selected = self.trace.selected = self.fusions.selected = selected
+        sites = self._sites_of(selected)
+        statement = None if sites else self.graph.statement_of(selected)
+        if sites:
+            self._show_sites(sites, {})
+            self._questions.put(selected)
+        elif statement is not None and self.graph.layout_shown is not None:
+            graph, layout = self.bench.plan.graph, self.graph.layout_shown
+            ids = node_ids(graph, layout, self.bench.plan.sites)
+            self.inspector.content = inspector.statement_content(graph, layout, statement, ids)
+        else:
+            self.inspector.content = inspector.empty_content()
+
+    def _sites_of(self, id: str) -> list[Site]:
+        """The site selected, and those that share its arc."""
+        sites = self.bench.plan.sites
+        numbers = self.graph.arc_sites(id)
+        found = [sites[number] for number in numbers] or [site for site in sites if site.id == id]
+        return sorted(found, key=lambda site: site.id != id)
+
+    def _show_sites(self, sites: list[Site], effects: dict[str, dict[str, Effect]]) -> None:
+        labels = {site.id: site.label for site in self.bench.plan.sites}
+        count = len(self.graph.peers(sites[0].id))
+        self.inspector.content = inspector.site_content(sites, effects, labels, count)
+
+    def _answer(self) -> None:
+        """Work out effects away from the thread that answers clicks, always of what was selected last."""
+        while (id := self._questions.get()) is not None:
+            try:
+                self._show_effects(id)
+            except WorkbenchError as error:
+                self._say(str(error), bad=True)
+            except Exception as error:
+                _LOGGER.exception("the effects of %s could not be worked out", id)
+                self._say(f"{type(error).__name__}: {error}", bad=True)
+
+    def _show_effects(self, id: str) -> None:
+        """Show what each option would do as soon as it is known: a fused program is planned again for each."""
+        plan = self.bench.plan
+        effects: dict[str, dict[str, Effect]] = {}
+        sites = self._sites_of(id)
+        for site in sites:
+            effects[site.id] = {}
+            # Chosen of an arc that stands for identical layers is chosen in all of them.
+            peers = [peer.id for peer in self.graph.peers(site.id)]
+            for option in site.options:
+                if option == site.choice or option in site.illegal:
+                    continue
+                if not self._questions.empty() or self.bench.plan is not plan:
+                    return
+                effects[site.id][option] = self.bench.effect(dict.fromkeys(peers, option))
+                with self._lock:
+                    if self.graph.selected == id and self.bench.plan is plan:
+                        self._show_sites(sites, effects)
+
+
+def _side_by_side(*parts: ipywidgets.Widget) -> ipywidgets.HBox:
+    """Parts in a row, and under each other where there is no room for that."""
+    return ipywidgets.HBox(parts, layout=ipywidgets.Layout(width="100%", flex_flow="row wrap", grid_gap="12px"))
+
+
+def _told(label: str, option: str, count: int, diff: PlanDiff) -> str:
+    """What a choice did, in one line."""
+    changes = [
+        f"{name} {human_bytes(change, signed=True)}"
+        for name, change in (("predicted peak", diff.peak_bytes), ("saved", diff.saved_bytes))
+        if change
+    ]
+    changes += [f"{count_name(name)} {human_change(name, by)}" for name, by in diff.counts.items()]
+    others = len(diff.changed) - count
+    if others > 0:
+        changes.append(f"{others} other site{'s' * (others != 1)} moved")
+    where = f"{label} in {count} layers" if count > 1 else label
+    return f"{where} is now {option}: {', '.join(changes) if changes else 'no figure changes'}."

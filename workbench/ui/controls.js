@@ -1,0 +1,106 @@
+// The top of the app: what is open, its buttons, the one message line, and the readout of the run in progress.
+
+/** @param {{model: any, el: HTMLElement}} context */
+function render({ model, el }) {
+  panel(el, "controls");
+  const act = (type) => () => model.send({ type });
+  const button = (label, type, title, cls = "") => h("button", { class: cls, title, onclick: act(type) }, label);
+  const name = h("div", { class: "wb-program" });
+  const run = button("Compile & run", "run", "Compile and run in a process of its own, under the choices made", "wb-primary");
+  const cancel = button("Cancel", "cancel", "Stop the run and everything it started");
+  const undo = button("Undo", "undo", "Take the last choice back (u)"), redo = button("Redo", "redo", "Make it again (r)");
+  const file = h("input", { type: "text", "aria-label": "File to export to", spellcheck: "false", value: model.get("file") });
+  const save = h("button", { title: "Write the choices as a Python file", onclick: () => model.send({ type: "export", path: file.value.trim() }) }, "Export");
+  file.addEventListener("keydown", (event) => { if (event.key === "Enter") save.click(); });
+  const message = h("div", { class: "wb-message", role: "status", hidden: true });
+  const canvas = h("canvas", { class: "wb-spark", "aria-hidden": "true" });
+  const state = h("span", { class: "wb-state", role: "status" }), clock = h("span", { class: "wb-clock" });
+  const stages = h("span", { class: "wb-stages" }), memory = h("span", { class: "wb-memory" });
+  const live = h("div", { class: "wb-live", hidden: true },
+    h("div", { class: "wb-live-words" }, h("div", {}, state, clock), stages), h("div", { class: "wb-live-memory" }, canvas, memory));
+  el.replaceChildren(
+    h("div", { class: "wb-bar" }, name, h("span", { class: "wb-group" }, run, cancel), h("span", { class: "wb-group" }, undo, redo),
+      h("span", { class: "wb-group wb-export" }, file, save)),
+    message, live);
+
+  /** @type {{t: number, bytes: number}[]} */
+  let samples = [];
+  let started = 0, ticking = 0;
+
+  function take(/** @type {DataView} */ view) {
+    for (let at = 0; at + 16 <= view.byteLength; at += 16) samples.push({ t: view.getFloat64(at, true), bytes: view.getFloat64(at + 8, true) });
+  }
+
+  function spark() {
+    const ratio = window.devicePixelRatio || 1, width = canvas.clientWidth, height = canvas.clientHeight;
+    if (!width || !samples.length) { memory.textContent = ""; canvas.getContext("2d").clearRect(0, 0, canvas.width, canvas.height); return; }
+    canvas.width = width * ratio;
+    canvas.height = height * ratio;
+    const c = canvas.getContext("2d"), style = getComputedStyle(el);
+    c.scale(ratio, ratio);
+    const most = Math.max(...samples.map((s) => s.bytes)), from = samples[0].t, to = Math.max(from + 1, samples.at(-1).t);
+    const x = (t) => 1 + (t - from) / (to - from) * (width - 4), y = (bytes) => height - 2 - bytes / most * (height - 5);
+    c.beginPath();
+    samples.forEach((s, i) => (i ? c.lineTo(x(s.t), y(s.bytes)) : c.moveTo(x(s.t), y(s.bytes))));
+    c.strokeStyle = style.getPropertyValue("--wb-accent");
+    c.lineWidth = 1.5;
+    c.stroke();
+    c.lineTo(x(samples.at(-1).t), height);
+    c.lineTo(x(from), height);
+    c.globalAlpha = 0.12;
+    c.fillStyle = style.getPropertyValue("--wb-accent");
+    c.fill();
+    memory.textContent = `process ${humanBytes(samples.at(-1).bytes)}, most ${humanBytes(most)}`;
+  }
+
+  function tick() {
+    const { run: shown } = model.get("content");
+    if (shown?.busy) clock.textContent = ` ${((performance.now() - started) / 1000).toFixed(1)} s`;
+    else clearInterval(ticking);
+  }
+
+  const draw = () => {
+    const shown = model.get("content");
+    name.replaceChildren(h("strong", {}, shown.program ?? ""), h("span", { class: "wb-muted" }, shown.place ?? ""));
+    run.disabled = Boolean(shown.cannot_run) || Boolean(shown.run?.busy);
+    run.title = shown.cannot_run || "Compile and run in a process of its own, under the choices made";
+    cancel.disabled = !shown.run?.busy;
+    undo.disabled = !shown.can_undo;
+    redo.disabled = !shown.can_redo;
+    message.hidden = !shown.message;
+    message.className = `wb-message ${shown.message?.bad ? "wb-error" : ""}`;
+    message.setAttribute("role", shown.message?.bad ? "alert" : "status");
+    if (shown.message) {
+      message.replaceChildren(h("span", {}, shown.message.text),
+        h("button", { class: "wb-close", title: "Dismiss", "aria-label": "Dismiss", onclick: act("dismiss") }, "×"));
+    }
+    live.hidden = !shown.run;
+    if (!shown.run) return;
+    state.textContent = shown.run.text;
+    el.dataset.run = shown.run.state;
+    stages.replaceChildren(...shown.run.stages.map(({ name: stage, seconds }) => h("span", { class: "wb-stage" }, stage, h("b", {}, ` ${seconds.toFixed(2)} s`))));
+    clearInterval(ticking);
+    if (shown.run.busy) {
+      started = performance.now() - shown.run.elapsed_s * 1000;
+      ticking = setInterval(tick, 100);
+      tick();
+    } else clock.textContent = shown.run.elapsed_s ? ` ${shown.run.elapsed_s.toFixed(1)} s` : "";
+    spark();
+  };
+  const history = () => { samples = []; const view = model.get("samples"); if (view) take(view); spark(); };
+  const receive = (sent, buffers) => {
+    if (sent.type !== "samples") return;
+    if (sent.restart) samples = [];
+    for (const view of buffers) take(view);
+    spark();
+  };
+  model.on("change:samples", history);
+  model.on("msg:custom", receive);
+  const stop = follow(model, ["content"], draw);
+  const sizes = new ResizeObserver(spark);
+  sizes.observe(canvas);
+  history();
+  return () => { clearInterval(ticking); sizes.disconnect(); model.off("change:samples", history); model.off("msg:custom", receive); stop(); };
+}
+
+export default { render };

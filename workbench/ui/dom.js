@@ -1,0 +1,38 @@
+// What the panels share: making elements. Python puts this file in front of each panel's own (`panel.py`).
+
+/**
+ * Make an element. Attributes beginning with `on` are listeners, `class` and `title` as in HTML, null is left out.
+ * @param {string} tag @param {Record<string, any>} [attributes] @param {...any} children
+ */
+function h(tag, attributes = {}, ...children) {
+  const el = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) el.addEventListener(name.slice(2), value);
+    else el.setAttribute(name, value === true ? "" : value);
+  }
+  el.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return el;
+}
+
+/** Prepare a panel's root: its classes, and keys that are typed here and not JupyterLab's. */
+function panel(/** @type {HTMLElement} */ el, /** @type {string} */ name) {
+  el.classList.add("wb-panel", `wb-${name}`);
+  el.dataset.lmSuppressShortcuts = "true";
+}
+
+/** Draw now and after every change of the traits named; the result undoes it. */
+function follow(model, names, draw) {
+  for (const name of names) model.on(`change:${name}`, draw);
+  draw();
+  return () => { for (const name of names) model.off(`change:${name}`, draw); };
+}
+
+/** Bytes for a person: binary units, three figures. `summary.human_bytes` writes the same. */
+function humanBytes(/** @type {number} */ bytes) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let value = Math.abs(bytes), unit = 0;
+  while (value >= 999.5 && unit < units.length - 1) { value /= 1024; unit++; }
+  const digits = unit === 0 || value >= 100 ? 0 : value >= 10 ? 1 : 2;
+  return `${bytes < 0 ? "−" : ""}${value.toFixed(digits)} ${units[unit]}`;
+}

@@ -1,0 +1,36 @@
+// The runs of this program that are kept: pin one to compare with, rename, delete.
+
+/** @param {{model: any, el: HTMLElement}} context */
+function render({ model, el }) {
+  panel(el, "experiments");
+  let asking = "";
+
+  function draw() {
+    const { rows = [], loading } = model.get("content");
+    const ask = (message) => { asking = ""; model.send(message); };
+    const right = (text) => h("th", { class: "wb-right" }, text);
+    const name = (row) => h("input", {
+      type: "text", value: row.name, "aria-label": `Name of ${row.name}`, spellcheck: "false",
+      onchange: (event) => ask({ type: "rename", folder: row.folder, name: event.target.value.trim() }),
+    });
+    const choices = (row) => (row.unread ? h("span", { class: "wb-muted" }, "cannot be read")
+      : row.choices.length === 0 ? h("span", { class: "wb-muted" }, "none") : h("code", { title: row.choices.join("\n") }, row.choices.length === 1 ? row.choices[0] : `${row.choices[0]} and ${row.choices.length - 1} more`));
+    const remove = (row) => (asking === row.folder
+      ? h("button", { class: "wb-danger", onclick: () => ask({ type: "delete", folder: row.folder }) }, "Really delete")
+      : h("button", { disabled: row.pinned, title: row.pinned ? "Take the pin off to delete it" : "Delete the run's folder", onclick: () => { asking = row.folder; draw(); } }, "Delete"));
+    el.replaceChildren(
+      h("p", { class: "wb-muted" }, loading ? "Reading the runs…" : rows.length ? "Runs of this program, all measured. Pin one: the changes in the strip are then against it." : "No run of this program is kept yet. Compile & run makes the first."),
+      h("div", { class: "wb-scroll", hidden: !rows.length }, h("table", {},
+        h("thead", {}, h("tr", {}, h("th", {}, "pinned"), h("th", {}, "name"), h("th", {}, "when"), h("th", {}, "choices"), right("peak, predicted"), right("measured"), right("compile"), right("step"), h("th", {}, "accuracy"), h("th", {}, "state"), h("th", {}))),
+        h("tbody", {}, rows.map((row) => h("tr", { class: row.pinned ? "wb-chosen" : null, "data-run": row.folder },
+          h("td", {}, h("input", { type: "checkbox", checked: row.pinned, "aria-label": `Pin ${row.name}`, onchange: (event) => ask({ type: "pin", folder: row.folder, pinned: event.target.checked }) })),
+          h("td", {}, name(row)), h("td", { class: "wb-nowrap wb-muted" }, row.created), h("td", { class: "wb-cut" }, choices(row)),
+          h("td", { class: "wb-right" }, row.predicted), h("td", { class: "wb-right" }, row.measured, row.off && h("span", { class: "wb-muted" }, ` ${row.off}`)),
+          h("td", { class: "wb-right" }, row.compile), h("td", { class: "wb-right" }, row.step),
+          h("td", { class: row.accuracy === "ok" ? "wb-good" : "wb-bad" }, row.accuracy), h("td", { class: row.state === "failed" ? "wb-bad" : null, title: row.error || null }, row.state),
+          h("td", { class: "wb-right" }, remove(row))))))));
+  }
+  return follow(model, ["content"], draw);
+}
+
+export default { render };

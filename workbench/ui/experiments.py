@@ -1,0 +1,143 @@
+"""The Experiments tab: the runs of a program that are kept on disk, to compare with, pin, rename and delete."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.config import load
+from workbench.errors import WorkbenchError
+from workbench.runs import jobs, request, store
+from workbench.summary import human_bytes, human_seconds
+from workbench.ui.panel import Panel, esm
+
+if TYPE_CHECKING:
+    from workbench.programs import Program
+    from workbench.runs.jobs import Run
+
+
+class Experiments(Panel):
+    """A table of runs; content: ``rows``, as `run_row` makes them.
+
+    Parameters
+    ----------
+    program : Program
+        Whose runs are listed.
+    on_pinned : callable
+        Called when another run is pinned, or none any more.
+    act : callable
+        Does what may fail, and tells how.
+    """
+
+    _esm = esm("experiments.js")
+
+    def __init__(
+        self,
+        program: Program,
+        *,
+        on_pinned: Callable[[], None],
+        act: Callable[[Callable[[], Any]], Any],
+        **traits: Any,
+    ) -> None:
+        super().__init__(self._receive, content={"rows": [], "loading": True}, **traits)
+        self._program, self._on_pinned, self._act = program, on_pinned, act
+        self._known: dict[Path, dict[str, Any]] = {}
+        self._lock = threading.Lock()
+        self._again = False
+        self.pinned: Run | None = None
+
+    def refresh(self) -> None:
+        """Read the runs again, away from the thread that asks."""
+        threading.Thread(target=self._load, name="workbench-experiments", daemon=True).start()
+
+    def _load(self) -> None:
+        self._again = True
+        with self._lock:
+            if not self._again:
+                return
+            self._again = False
+            rows, pinned = [], None
+            for folder in sorted(file.parent for file in store.root().glob(f"*/{request.REQUEST_FILE}")):
+                row = self._row(folder)
+                if row is None:
+                    continue
+                row = {**row, "pinned": store.is_pinned(folder)}
+                rows.append(row)
+                if row["pinned"]:
+                    pinned = folder
+            rows.sort(key=lambda row: (not row["pinned"], -row["created_s"]))
+            self.content = {"rows": rows, "loading": False}
+            before = self.pinned.run_dir if self.pinned is not None else None
+            self.pinned = None if pinned is None else jobs.follow(pinned)
+        if before != pinned:
+            self._on_pinned()
+
+    def _row(self, folder: Path) -> dict[str, Any] | None:
+        """The row of a folder's run; None where it is of another program or cannot be read."""
+        if folder in self._known:
+            return self._known[folder]
+        try:
+            run = jobs.follow(folder)
+        except WorkbenchError:
+            return None
+        row = run_row(run) if run.request.program.get("name") == self._program.name else None
+        if row is not None and run.state in jobs.FINAL_STATES:
+            self._known[folder] = row
+        return row
+
+    def _receive(self, message: dict[str, Any]) -> None:
+        folder = Path(message.get("folder", ""))
+        acts: dict[str, Callable[[], None]] = {
+            "pin": lambda: self._pin(folder, bool(message["pinned"])),
+            "rename": lambda: store.rename(folder, message["name"]),
+            "delete": lambda: store.delete(folder),
+        }
+        act = acts.get(message.get("type", ""))
+        if act is not None:
+            self._known.pop(folder, None)
+            self._act(act)
+            self.refresh()
+
+    def _pin(self, folder: Path, pinned: bool) -> None:
+        """Pin one run of this program, and no other."""
+        for row in self.content["rows"]:
+            if row["pinned"]:
+                store.pin(row["folder"], False)
+        if pinned:
+            store.pin(folder)
+
+
+def choices_of(run: Run) -> dict[str, str] | None:
+    """The choices that a run was made under; None where its config cannot be read."""
+    path = run.run_dir / request.CONFIG_FILE
+    try:
+        return dict(load(path).choices) if path.exists() else {}
+    except WorkbenchError:
+        return None
+
+
+def run_row(run: Run) -> dict[str, Any]:
+    """A run as a row of the table."""
+    choices = choices_of(run)
+    memory, accuracy = run.memory, run.accuracy
+    predicted, measured = memory["predicted_peak_bytes"], memory["measured_peak_bytes"]
+    off = f"{measured / predicted - 1:+.1%}" if predicted and measured else ""
+    return {
+        "folder": str(run.run_dir),
+        "name": run.name or run.run_dir.name,
+        "created_s": run.request.created_s,
+        "created": time.strftime("%d %b %H:%M:%S", time.localtime(run.request.created_s)),
+        "choices": [] if choices is None else [f"{id}: {option}" for id, option in sorted(choices.items())],
+        "unread": choices is None,
+        "predicted": human_bytes(predicted) if predicted else "",
+        "measured": human_bytes(measured) if measured else "",
+        "off": off,
+        "compile": human_seconds(run.compile_s) if run.compile_s is not None else "",
+        "step": human_seconds(run.step_s) if run.step_s is not None else "",
+        "accuracy": "" if accuracy is None else ("ok" if accuracy.ok else "differs"),
+        "state": run.state,
+        "error": run.error or "",
+    }

@@ -1,0 +1,132 @@
+"""The strip of figures: what a plan predicts and a run measured, each with its change. `Strip` and its content."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from workbench.summary import human_bytes, human_seconds
+from workbench.ui.panel import Panel, esm
+
+if TYPE_CHECKING:
+    from workbench.compiler.pipeline import Plan
+    from workbench.runs.jobs import Run
+
+
+class Strip(Panel):
+    """Figures above the graph; content: ``figures``, as `figures` makes them."""
+
+    _esm = esm("strip.js")
+
+
+@dataclasses.dataclass(frozen=True)
+class Against:
+    """With what the figures are compared: a plan and a run, each with its name."""
+
+    plan: Plan
+    plan_name: str
+    run: Run | None
+    run_name: str
+
+
+def figures(plan: Plan, run: Run | None, against: Against, *, same_choices: bool) -> list[dict[str, Any]]:
+    """What the strip shows.
+
+    Parameters
+    ----------
+    plan : Plan
+        In force.
+    run : Run, optional
+        The latest.
+    against : Against
+    same_choices : bool
+        Whether the latest run has the choices in force.
+    """
+    start, first, name = against.plan, against.run, against.plan_name
+    measured = "measured" if same_choices else "measured, other choices"
+    peak = [_predicted_bytes(plan.peak_bytes, start.peak_bytes, name)]
+    if run is not None and (found := run.memory["measured_peak_bytes"]) is not None:
+        predicted = run.memory["predicted_peak_bytes"]
+        tip = f"predicted for this run: {human_bytes(predicted)}, {found / predicted - 1:+.1%}" if predicted else ""
+        peak.append({"text": human_bytes(found), "kind": measured, "tip": tip})
+    saved = [_predicted_bytes(plan.saved_bytes, start.saved_bytes, name)]
+    saved.append(_value(f"{plan.saved_tensors} tensors", "", plan.saved_tensors - start.saved_tensors, str, name))
+    shown = [
+        {"key": "peak", "title": "Peak memory", "values": peak},
+        {"key": "saved", "title": "Saved for backward", "values": saved},
+        {"key": "fusions", "title": "Fusions", "values": _fusions(plan, start, name)},
+    ]
+    if plan.counts["copies"] or start.counts["copies"]:
+        shown.append({"key": "copies", "title": "In place", "values": _copies(plan, start, name)})
+    if plan.counts["offloaded_bytes"]:
+        shown.append({"key": "offload", "title": "Offloaded", "values": _offloaded(plan)})
+    seconds = (("compile", "Compile time", "compile_s"), ("step", "Step time", "step_s"))
+    for key, title, attribute in seconds:
+        now = None if run is None else getattr(run, attribute)
+        before = None if first is None or first is run else getattr(first, attribute)
+        change = None if now is None or before is None else now - before
+        value = {"text": "–", "kind": "not measured yet"}
+        if now is not None:
+            value = _value(human_seconds(now), measured, change, human_seconds, against.run_name)
+        shown.append({"key": key, "title": title, "values": [value]})
+    shown.append({"key": "accuracy", "title": "Accuracy", "values": _accuracy(run, measured)})
+    return shown
+
+
+def _predicted_bytes(now: int, before: int, against: str) -> dict[str, Any]:
+    return _value(human_bytes(now), "predicted", now - before, human_bytes, against)
+
+
+def _value(text: str, kind: str, change: float | None, write: Any, against: str) -> dict[str, Any]:
+    value: dict[str, Any] = {"text": text, "kind": kind}
+    if change:
+        sign = "+" if change > 0 else "−"
+        value |= {
+            "delta": f"{sign}{write(abs(change))}",
+            "delta_tone": "bad" if change > 0 else "good",
+            "delta_tip": f"against {against}",
+        }
+    return value
+
+
+def _fusions(plan: Plan, start: Plan, against: str) -> list[dict[str, Any]]:
+    if not plan.census.count:
+        return [{"text": "0", "kind": "predicted"}]
+    change = plan.census.unique - start.census.unique
+    value = _value(f"{plan.census.unique} of {plan.census.count}", "unique, predicted", change, str, against)
+    return [
+        value,
+        _count(plan, start, "compilations", against),
+        {"text": f"{plan.census.largest} ops", "kind": "in the largest"},
+    ]
+
+
+def _copies(plan: Plan, start: Plan, against: str) -> list[dict[str, Any]]:
+    """In-place copies, and what nvFuser and Thunder put around them."""
+    names = ("copies", "sets", "fences") if plan.executor == "nvfuser" else ("copies", "fences")
+    values = [_count(plan, start, name, against) for name in names]
+    return [{**values[0], "kind": f"{names[0]}, predicted"}, *values[1:]]
+
+
+def _offloaded(plan: Plan) -> list[dict[str, Any]]:
+    """What goes to the CPU and comes back, and how long that takes at the machine's bandwidth."""
+    seconds = 1e-6 * plan.counts["offload_us"]
+    return [
+        {"text": human_bytes(plan.counts["offloaded_bytes"]), "kind": "predicted"},
+        {"text": human_seconds(seconds), "kind": "of copying, predicted"},
+    ]
+
+
+def _count(plan: Plan, start: Plan, name: str, against: str) -> dict[str, Any]:
+    return _value(str(plan.counts[name]), name, plan.counts[name] - start.counts[name], str, against)
+
+
+def _accuracy(run: Run | None, measured: str) -> list[dict[str, Any]]:
+    accuracy = None if run is None else run.accuracy
+    if accuracy is None:
+        return [{"text": "–", "kind": "not checked yet"}]
+    worst = {"text": f"{accuracy.max_error:.1e}", "kind": f"largest error against {accuracy.against}"}
+    return [
+        {"text": "ok" if accuracy.ok else "differs", "kind": measured, "tone": "good" if accuracy.ok else "bad"},
+        worst,
+    ]

@@ -1,0 +1,365 @@
+"""The joint graph as a widget: one message with the layout as binary arrays, one string table, and a canvas."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import anywidget
+import numpy as np
+import traitlets
+from numpy.typing import NDArray
+
+from workbench.graph import Graph, Kind, StatementFlag, ValueFlag
+from workbench.levers.base import Site
+from workbench.summary import human_bytes, human_shape
+from workbench.ui import layout as u_layout
+from workbench.ui.layout import Layout, Style
+from workbench.ui.names import next_option, node_ids, short_name
+
+HERE = pathlib.Path(__file__).parent
+
+HEADING, GHOST, RANDOM, CLONE, VIEW, COLLECTIVE = 1, 2, 4, 8, 16, 32
+"""Bits of a node's flags, as `graph_view.js` reads them."""
+CHANGED, FIXED = 1, 2
+"""Bits of a mark's state: chosen otherwise than stock, and with nothing else legal."""
+
+_VERBS = {Style.SAVED: "saved for the backward", Style.RECOMPUTED: "recomputed in the backward"}
+_VERBS[Style.OFFLOADED] = "kept on the CPU until the backward"
+
+
+class Strings:
+    """A table in which every text stands once."""
+
+    def __init__(self) -> None:
+        self.index: dict[str, int] = {}
+
+    def __call__(self, text: str) -> int:
+        """Index of `text`, entered when new."""
+        return self.index.setdefault(text, len(self.index))
+
+    def column(self, texts: Sequence[str]) -> NDArray[np.int32]:
+        """Indices of `texts`."""
+        return np.asarray([self(text) for text in texts], np.int32)
+
+
+def payload(graph: Graph, layout: Layout, sites: Sequence[Site]) -> dict[str, Any]:
+    """What the canvas draws: tables of ``[type code, bytes]`` columns and the strings that they point into."""
+    strings = Strings()
+    blocks, lines, runs, arcs = layout.blocks, layout.lines, layout.runs, layout.arcs
+    tables: dict[str, dict[str, NDArray[Any]]] = {
+        "node": _node_columns(graph, layout, sites, strings),
+        "block": {
+            "y": blocks.y,
+            "symbol": strings.column([_symbol(graph, origin) for origin in blocks.origin.tolist()]),
+        },
+        "line": {
+            "block": lines.block,
+            "count": lines.count,
+            "y": lines.y,
+            "height": lines.height,
+            **_line_columns(graph, layout, strings),
+        },
+        "run": {
+            "fusion": runs.fusion,
+            "side": runs.side,
+            "y": runs.y,
+            "height": runs.height,
+            "name": strings.column([short_name(graph.statements.name[row]) for row in runs.fusion.tolist()]),
+        },
+        "arc": {
+            "source": arcs.source,
+            "target": arcs.target,
+            "side": arcs.side,
+            "shape": arcs.shape,
+            "style": arcs.style,
+            "y0": arcs.y0,
+            "y1": arcs.y1,
+            "width": (1.0 + 3.0 * np.sqrt(arcs.bytes / arcs.bytes.max(initial=1))).astype(np.float32),
+            "id": strings.column([sites[numbers[0]].id for numbers in arcs.sites]),
+            "label": strings.column([_arc_label(layout, i) for i in range(len(arcs))]),
+            "tip": strings.column([_arc_tip(graph, layout, sites, i) for i in range(len(arcs))]),
+        },
+        "mark": {
+            "node": layout.marks.node,
+            "place": layout.marks.place,
+            "id": strings.column([sites[number].id for number in layout.marks.site]),
+            "text": strings.column([sites[n].outcome or sites[n].choice for n in layout.marks.site]),
+            "tip": strings.column([_mark_tip(layout, sites, i) for i in range(len(layout.marks))]),
+            "state": np.asarray([_mark_state(sites[number]) for number in layout.marks.site], np.uint8),
+        },
+        "edge": _edges(graph, layout),
+        "alias": _aliases(layout, sites, strings),
+    }
+    return {
+        "strings": list(strings.index),
+        "sections": [vars(section) for section in layout.sections],
+        "height": layout.height,
+        "tables": {
+            table: {name: [_code(column), column.tobytes()] for name, column in columns.items()}
+            for table, columns in tables.items()
+        },
+    }
+
+
+def _code(column: NDArray[Any]) -> str:
+    return {"float32": "f", "float64": "d", "int32": "i", "int8": "b", "uint8": "b", "bool": "b"}[column.dtype.name]
+
+
+def _symbol(graph: Graph, origin: int) -> str:
+    return graph.origins[origin].symbol if origin >= 0 else ""
+
+
+def _node_columns(graph: Graph, layout: Layout, sites: Sequence[Site], strings: Strings) -> dict[str, NDArray[Any]]:
+    nodes, statements, values = layout.nodes, graph.statements, graph.values
+    members = np.bincount(statements.parent[statements.parent >= 0], minlength=len(statements))
+    name, full, detail, shape, executor, about, size, flags = [], [], [], [], [], [], [], []
+    for node, statement in enumerate(nodes.statement.tolist()):
+        origin = int(layout.blocks.origin[nodes.block[node]])
+        source = graph.origins[origin] if origin >= 0 else None
+        where = f"{source.scope}  {source.file}:{source.line}".strip() if source else ""
+        about.append(f"{where}\n{source.text}" if source and source.text else where)
+        if statement < 0:
+            ghost = sites[nodes.ghost[node]]
+            name.append(ghost.values[0])
+            full.append(f"{ghost.label}: the forward does not make it any more")
+            detail.append("not made here")
+            shape.append("")
+            executor.append("")
+            size.append(0)
+            flags.append(GHOST)
+            continue
+        outputs = graph.statements.outputs[statement].tolist()
+        tensors = [value for value in outputs if values.flags[value] & ValueFlag.TENSOR]
+        made = [f"{values.name[value]} {human_shape(values.shape[value])}" for value in tensors[:3]]
+        more = f" and {len(tensors) - 3} more" if len(tensors) > 3 else ""
+        size.append(int(values.bytes[tensors].sum()) if tensors else 0)
+        shape.append(human_shape(values.shape[tensors[0]]) if tensors else "")
+        name.append(short_name(statements.name[statement]))
+        full.append(statements.name[statement])
+        executor.append(statements.executor[statement])
+        heading, count = bool(nodes.heading[node]), int(members[statement])
+        detail.append(f"{count} op{'s' * (count != 1)}" if heading else ", ".join(made) + more)
+        bits = int(statements.flags[statement])
+        collective = statements.kind[statement] in (Kind.COLLECTIVE, Kind.WAIT)
+        flags.append(
+            HEADING * heading
+            | RANDOM * bool(bits & StatementFlag.RANDOM)
+            | CLONE * bool(bits & StatementFlag.CLONE)
+            | VIEW * bool(bits & StatementFlag.VIEW)
+            | COLLECTIVE * collective
+        )
+    return {
+        "id": strings.column(node_ids(graph, layout, sites)),
+        "y": nodes.y,
+        "height": nodes.height,
+        "side": nodes.side,
+        "flags": np.asarray(flags, np.uint8),
+        "bytes": np.asarray(size, np.float64),
+        "name": strings.column(name),
+        "full": strings.column(full),
+        "detail": strings.column(detail),
+        "shape": strings.column(shape),
+        "executor": strings.column(executor),
+        "about": strings.column(about),
+    }
+
+
+def _line_columns(graph: Graph, layout: Layout, strings: Strings) -> dict[str, NDArray[Any]]:
+    text, place, short = [], [], []
+    for block, count in zip(layout.lines.block.tolist(), layout.lines.count.tolist(), strict=True):
+        origin = int(layout.blocks.origin[block])
+        source = graph.origins[origin] if origin >= 0 else None
+        symbols = [_symbol(graph, origin)] if count == 1 else []
+        where = f"{source.file}:{source.line}" if source and source.file else ""
+        text.append(source.text.strip() if source else "")
+        short.append(where)
+        scope = source.scope if source else ""
+        place.append("  ·  ".join(part for part in (where, ", ".join(symbols), scope) if part))
+    return {"text": strings.column(text), "place": strings.column(place), "short": strings.column(short)}
+
+
+def _arc_label(layout: Layout, arc: int) -> str:
+    count = len(layout.arcs.peers[arc])
+    return human_bytes(int(layout.arcs.bytes[arc])) + (f" × {count}" if count > 1 else "")
+
+
+def _mark_state(site: Site) -> int:
+    return CHANGED * (site.choice != site.default) | FIXED * (next_option(site) is None)
+
+
+def _mark_tip(layout: Layout, sites: Sequence[Site], mark: int) -> str:
+    site = sites[layout.marks.site[mark]]
+    return "\n".join([site.label, *_told(site), *_turning(site, len(layout.marks.peers[mark]))])
+
+
+def _told(site: Site) -> list[str]:
+    """A site's choice, what came of it, and what is refused there."""
+    outcome = f" (now {site.outcome})" if site.outcome and site.outcome != site.choice else ""
+    return [f"{site.lever}: {site.choice}{outcome}", *(f"{o} refused: {why}" for o, why in site.illegal.items())]
+
+
+def _turning(site: Site, count: int) -> list[str]:
+    """What a click would do."""
+    turning = next_option(site)
+    return [f"click: {turning}" + (f" in all {count} layers" if count > 1 else "")] if turning else []
+
+
+def _arc_tip(graph: Graph, layout: Layout, sites: Sequence[Site], arc: int) -> str:
+    count = len(layout.arcs.peers[arc])
+    first = sites[layout.arcs.sites[arc][0]]
+    value = next((graph.value_index[name] for name in first.values if name in graph.value_index), None)
+    shape = "" if value is None else f" {human_shape(graph.values.shape[value])}"
+    rows = [f"{first.values[0]}{shape}, {_arc_label(layout, arc)}"]
+    rows.append(_VERBS[Style(int(layout.arcs.style[arc]))])
+    for number in layout.arcs.sites[arc]:
+        rows.extend(_told(sites[number]))
+    return "\n".join([*rows, *_turning(first, count)])
+
+
+def _edges(graph: Graph, layout: Layout) -> dict[str, NDArray[Any]]:
+    """Pairs of nodes: who makes a value and who reads it."""
+    inputs = graph.statements.inputs
+    reader = np.repeat(np.arange(len(graph.statements)), np.diff(inputs.offsets))
+    made = np.full(len(graph.values), -1, np.int32)
+    outputs = graph.statements.outputs
+    maker = np.repeat(np.arange(len(graph.statements)), np.diff(outputs.offsets))
+    # From last to first, so that the first maker stays; members come after their fusion and take its place.
+    fusions = np.zeros(len(graph.statements), bool)
+    fusions[graph.statements.parent[graph.statements.parent >= 0]] = True
+    order = np.argsort(fusions[maker], kind="stable")[::-1]
+    made[outputs.items[order]] = maker[order]
+    producer = made[inputs.items] if len(inputs.items) else np.zeros(0, np.int32)
+    keep = (producer >= 0) & ~fusions[reader]
+    source, target = layout.node_of[producer[keep]], layout.node_of[reader[keep]]
+    drawn = (source >= 0) & (target >= 0) & (source != target)
+    pairs = np.unique(np.stack([source[drawn], target[drawn]], axis=1), axis=0).astype(np.int32)
+    return {"source": np.ascontiguousarray(pairs[:, 0]), "target": np.ascontiguousarray(pairs[:, 1])}
+
+
+def _aliases(layout: Layout, sites: Sequence[Site], strings: Strings) -> dict[str, NDArray[Any]]:
+    """Sites that an arc or a mark shows beside its first one: further levers' and those of layers folded into it."""
+    ids, arcs, marks = [], [], []
+    for arc, (numbers, peers) in enumerate(zip(layout.arcs.sites, layout.arcs.peers, strict=True)):
+        for number in {*numbers[1:], *peers} - {numbers[0]}:
+            ids.append(sites[number].id)
+            arcs.append(arc)
+            marks.append(-1)
+    for mark, (first, peers) in enumerate(zip(layout.marks.site, layout.marks.peers, strict=True)):
+        for number in {*peers} - {first}:
+            ids.append(sites[number].id)
+            arcs.append(-1)
+            marks.append(mark)
+    return {"id": strings.column(ids), "arc": np.asarray(arcs, np.int32), "mark": np.asarray(marks, np.int32)}
+
+
+class GraphView(anywidget.AnyWidget):
+    """The U-shaped graph, drawn by ``graph_view.js``.
+
+    Parameters
+    ----------
+    on_turn : callable
+        Called with the sites that a click or the space key is to turn (several for a folded layer).
+    on_undo, on_redo : callable
+        Called by the keys ``u`` and ``r``.
+    height : int
+        Pixels on the page.
+
+    Examples
+    --------
+    >>> view = GraphView(on_turn=print, on_undo=print, on_redo=print)
+    >>> view.show(plan.graph, plan.sites)
+    """
+
+    _esm = HERE / "graph_view.js"
+    _css = HERE / "style.css"
+
+    data = traitlets.Dict().tag(sync=True)
+    selected = traitlets.Unicode("").tag(sync=True)
+    height = traitlets.Int(620).tag(sync=True)
+    dark = traitlets.Bool(False).tag(sync=True)
+
+    def __init__(
+        self,
+        *,
+        on_turn: Callable[[list[Site]], None],
+        on_undo: Callable[[], None],
+        on_redo: Callable[[], None],
+        **traits: Any,
+    ) -> None:
+        super().__init__(**traits)
+        self._on_turn, self._on_undo, self._on_redo = on_turn, on_undo, on_redo
+        self._unfolded: set[str] = set()
+        self._graph: Graph | None = None
+        self._sites: tuple[Site, ...] = ()
+        self.layout_shown: Layout | None = None
+        self.on_msg(self._receive)
+
+    def show(self, graph: Graph, sites: Sequence[Site]) -> None:
+        """Draw a graph and its sites; scroll position, zoom and selection stay."""
+        self._graph, self._sites = graph, tuple(sites)
+        self.layout_shown = u_layout.compute(graph, self._sites, unfolded=self._unfolded)
+        self.data = payload(graph, self.layout_shown, self._sites)
+
+    def reveal(self, id: str) -> None:
+        """Select a site or a statement and scroll to it."""
+        self.selected = id
+        self.send({"type": "reveal", "id": id})
+
+    def statement_of(self, id: str) -> int | None:
+        """Index of the statement that a node's name stands for, or None."""
+        if self._graph is None or self.layout_shown is None:
+            return None
+        for node, name in enumerate(node_ids(self._graph, self.layout_shown, self._sites)):
+            if name == id:
+                statement = int(self.layout_shown.nodes.statement[node])
+                return statement if statement >= 0 else None
+        return None
+
+    def shown_ids(self) -> list[str]:
+        """Per statement of the graph the node that shows it, in a folded layer its twin's; empty where none does."""
+        if self._graph is None or self.layout_shown is None:
+            return []
+        layout, parents = self.layout_shown, self._graph.statements.parent
+        ids = node_ids(self._graph, layout, self._sites)
+        found = [ids[node] if node >= 0 else "" for node in layout.node_of.tolist()]
+        headings = {int(layout.nodes.fusion[node]): ids[node] for node in np.flatnonzero(layout.nodes.heading).tolist()}
+        for member in np.flatnonzero(parents >= 0).tolist()[::-1]:
+            node = int(layout.node_of[member])
+            if node >= 0:
+                found[int(parents[member])] = headings.get(int(layout.nodes.fusion[node]), ids[node])
+        return found
+
+    def peers(self, id: str) -> list[Site]:
+        """The site and those of the folded layers that its arc or its mark stands for."""
+        if self.layout_shown is None:
+            return []
+        for peers in self.layout_shown.marks.peers:
+            if id in (self._sites[n].id for n in peers):
+                return [self._sites[n] for n in peers]
+        for numbers, peers in zip(self.layout_shown.arcs.sites, self.layout_shown.arcs.peers, strict=True):
+            if id in (self._sites[n].id for n in (numbers[0], *peers)):
+                return [self._sites[n] for n in peers]
+        return [site for site in self._sites if site.id == id]
+
+    def arc_sites(self, id: str) -> tuple[int, ...]:
+        """Indices of all sites that share the arc of a site; empty where it has no arc."""
+        if self.layout_shown is None:
+            return ()
+        for numbers in self.layout_shown.arcs.sites:
+            if any(self._sites[number].id == id for number in numbers):
+                return numbers
+        return ()
+
+    def _receive(self, _widget: Any, message: dict[str, Any], _buffers: Any) -> None:
+        kind = message.get("type")
+        if kind == "turn":
+            self._on_turn(self.peers(message["id"]))
+        elif kind == "undo":
+            self._on_undo()
+        elif kind == "redo":
+            self._on_redo()
+        elif kind == "fold" and self._graph is not None:
+            self._unfolded ^= {message["stem"]}
+            self.show(self._graph, self._sites)

@@ -1,0 +1,56 @@
+// The inspector: what is selected, what can be chosen there, and what each option does to the whole plan.
+
+/** @param {{model: any, el: HTMLElement}} context */
+function render({ model, el }) {
+  panel(el, "inspector");
+  const go = (id) => () => model.send({ type: "go", id });
+  const link = ({ id, label }) => (id ? h("button", { class: "wb-link", onclick: go(id), title: "show it in the graph" }, label) : h("span", {}, label));
+
+  const source = ({ place, text }) => (place || text) && h("div", { class: "wb-source" },
+    text && h("code", {}, text), place && h("div", { class: "wb-muted" }, place));
+
+  const effect = (figures) => h("dl", { class: "wb-effect" }, figures.map(({ name, text, tone }) => [
+    h("dt", {}, name), h("dd", { class: tone ? `wb-${tone}` : null }, text)]));
+
+  const option = (site, one) => h("div", { class: `wb-option ${one.current ? "wb-current" : ""}` },
+    h("button", {
+      class: "wb-choose", disabled: Boolean(one.reason) || one.current, "aria-pressed": one.current ? "true" : "false",
+      onclick: () => model.send({ type: "choose", id: site.id, option: one.name }),
+    }, one.name, one.current && h("span", { class: "wb-tag" }, "now")),
+    one.reason && h("div", { class: "wb-reason" }, one.reason),
+    one.figures && effect(one.figures),
+    one.moved?.length > 0 && h("div", { class: "wb-moved" }, h("span", { class: "wb-muted" }, "also moves: "),
+      one.moved.map((other, i) => [i ? ", " : "", link(other)]), one.more ? h("span", { class: "wb-muted" }, ` and ${one.more} more`) : ""),
+    one.waiting && h("div", { class: "wb-muted" }, "computing…"));
+
+  const value = (one) => h("tr", {},
+    h("td", {}, h("code", {}, one.name)), h("td", {}, one.shape), h("td", {}, one.dtype), h("td", { class: "wb-right" }, one.bytes),
+    h("td", {}, one.ends.map((end, i) => [i ? ", " : "", link(end)])));
+  const values = (title, list, last) => list.length > 0 && h("section", {}, h("h4", {}, title),
+    h("table", {}, h("thead", {}, h("tr", {}, ["value", "shape", "type", "bytes", last].map((name) => h("th", { class: name === "bytes" ? "wb-right" : null }, name)))),
+      h("tbody", {}, list.map(value))));
+
+  return follow(model, ["content"], () => {
+    const shown = model.get("content");
+    const parts = [];
+    if (shown.title) {
+      parts.push(h("div", { class: "wb-eyebrow" }, shown.eyebrow), h("h3", {}, shown.title), source(shown.source ?? {}));
+      if (shown.facts?.length) parts.push(h("dl", { class: "wb-facts" }, shown.facts.map(([name, text]) => [h("dt", {}, name), h("dd", {}, text)])));
+    }
+    for (const site of shown.sites ?? []) {
+      parts.push(h("section", { class: "wb-site", "data-site": site.id },
+        h("h4", {}, site.lever), site.note && h("p", { class: "wb-muted" }, site.note), site.options.map((one) => option(site, one))));
+    }
+    parts.push(values("Reads", shown.inputs ?? [], "made by"), values("Makes", shown.outputs ?? [], "read by"));
+    if (shown.keys) {
+      parts.push(h("h3", {}, "Nothing selected"), h("p", { class: "wb-muted" }, shown.hint),
+        h("dl", { class: "wb-keys" }, shown.keys.map(([key, text]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, text)])));
+    }
+    const { scrollTop } = el;
+    el.replaceChildren(...parts.filter(Boolean));
+    el.scrollTop = el.dataset.shown === shown.title ? scrollTop : 0;
+    el.dataset.shown = shown.title ?? "";
+  });
+}
+
+export default { render };

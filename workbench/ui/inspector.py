@@ -1,0 +1,179 @@
+"""The inspector: what is selected, its options with their effect on the whole plan, and where values come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from workbench.graph import Graph, ValueFlag
+from workbench.levers.base import Effect, Site
+from workbench.summary import count_name, human_bytes, human_change, human_count, human_shape
+from workbench.ui.panel import Panel, esm
+
+if TYPE_CHECKING:
+    from workbench.ui.layout import Layout
+
+_LEVERS = {"saved": "Saved for the backward", "remat": "Between fusions", "copies": "In-place copies"}
+_MOST = 12
+"""Sites named that move with a choice, and values listed of one statement."""
+
+_KEYS = [
+    ("click", "turn an arc or a label to its next legal option"),
+    ("↑ ↓", "next statement or arc"),
+    ("← →", "along an arc"),
+    ("space", "turn what is selected"),
+    ("/", "search"),
+    ("u  r", "undo, redo"),
+    ("f  1", "show all, actual size"),
+]
+
+
+class Inspector(Panel):
+    """The panel beside the graph; content as `site_content`, `statement_content` or `empty_content` make it."""
+
+    _esm = esm("inspector.js")
+
+
+def empty_content() -> dict[str, Any]:
+    """What stands there while nothing is selected."""
+    hint = (
+        "Arcs are what the forward hands to the backward, or one fusion to another; "
+        "small labels on statements are choices too. Click one to change it."
+    )
+    return {"keys": _KEYS, "hint": hint}
+
+
+def site_content(
+    sites: Sequence[Site], effects: Mapping[str, Mapping[str, Effect]], labels: Mapping[str, str], count: int = 1
+) -> dict[str, Any]:
+    """An arc: its sites, and per option what it does.
+
+    Parameters
+    ----------
+    sites : sequence of Site
+        Those of one arc, the one that a click turns first.
+    effects : mapping of str to mapping of str to Effect
+        By site and option, as far as they are worked out.
+    labels : mapping of str to str
+        Labels of all sites by id, for those that move along.
+    count : int
+        Identical layers that the arc stands for.
+    """
+    first = sites[0]
+    place, _, text = first.source.partition(" ")
+    facts = [["value", first.values[0]]] if first.values else []
+    if first.bytes:
+        facts.append(["size", human_bytes(first.bytes) + (f" in each of {count} layers" if count > 1 else "")])
+    if first.outcome and first.outcome != first.choice:
+        facts.append(["outcome", first.outcome])
+    return {
+        "eyebrow": _LEVERS.get(first.lever, first.lever),
+        "title": first.label,
+        "source": {"place": place, "text": text.strip()},
+        "facts": facts,
+        "sites": [
+            {
+                "id": site.id,
+                "lever": _LEVERS.get(site.lever, site.lever),
+                "note": _note(site, count if site is first else 1),
+                "options": [_option(site, option, effects, labels) for option in site.options],
+            }
+            for site in sites
+        ],
+    }
+
+
+def _note(site: Site, count: int) -> str:
+    notes = []
+    if count > 1:
+        notes.append(f"Set in all {count} identical layers.")
+    if site.outcome and site.outcome != site.choice:
+        notes.append(f"{site.choice} makes it {site.outcome} in this plan.")
+    return " ".join(notes)
+
+
+def _option(
+    site: Site, option: str, effects: Mapping[str, Mapping[str, Effect]], labels: Mapping[str, str]
+) -> dict[str, Any]:
+    current = option == site.choice
+    reason = "" if current else site.illegal.get(option, "")
+    shown: dict[str, Any] = {"name": option, "current": current, "reason": reason}
+    if current or reason:
+        return shown
+    effect = effects.get(site.id, {}).get(option)
+    if effect is None:
+        return {**shown, "waiting": True}
+    figures = [
+        _change("peak, predicted", effect.peak_bytes, human_bytes),
+        _change("saved bytes", effect.saved_bytes, human_bytes),
+        _change("saved tensors", effect.saved_tensors, str),
+        _change("operations", effect.flops, human_count),
+        *(_counted(name, by) for name, by in effect.counts.items()),
+    ]
+    moved = [{"id": id, "label": labels.get(id, id)} for id in effect.changed[:_MOST]]
+    return {**shown, "figures": figures, "moved": moved, "more": max(0, len(effect.changed) - _MOST)}
+
+
+def _change(name: str, change: int, write: Any) -> dict[str, Any]:
+    if not change:
+        return {"name": name, "text": "no change", "tone": ""}
+    tone = "bad" if change > 0 else "good"
+    return {"name": name, "text": f"{'+' if change > 0 else '−'}{write(abs(change))}", "tone": tone}
+
+
+def _counted(name: str, by: int) -> dict[str, Any]:
+    return {"name": count_name(name), "text": human_change(name, by), "tone": "bad" if by > 0 else "good"}
+
+
+def statement_content(graph: Graph, layout: Layout, statement: int, ids: Sequence[str]) -> dict[str, Any]:
+    """A statement: what it reads and makes, and who made and who reads that."""
+    statements = graph.statements
+    origin = int(statements.origin[statement])
+    if origin < 0 and layout.node_of[statement] >= 0:
+        origin = int(layout.blocks.origin[layout.nodes.block[layout.node_of[statement]]])
+    source = graph.origins[origin] if origin >= 0 else None
+    place = f"{source.file}:{source.line}  ·  {source.scope}" if source is not None and source.file else ""
+    maker = {int(v): s for s in range(len(statements) - 1, -1, -1) for v in statements.outputs[s].tolist()}
+    readers: dict[int, list[int]] = {}
+    wanted = set(statements.outputs[statement].tolist())
+    for reader, inputs in enumerate(statements.inputs):
+        for value in wanted.intersection(inputs.tolist()):
+            readers.setdefault(value, []).append(reader)
+
+    def end(other: int) -> dict[str, str]:
+        node = int(layout.node_of[other])
+        return {"id": ids[node] if node >= 0 else "", "label": statements.name[other]}
+
+    def rows(values: list[int], ends: dict[int, list[int]]) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": graph.values.name[value],
+                "shape": human_shape(graph.values.shape[value]),
+                "dtype": graph.values.dtype[value].rpartition(".")[2],
+                "bytes": human_bytes(int(graph.values.bytes[value])),
+                "ends": [end(other) for other in ends.get(value, [])[:_MOST]],
+            }
+            for value in dict.fromkeys(values)
+            if graph.values.flags[value] & ValueFlag.TENSOR
+        ]
+
+    facts = [["executor", statements.executor[statement]]] if statements.executor[statement] else []
+    members = int((statements.parent == statement).sum())
+    if members:
+        facts.append(["statements", str(members)])
+    if statements.flops[statement]:
+        facts.append(["operations", human_count(int(statements.flops[statement]))])
+    if statements.transient_bytes[statement]:
+        facts.append(["in passing", human_bytes(int(statements.transient_bytes[statement]))])
+    side = "backward" if statements.side[statement] else "forward"
+    return {
+        "eyebrow": f"{'fusion' if members else 'statement'}, {side}",
+        "title": statements.name[statement],
+        "source": {"place": place, "text": source.text if source is not None else ""},
+        "facts": facts,
+        "inputs": rows(
+            statements.inputs[statement].tolist(),
+            {v: [maker[v]] for v in statements.inputs[statement].tolist() if v in maker},
+        ),
+        "outputs": rows(statements.outputs[statement].tolist(), readers),
+    }

@@ -1,0 +1,214 @@
+"""The Memory tab: predicted memory over the statements of a step, and measured memory over it, in Bokeh."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+import bokeh
+import numpy as np
+import traitlets
+from bokeh.embed import json_item
+from bokeh.models import AdaptiveTicker, ColumnDataSource, CustomJSTickFormatter, HoverTool, LinearAxis, Range1d
+from bokeh.plotting import figure
+from numpy.typing import NDArray
+
+from workbench.graph import BACKWARD
+from workbench.summary import human_bytes
+from workbench.ui.panel import Panel, esm
+
+if TYPE_CHECKING:
+    from workbench.compiler.pipeline import Plan
+    from workbench.runs.jobs import Run
+
+_LIBRARY = pathlib.Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
+_TICKS = """
+const units = ["B", "KiB", "MiB", "GiB", "TiB"]
+let value = tick, unit = 0
+while (Math.abs(value) >= 1024 && unit < units.length - 1) { value /= 1024; unit++ }
+return `${parseFloat(value.toFixed(1))} ${units[unit]}`
+"""
+_LIGHT = {
+    "paper": "#ffffff",
+    "ink": "#59636e",
+    "hair": "#e6e9ed",
+    "predicted": "#0b57d0",
+    "measured": "#b04a00",
+    "start": "#6e7781",
+}
+_DARK = {
+    "paper": "#111111",
+    "ink": "#a3acb7",
+    "hair": "#2d3136",
+    "predicted": "#79aeff",
+    "measured": "#f2a952",
+    "start": "#8b949e",
+}
+_HEADROOM = 1.24
+"""Room for the peak's label above the curves."""
+
+
+class MemoryTab(Panel):
+    """Two curves on one axis of bytes: the plan's below statements, a run's above its own time.
+
+    `jupyter_bokeh` would need BokehJS in the notebook's saved output; here it travels once over the widget's own
+    channel, and never lands in the file.
+    """
+
+    _esm = esm("plot.js")
+
+    plot = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, **traits: Any) -> None:
+        super().__init__(self._answer, plot=_plot(dark=False), **traits)
+        self._highest = 1
+        self._sources: dict[str, dict[str, list[Any]]] = {}
+        self._set: dict[str, dict[str, Any]] = {}
+
+    def _answer(self, message: dict[str, Any]) -> None:
+        if message.get("type") == "library":
+            self.send({"type": "library"}, [_LIBRARY.read_bytes()])
+
+    def paint(self, *, dark: bool) -> None:
+        """Take the colours of the page's theme."""
+        self.plot = _plot(dark=dark)
+
+    def show_plan(self, plan: Plan, start: Plan) -> None:
+        """Draw what a plan predicts, over what unmodified Thunder would take."""
+        rows, curve = _curve(plan)
+        names, sides = plan.graph.statements.name, plan.graph.statements.side
+        peak = int(np.argmax(curve)) if len(curve) else 0
+        # Curves of different plans have different statements: the other one is stretched to the same width.
+        before = np.zeros(0, np.int64) if start is plan else _curve(start)[1]
+        end = max(1, len(rows) - 1)
+        late = peak > 0.6 * end
+        self._highest = max(plan.peak_bytes, start.peak_bytes, 1)
+        self._sources |= {
+            "predicted": {
+                "x": list(range(len(rows))),
+                "y": curve.tolist(),
+                "statement": [names[row] for row in rows],
+                "bytes": [human_bytes(value) for value in curve.tolist()],
+                "side": ["backward" if sides[row] == BACKWARD else "forward" for row in rows],
+            },
+            "start": {"x": np.linspace(0, end, len(before)).tolist(), "y": before.tolist()},
+            "peak": {"x": [peak], "y": [plan.peak_bytes], "label": [f"{human_bytes(plan.peak_bytes)} predicted peak"]},
+        }
+        self._set |= {
+            "start legend": {"visible": len(before) > 0},
+            "statements": {"start": 0, "end": end},
+            "peak label": {"text_align": "right" if late else "left", "x_offset": -10 if late else 10},
+        }
+        self._update()
+
+    def show_run(self, run: Run | None) -> None:
+        """Draw what a run measured, or nothing."""
+        found = None if run is None else run.timeline
+        times, curve = found if found is not None else ([], [])
+        milliseconds = [1e3 * second for second in times]
+        self._sources["measured"] = {"x": milliseconds, "y": curve, "bytes": [human_bytes(value) for value in curve]}
+        self._set |= {
+            "time": {"start": 0, "end": max(milliseconds, default=1.0) or 1.0},
+            "time axis": {"visible": bool(times)},
+            "measured line": {"visible": bool(times)},
+            "measured legend": {"visible": bool(times)},
+        }
+        self._update()
+
+    def _update(self) -> None:
+        highest = max(self._highest, max(self._sources.get("measured", {}).get("y", []), default=0))
+        self._set["bytes"] = {"start": 0, "end": _HEADROOM * highest}
+        self.content = {"sources": dict(self._sources), "set": dict(self._set)}
+
+
+def _curve(plan: Plan) -> tuple[list[int], NDArray[np.int64]]:
+    """Top-level statements, and the most memory inside each."""
+    rows = np.flatnonzero(plan.graph.statements.parent < 0)
+    return rows.tolist(), plan.timeline.statement_peak_bytes[rows]
+
+
+def _plot(*, dark: bool) -> dict[str, Any]:
+    """The plot without data, in the colours of a theme; models that change later have names."""
+    colors = _DARK if dark else _LIGHT
+    plot: Any = figure(
+        height=300,
+        sizing_mode="stretch_width",
+        tools="xpan,xwheel_zoom,xbox_zoom,reset",
+        active_scroll=None,
+        x_range=Range1d(name="statements", start=0, end=1),
+        y_range=Range1d(name="bytes", start=0, end=1),
+    )
+    sources = {
+        name: ColumnDataSource({column: [] for column in columns.split()}, name=name)
+        for name, columns in {
+            "predicted": "x y statement bytes side",
+            "start": "x y",
+            "measured": "x y bytes",
+            "peak": "x y label",
+        }.items()
+    }
+    plot.extra_x_ranges = {"time": Range1d(name="time", start=0, end=1)}
+    plot.xaxis.axis_label = "predicted: statements, forward then backward"
+    time_axis = LinearAxis(name="time axis", x_range_name="time", axis_label="measured: ms of one step", visible=False)
+    plot.add_layout(time_axis, "above")
+    # Steps that are whole in binary units.
+    plot.yaxis.ticker = AdaptiveTicker(base=2, mantissas=[1], desired_num_ticks=5, num_minor_ticks=0)
+    plot.yaxis.formatter = CustomJSTickFormatter(code=_TICKS)
+    plot.step("x", "y", source=sources["start"], mode="center", line_color=colors["start"], line_dash="4 3",
+              legend_label="unmodified, predicted")  # fmt: skip
+    # Not `varea_step`: BokehJS 3.9 never returns from drawing one without points.
+    plot.vbar("x", 1, "y", source=sources["predicted"], fill_color=colors["predicted"], fill_alpha=0.1, line_color=None)
+    predicted = plot.step(
+        "x",
+        "y",
+        source=sources["predicted"],
+        mode="center",
+        line_color=colors["predicted"],
+        legend_label="predicted",
+        line_width=1.75,
+    )
+    measured = plot.step(
+        "x", "y", source=sources["measured"], x_range_name="time", mode="after", line_color=colors["measured"],
+        legend_label="measured", name="measured line", visible=False, line_width=1.75,
+    )  # fmt: skip
+    plot.scatter(
+        "x", "y", source=sources["peak"], size=9, line_width=2, fill_color=None, line_color=colors["predicted"]
+    )
+    label = plot.text(
+        "x", "y", "label", source=sources["peak"], y_offset=-12, text_font_size="12px", text_color=colors["predicted"]
+    )
+    label.glyph.update(
+        name="peak label", background_fill_color=colors["paper"], background_fill_alpha=0.85, padding=(2, 2)
+    )
+    plot.add_tools(
+        HoverTool(
+            renderers=[predicted], mode="vline", tooltips=[("", "@statement"), ("predicted", "@bytes"), ("", "@side")]
+        ),
+        HoverTool(renderers=[measured], mode="vline", tooltips=[("measured", "@bytes"), ("at", "@x{0.00} ms")]),
+    )
+    # What has no points yet is not in the legend either.
+    start_item, _, measured_item = plot.legend[0].items
+    start_item.update(name="start legend", visible=False)
+    measured_item.update(name="measured legend", visible=False)
+    # Outside the plot, where no label of a peak can meet it.
+    plot.add_layout(plot.legend[0], "above")
+    _paint(plot, colors)
+    return {"item": json_item(plot), "version": bokeh.__version__}
+
+
+def _paint(plot: Any, colors: dict[str, str]) -> None:
+    plot.background_fill_color = plot.border_fill_color = None
+    plot.outline_line_color = None
+    plot.xgrid.grid_line_color = None
+    plot.ygrid.grid_line_color = colors["hair"]
+    plot.toolbar.logo = None
+    for axis in (*plot.xaxis, *plot.yaxis):
+        axis.axis_label_text_color = axis.major_label_text_color = colors["ink"]
+        axis.axis_line_color = axis.major_tick_line_color = colors["hair"]
+        axis.minor_tick_line_color = None
+        axis.axis_label_text_font_style = "normal"
+        axis.axis_label_text_font_size = "12px"
+    legend = plot.legend[0]
+    legend.orientation, legend.location = "horizontal", "left"
+    legend.background_fill_alpha, legend.border_line_color = 0, None
+    legend.label_text_color, legend.label_text_font_size = colors["ink"], "12px"

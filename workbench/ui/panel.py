@@ -1,0 +1,41 @@
+"""`Panel`: a widget whose content is plain data from Python, drawn by a small ES module of its own."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import anywidget
+import traitlets
+
+HERE = pathlib.Path(__file__).parent
+
+
+class Panel(anywidget.AnyWidget):
+    """Content goes to the page as one trait; what a person does comes back as messages. Subclasses set ``_esm``.
+
+    Parameters
+    ----------
+    on_message : callable, optional
+        Called with each message, a dict with a ``type``.
+
+    Attributes
+    ----------
+    content : dict
+        What is shown; each panel says what stands in it.
+    """
+
+    _css = HERE / "style.css"
+
+    content = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, on_message: Callable[[dict[str, Any]], None] | None = None, **traits: Any) -> None:
+        super().__init__(**traits)
+        if on_message is not None:
+            self.on_msg(lambda _widget, message, _buffers: on_message(message))
+
+
+def esm(module: str) -> str:
+    """The source of a panel's ES module, with what all panels share in front of it."""
+    return f"{(HERE / 'dom.js').read_text()}\n{(HERE / module).read_text()}"

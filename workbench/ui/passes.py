@@ -1,0 +1,90 @@
+"""The Passes tab: the program after each step of its compilation, and what the step changed."""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from typing import TYPE_CHECKING, Any
+
+from workbench.ui.panel import Panel, esm
+
+if TYPE_CHECKING:
+    from workbench.compiler.pipeline import Plan
+
+MOST_LINES = 6000
+"""Lines of a trace that are compared; comparing more would take longer than anyone waits."""
+
+
+class Passes(Panel):
+    """Steps to choose from and the text of one, line by line; content: ``names chosen lines``.
+
+    The text is made when the tab is first looked at, in a thread of its own.
+    """
+
+    _esm = esm("passes.js")
+
+    def __init__(self, **traits: Any) -> None:
+        super().__init__(self._receive, content={"names": [], "chosen": 0, "lines": []}, **traits)
+        self._plan: Plan | None = None
+        self._open = False
+        self._chosen = -1
+        self._lock = threading.Lock()
+
+    def show_plan(self, plan: Plan) -> None:
+        """Show the passes of a plan, when someone looks."""
+        self._plan = plan
+        if self._open:
+            self._work()
+
+    def _receive(self, message: dict[str, Any]) -> None:
+        if message.get("type") == "open":
+            self._open = True
+            self._work()
+        elif message.get("type") == "pass":
+            self._chosen = int(message["index"])
+            self._work()
+
+    def _work(self) -> None:
+        threading.Thread(target=self._show, name="workbench-passes", daemon=True).start()
+
+    def _show(self) -> None:
+        with self._lock:
+            plan = self._plan
+            if plan is None:
+                return
+            passes = plan.passes
+            chosen = range(len(passes))[self._chosen] if -len(passes) <= self._chosen < len(passes) else 0
+            before = passes[chosen - 1].text if chosen else ""
+            if self._plan is plan:
+                lines = changed_lines(before, passes[chosen].text)
+                self.content = {"names": [one.name for one in passes], "chosen": chosen, "lines": lines}
+
+
+def changed_lines(before: str, after: str) -> list[list[str]]:
+    """The lines of a text, with those that another one lacks marked ``+`` and those only it has ``-``.
+
+    Parameters
+    ----------
+    before, after : str
+        Traces. Without a text before, nothing is marked.
+
+    Returns
+    -------
+    list of [mark, line]
+    """
+    old, new = _body(before), _body(after)
+    if not old:
+        return [[" ", line] for line in new]
+    found: list[list[str]] = []
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    for _, i0, i1, j0, j1 in matcher.get_opcodes():
+        same = old[i0:i1] == new[j0:j1]
+        found += [] if same else [["-", line] for line in old[i0:i1]]
+        found += [[" " if same else "+", line] for line in new[j0:j1]]
+    return found
+
+
+def _body(text: str) -> list[str]:
+    """The lines of a trace without its head: imports, and when it was made."""
+    head = ("import ", "from ", "# Constructed by ")
+    return [line for line in text.strip().splitlines() if not line.startswith(head)][:MOST_LINES]

@@ -1,0 +1,59 @@
+// A Bokeh plot without a network: the library comes from Python once per page, data comes as a trait.
+
+/** BokehJS of the version that made the plot; loaded beside any other that the page may have. */
+async function library(model, /** @type {string} */ version) {
+  const pages = /** @type {any} */ (window);
+  const has = () => pages.Bokeh?.[version] ?? (pages.Bokeh?.version === version ? pages.Bokeh : null);
+  if (has()) return has();
+  pages.__workbenchBokeh ??= new Promise((resolve) => {
+    const receive = (message, buffers) => {
+      if (message.type !== "library") return;
+      model.off("msg:custom", receive);
+      const script = document.createElement("script");
+      script.textContent = new TextDecoder().decode(buffers[0]);
+      document.head.append(script);
+      resolve(null);
+    };
+    model.on("msg:custom", receive);
+    model.send({ type: "library" });
+  });
+  await pages.__workbenchBokeh;
+  return has();
+}
+
+/** Bokeh draws only into the page, and a widget is made before it is put there. */
+async function attached(/** @type {HTMLElement} */ el, /** @type {AbortSignal} */ signal) {
+  while (!el.isConnected && !signal.aborted) await new Promise((next) => setTimeout(next, 30));
+  return !signal.aborted;
+}
+
+/** @param {{model: any, el: HTMLElement}} context */
+function render({ model, el }) {
+  panel(el, "plot");
+  const stop = new AbortController();
+  let roots = null, shown = null;
+
+  function fill() {
+    if (!shown) return;
+    const { sources, set } = model.get("content");
+    for (const [name, data] of Object.entries(sources ?? {})) shown.get_model_by_name(name).data = data;
+    for (const [name, values] of Object.entries(set ?? {})) shown.get_model_by_name(name).setv(values);
+  }
+  async function draw() {
+    const { item, version } = model.get("plot");
+    const bokeh = await library(model, version);
+    if (!await attached(el, stop.signal)) return;
+    const place = document.createElement("div");
+    roots?.clear();
+    el.replaceChildren(place);
+    roots = await bokeh.embed.embed_item(item, place);
+    shown = roots.roots[0].model.document;
+    fill();
+  }
+  model.on("change:plot", draw);
+  model.on("change:content", fill);
+  void draw();
+  return () => { stop.abort(); model.off("change:plot", draw); model.off("change:content", fill); roots?.clear(); };
+}
+
+export default { render };

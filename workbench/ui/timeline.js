@@ -1,0 +1,128 @@
+// The timeline of a measured step: lanes of bars on a canvas; the wheel zooms, dragging moves, a click selects.
+
+const LANE_HEIGHT = 34, BAR = 22, AXIS = 24, NAMES = 110; // pixels
+
+/** @param {{model: any, el: HTMLElement}} context */
+function render({ model, el }) {
+  panel(el, "timeline");
+  const head = h("p", { class: "wb-muted" }), canvas = h("canvas", { tabindex: "0", "aria-label": "Timeline of a step. Plus and minus zoom, arrows move." });
+  const tip = h("div", { class: "wb-bar-tip", hidden: true }), box = h("div", { class: "wb-timeline-box" }, canvas, tip);
+  el.replaceChildren(head, box);
+  let from = 0, to = 1, drag = null, hover = null;
+
+  const seconds = (value) => (value === 0 ? "0" : value >= 1 ? `${value.toFixed(2)} s` : value >= 1e-3 ? `${(value * 1e3).toFixed(2)} ms` : `${(value * 1e6).toFixed(1)} µs`);
+  const lanes = () => model.get("content").lanes ?? [];
+  const whole = () => Math.max(model.get("content").step_s ?? 0, ...lanes().map(({ bars }) => bars.at(-1).end_s), 1e-9);
+  const x = (time) => NAMES + (time - from) / (to - from) * (canvas.clientWidth - NAMES - 4);
+  const time = (at) => from + (at - NAMES) / (canvas.clientWidth - NAMES - 4) * (to - from);
+
+  function view(start, span) {
+    const all = whole(), width = Math.min(all, Math.max(all / 5000, span));
+    from = Math.max(0, Math.min(start, all - width));
+    to = from + width;
+    draw();
+  }
+  function draw() {
+    const width = canvas.clientWidth, shown = lanes(), height = AXIS + shown.length * LANE_HEIGHT, ratio = window.devicePixelRatio || 1;
+    box.hidden = !shown.length;
+    if (!width || !shown.length) return;
+    canvas.style.height = `${height}px`;
+    canvas.width = width * ratio;
+    canvas.height = height * ratio;
+    const c = canvas.getContext("2d"), style = getComputedStyle(el), color = (name) => style.getPropertyValue(`--wb-${name}`).trim();
+    c.scale(ratio, ratio);
+    c.textBaseline = "middle";
+    c.font = `11px ${color("sans")}`;
+    const step = 10 ** Math.floor(Math.log10((to - from) / 3)), tick = [1, 2, 5, 10].map((by) => by * step).find((by) => (to - from) / by <= 7) ?? step * 10;
+    for (let at = Math.ceil(from / tick) * tick; at <= to; at += tick) {
+      c.fillStyle = color("hair");
+      c.fillRect(Math.round(x(at)), AXIS - 6, 1, height);
+      c.fillStyle = color("muted");
+      c.fillText(seconds(at), x(at) + 3, AXIS / 2 - 2);
+    }
+    shown.forEach(({ name, kind, bars }, lane) => {
+      const top = AXIS + lane * LANE_HEIGHT + (LANE_HEIGHT - BAR) / 2;
+      c.save();
+      c.beginPath();
+      c.rect(NAMES, 0, width - NAMES, height);
+      c.clip();
+      let edge = -1;
+      for (const bar of bars) {
+        const left = x(bar.start_s), right = x(bar.end_s);
+        if (right < NAMES || left > width || right - edge < 0.35) continue;
+        const wide = Math.max(0.75, right - left - 0.5);
+        edge = right;
+        c.fillStyle = color(kind === "forward" ? "accent" : kind === "backward" ? "again" : "away");
+        c.globalAlpha = bar === hover ? 1 : 0.72;
+        c.fillRect(left, top, wide, BAR);
+        c.globalAlpha = 1;
+        if (wide > 26) {
+          c.save();
+          c.beginPath();
+          c.rect(left, top, wide, BAR);
+          c.clip();
+          c.fillStyle = color("paper");
+          c.fillText(bar.name, Math.max(left, NAMES) + 4, top + BAR / 2);
+          c.restore();
+        }
+      }
+      c.restore();
+      c.fillStyle = color("ink");
+      c.fillText(name, 0, top + BAR / 2);
+    });
+  }
+  function at(event) {
+    const place = canvas.getBoundingClientRect(), lane = lanes()[Math.floor((event.clientY - place.top - AXIS) / LANE_HEIGHT)];
+    const moment = time(event.clientX - place.left), slack = 2 / canvas.clientWidth * (to - from);
+    return event.clientX - place.left < NAMES ? null : lane?.bars.find((bar) => moment >= bar.start_s - slack && moment <= bar.end_s + slack) ?? null;
+  }
+  canvas.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey && !event.metaKey && !event.deltaX) return;
+    event.preventDefault();
+    const anchor = time(event.offsetX), by = event.ctrlKey || event.metaKey ? Math.exp(event.deltaY * 0.003) : 1;
+    view(anchor - (anchor - from) * by + event.deltaX / canvas.clientWidth * (to - from), (to - from) * by);
+  }, { passive: false });
+  canvas.addEventListener("pointerdown", (event) => { drag = { x: event.clientX, from, moved: false }; canvas.setPointerCapture(event.pointerId); });
+  canvas.addEventListener("pointermove", (event) => {
+    if (drag) {
+      if (Math.abs(event.clientX - drag.x) > 3) drag.moved = true;
+      if (drag.moved) view(drag.from - (event.clientX - drag.x) / (canvas.clientWidth - NAMES) * (to - from), to - from);
+      return;
+    }
+    const found = at(event);
+    if (found === hover) return;
+    hover = found;
+    tip.hidden = !hover;
+    canvas.style.cursor = hover?.id ? "pointer" : "";
+    if (hover) {
+      tip.replaceChildren(h("b", {}, hover.name), ` ${seconds(hover.end_s - hover.start_s)}${hover.free_s ? `, ${seconds(hover.free_s)} of it freeing` : ""}`, hover.tip && h("div", { class: "wb-muted" }, hover.tip));
+      tip.style.left = `${Math.min(event.offsetX + 12, canvas.clientWidth - 240)}px`;
+      tip.style.top = `${event.offsetY + 16}px`;
+    }
+    draw();
+  });
+  canvas.addEventListener("pointerup", (event) => {
+    const moved = drag?.moved, found = at(event);
+    drag = null;
+    if (!moved && found?.id) model.send({ type: "go", id: found.id });
+  });
+  canvas.addEventListener("pointerleave", () => { hover = null; tip.hidden = true; draw(); });
+  canvas.addEventListener("dblclick", () => view(0, whole()));
+  canvas.addEventListener("keydown", (event) => {
+    const span = to - from, middle = (from + to) / 2;
+    const act = { "+": () => view(middle - span / 3, span / 1.5), "-": () => view(middle - span * 0.75, span * 1.5), ArrowLeft: () => view(from - span / 5, span), ArrowRight: () => view(from + span / 5, span), f: () => view(0, whole()) }[event.key];
+    if (act) { event.preventDefault(); event.stopPropagation(); act(); }
+  });
+  const sizes = new ResizeObserver(draw);
+  sizes.observe(box);
+  const stop = follow(model, ["content"], () => {
+    head.textContent = `${model.get("content").head ?? ""}${lanes().length ? ". Measured; ctrl + wheel zooms, dragging moves." : ""}`;
+    from = 0;
+    to = lanes().length ? whole() : 1;
+    hover = null;
+    draw();
+  });
+  return () => { sizes.disconnect(); stop(); };
+}
+
+export default { render };

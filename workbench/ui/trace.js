@@ -1,0 +1,45 @@
+// The trace as text, with the user's source line beside each statement. Only what is in view is in the page.
+
+const LINE = 18; // height of a line, in pixels
+
+/** @param {{model: any, el: HTMLElement}} context */
+function render({ model, el }) {
+  panel(el, "trace");
+  const search = h("input", { type: "search", placeholder: "Search trace", "aria-label": "Search trace", spellcheck: "false" });
+  const count = h("span", { class: "wb-muted", "aria-live": "polite" });
+  const inner = h("div", { class: "wb-lines" });
+  const box = h("div", { class: "wb-scroll wb-text", tabindex: "0" }, inner);
+  el.replaceChildren(h("div", { class: "wb-row" }, search, count), box);
+  let shown = [];
+
+  function filter() {
+    const { lines = [] } = model.get("content"), query = search.value.trim().toLowerCase();
+    shown = lines.map((line, number) => ({ ...line, number: number + 1 }))
+      .filter(({ text, source }) => !query || `${text} ${source}`.toLowerCase().includes(query));
+    count.textContent = query ? `${shown.length} of ${lines.length} lines` : `${lines.length} lines`;
+    inner.style.height = `${shown.length * LINE}px`;
+    draw();
+  }
+  function draw() {
+    const selected = model.get("selected"), first = Math.max(0, Math.floor(box.scrollTop / LINE) - 10);
+    const rows = shown.slice(first, first + Math.ceil(box.clientHeight / LINE) + 20);
+    inner.replaceChildren(...rows.map((line, i) => h("div", {
+      class: `wb-line ${line.id && line.id === selected ? "wb-chosen" : ""} ${line.id ? "wb-can" : ""}`, style: `top:${(first + i) * LINE}px`,
+      onclick: line.id ? () => model.send({ type: "go", id: line.id }) : null,
+    }, h("span", { class: "wb-no" }, String(line.number)), h("code", { title: line.text }, line.text), h("code", { class: "wb-muted", title: line.source }, line.source))));
+  }
+  function reveal() {
+    const row = shown.findIndex((line) => line.id && line.id === model.get("selected"));
+    if (row >= 0 && (row * LINE < box.scrollTop || row * LINE > box.scrollTop + box.clientHeight - LINE)) box.scrollTop = row * LINE - box.clientHeight / 2;
+    draw();
+  }
+  search.addEventListener("input", filter);
+  box.addEventListener("scroll", draw);
+  const sizes = new ResizeObserver(draw);
+  sizes.observe(box);
+  model.on("change:selected", reveal);
+  const stop = follow(model, ["content"], filter);
+  return () => { sizes.disconnect(); model.off("change:selected", reveal); stop(); };
+}
+
+export default { render };
