@@ -1,0 +1,62 @@
+"""What browser tests ask of the app and do to it, once a notebook shows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.browser.harness import Lab
+
+GRAPH = ".wb-graph"
+TALL = {"width": 1500, "height": 1350}
+"""A window that shows the app from its buttons to its tabs."""
+
+
+def open_program(lab: Lab, program: str) -> None:
+    """Open a notebook that shows the app of a program as `bench`, run to its end."""
+    lab.page.set_viewport_size(TALL)
+    cells = [f"import workbench as wb\nbench = wb.open({program})\nbench", "print('all', 'ran')"]
+    lab.write_notebook("app.ipynb", cells)
+    lab.open_notebook("app.ipynb")
+    lab.run_all()
+    lab.wait_marker("all ran")
+    show_cell(lab, 0)
+
+
+def show_cell(lab: Lab, index: int) -> None:
+    """Scroll to the cell that shows the app, and wait until its graph is drawn."""
+    lab.page.evaluate("index => jupyterapp.shell.currentWidget.content.scrollToItem(index, 'start')", index)
+    lab.page.wait_for_selector(f"{GRAPH} canvas")
+    lab.wait_until(lambda: graph(lab, "state().drawn_ms") > 0)
+
+
+def graph(lab: Lab, what: str, *given: Any) -> Any:
+    """Ask the graph view."""
+    return lab.page.evaluate(f"given => document.querySelector('{GRAPH}').__workbench.{what}", list(given))
+
+
+def click(lab: Lab, id: str) -> None:
+    """Click what the view says is `id`."""
+    at = graph(lab, "position(given[0])", id)
+    assert graph(lab, "hit(given[0], given[1])", at["x"], at["y"]) == id
+    lab.page.mouse.click(at["x"], at["y"])
+
+
+def figure(lab: Lab, key: str) -> str:
+    """What the strip shows under a figure's name."""
+    return lab.page.locator(f"[data-figure={key}]").first.inner_text()
+
+
+def press(lab: Lab, button: str) -> None:
+    """Press a button of the app."""
+    lab.page.locator(".wb-controls").get_by_role("button", name=button).click()
+
+
+def open_tab(lab: Lab, name: str) -> None:
+    """Open a tab of the app, and wait until it shows something."""
+    lab.page.get_by_role("tab", name=name, exact=True).click()
+    lab.page.locator(f".wb-{name.lower()}").first.wait_for(state="visible")
+
+
+def live(lab: Lab) -> str:
+    """What the readout of the run says."""
+    return lab.page.locator(".wb-live").inner_text()

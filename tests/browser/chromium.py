@@ -1,0 +1,38 @@
+"""Which Chromium the browser tests drive: `python -m tests.browser.chromium` prints it, or says what is missing."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+VARIABLE = "WORKBENCH_CHROMIUM"
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+class NoBrowserError(RuntimeError):
+    """There is no Chromium to drive; the message says how to get one."""
+
+
+def find_chromium() -> Path:
+    """Return the browser named by `WORKBENCH_CHROMIUM`, or else the first one on the PATH."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        found = shutil.which(named)
+        if found is None:
+            raise NoBrowserError(f"{VARIABLE}={named!r} is not a program that can be run")
+        return Path(found)
+    for name in NAMES:
+        found = shutil.which(name)
+        if found is not None:
+            return Path(found)
+    raise NoBrowserError(
+        f"no browser for the tests: none of {', '.join(NAMES)} is on the PATH. "
+        f"Install Chromium (Debian: apt-get install chromium), or set {VARIABLE} to one"
+    )
+
+
+if __name__ == "__main__":
+    try:
+        print(find_chromium())
+    except NoBrowserError as error:
+        sys.exit(str(error))

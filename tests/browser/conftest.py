@@ -1,0 +1,74 @@
+"""Fixtures for tests in a real browser: `lab` is JupyterLab in a tab; the server and the browser are shared."""
+
+import os
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import BrowserContext, sync_playwright
+
+from tests.browser.chromium import NoBrowserError, find_chromium
+from tests.browser.harness import Lab, LabServer, launch_browser
+
+HERE = Path(__file__).parent
+FAILED = pytest.StashKey[bool]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of this folder, and run them last: Playwright keeps an event loop in the main thread."""
+    ours = [item for item in items if HERE in item.path.parents]
+    for item in ours:
+        item.add_marker(pytest.mark.browser)
+    items[:] = [item for item in items if item not in ours] + ours
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    report = yield
+    if report.failed:
+        item.stash[FAILED] = True
+    return report
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
+    """Chromium with an empty profile. Where there is none the test is skipped, and in CI it fails."""
+    try:
+        find_chromium()
+    except NoBrowserError as error:
+        if os.environ.get("CI") == "true":
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(str(error))
+    with sync_playwright() as playwright:
+        context = launch_browser(playwright, tmp_path_factory.mktemp("chromium"))
+        yield context
+        context.close()
+
+
+@pytest.fixture(scope="session")
+def lab_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
+    """One JupyterLab for all browser tests, with directories of its own."""
+    server = LabServer(tmp_path_factory.mktemp("jupyterlab"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def lab(
+    request: pytest.FixtureRequest,
+    browser: BrowserContext,
+    lab_server: LabServer,
+    tmp_path: Path,
+) -> Iterator[Lab]:
+    """JupyterLab in a tab of its own, with a folder of its own. At the end nothing may have asked for the network."""
+    screenshots = Path(os.environ.get("WORKBENCH_SCREENSHOTS", tmp_path / "screenshots"))
+    lab = Lab(lab_server, browser, request.node.name, screenshots)
+    yield lab
+    failed = request.node.stash.get(FAILED, False)
+    if failed:
+        where = lab.screenshot(f"failed-{lab.name}")
+        print(f"screenshot: {where}", "browser console:", *lab.console, sep="\n")
+    asked = lab.asked_outside()
+    lab.close()
+    assert failed or not asked, f"asked for the network: {asked}"

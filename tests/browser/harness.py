@@ -1,0 +1,337 @@
+"""A real JupyterLab and a real browser, without a network: `LabServer` starts the one, `Lab` drives the other."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from playwright.sync_api import BrowserContext, ConsoleMessage, Locator, Page, Playwright, Request, Route, WebSocket
+
+from tests.browser.chromium import find_chromium
+
+START_S = 90
+STOP_S = 15
+VIEWPORT = {"width": 1600, "height": 1000}
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+OFFLINE = Path(__file__).parent / "offline"
+
+# What JupyterLab would otherwise ask the user, or the network, at its first start.
+LAB_SETTINGS = {
+    "@jupyterlab/apputils-extension/notification.jupyterlab-settings": {
+        "fetchNews": "false",
+        "checkForUpdates": False,
+    },
+}
+
+
+class LabServer:
+    """One JupyterLab with directories of its own, on a free port of 127.0.0.1.
+
+    Attributes
+    ----------
+    root : Path
+        What JupyterLab shows as its files.
+    url : str
+        Without a slash at the end.
+    outside_path : Path
+        Where the server, its kernels and their workers wrote down what they tried to reach beyond this machine.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self.root = home / "root"
+        self.outside_path = home / "outside.txt"
+        self.log_path = home / "server.log"
+        self.root.mkdir(parents=True)
+        for name, settings in LAB_SETTINGS.items():
+            path = home / "settings" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(settings))
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        environment = os.environ | {
+            "JUPYTER_CONFIG_DIR": str(home / "config"),
+            "JUPYTER_DATA_DIR": str(home / "data"),
+            "JUPYTER_RUNTIME_DIR": str(home / "runtime"),
+            "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
+            "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
+            "IPYTHONDIR": str(home / "ipython"),
+            "JUPYTER_PREFER_ENV_PATH": "1",
+            "PYTHONPATH": os.pathsep.join([str(OFFLINE), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "WORKBENCH_OUTSIDE": str(self.outside_path),
+        }
+        command = [
+            *(sys.executable, "-m", "jupyterlab", "--allow-root", "--no-browser", "--ip=127.0.0.1"),
+            *(f"--port={port}", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={self.root}"),
+            # Only the tests go without a token: users keep theirs.
+            *(
+                "--IdentityProvider.token=",
+                "--LabApp.expose_app_in_browser=True",
+                "--LabApp.extension_manager=readonly",
+            ),
+            "--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate",
+        ]
+        with self.log_path.open("wb") as log:
+            self.process = subprocess.Popen(
+                command,
+                cwd=self.root,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _wait_until_ready(self) -> None:
+        give_up = time.monotonic() + START_S
+        while time.monotonic() < give_up and self.process.poll() is None:
+            try:
+                with urllib.request.urlopen(f"{self.url}/api/status", timeout=5):
+                    return
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.1)
+        ended = self.process.poll()
+        state = f"did not answer in {START_S} s" if ended is None else f"ended with status {ended}"
+        raise RuntimeError(f"JupyterLab {state}; the end of its log:\n{self.log_path.read_text()[-4000:]}")
+
+    def outside(self) -> list[str]:
+        """What Python processes tried to reach beyond this machine so far."""
+        return self.outside_path.read_text().splitlines() if self.outside_path.exists() else []
+
+    def stop(self) -> None:
+        """End the server, which ends its kernels; what stays of its process group is killed."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
+
+
+def launch_browser(playwright: Playwright, profile: Path) -> BrowserContext:
+    """Start Chromium with a profile of its own; it can look up no host name."""
+    arguments = ["--disable-gpu", "--disable-quic", "--disable-dev-shm-usage"]
+    arguments.append("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")
+    if os.geteuid() == 0:
+        arguments.append("--no-sandbox")  # Chromium does not sandbox root, and does not start without being told
+    return playwright.chromium.launch_persistent_context(
+        profile, executable_path=find_chromium(), headless=True, args=arguments, viewport=VIEWPORT
+    )
+
+
+class Lab:
+    """JupyterLab in one browser tab, as one test sees it.
+
+    Attributes
+    ----------
+    page : playwright.sync_api.Page
+    folder : Path
+        This test's own folder, with a copy of the project's notebooks; a notebook's kernel runs in it.
+    outside : list of str
+        Addresses beyond this machine that the page asked for. All were refused.
+    console : list of str
+        What the page wrote to the browser's console as a warning or an error, and its uncaught exceptions.
+    """
+
+    def __init__(self, server: LabServer, context: BrowserContext, name: str, screenshots: Path) -> None:
+        self.server = server
+        self.name = re.sub(r"\W+", "-", name).strip("-")
+        self.folder = server.root / self.name
+        if NOTEBOOKS.is_dir():
+            shutil.copytree(NOTEBOOKS, self.folder, ignore=shutil.ignore_patterns(".ipynb_checkpoints", "__pycache__"))
+        self.folder.mkdir(exist_ok=True)
+        self.screenshots = screenshots
+        self.outside: list[str] = []
+        self.console: list[str] = []
+        self._outside_before = len(server.outside())
+        self.page: Page = context.new_page()
+        self.page.route("**/*", self._only_local)
+        self.page.on("request", self._see_request)
+        self.page.on("websocket", self._see_websocket)
+        self.page.on("console", self._see_console)
+        self.page.on("pageerror", lambda error: self.console.append(f"uncaught: {error}"))
+
+    def _is_local(self, url: str) -> bool:
+        parts = urllib.parse.urlsplit(url)
+        return parts.scheme in ("data", "blob", "about") or parts.hostname == "127.0.0.1"
+
+    def _only_local(self, route: Route) -> None:
+        if self._is_local(route.request.url):
+            route.continue_()
+        else:
+            route.abort("internetdisconnected")
+
+    def _see_request(self, request: Request) -> None:
+        if not self._is_local(request.url):
+            self.outside.append(request.url)
+
+    def _see_websocket(self, websocket: WebSocket) -> None:
+        if not self._is_local(websocket.url):
+            self.outside.append(websocket.url)
+
+    def _see_console(self, message: ConsoleMessage) -> None:
+        if message.type in ("warning", "error"):
+            self.console.append(f"{message.type}: {message.text}")
+
+    def write_notebook(self, name: str, cells: Sequence[str]) -> Path:
+        """Write a notebook of these code cells into this test's folder."""
+        notebook = nbformat.v4.new_notebook(
+            cells=[nbformat.v4.new_code_cell(source) for source in cells],
+            metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
+        )
+        path = self.folder / name
+        nbformat.write(notebook, path)
+        return path
+
+    def open_notebook(self, name: str, timeout_s: float = 90) -> None:
+        """Open a notebook of this test's folder, in a workspace of its own, and wait until its kernel is idle."""
+        path = urllib.parse.quote(f"{self.name}/{name}")
+        self.page.goto(f"{self.server.url}/lab/workspaces/{self.name}/tree/{path}?reset", timeout=timeout_s * 1000)
+        self.page.wait_for_selector(
+            '.jp-Notebook-ExecutionIndicator[data-status="idle"]', state="attached", timeout=timeout_s * 1000
+        )
+        self.page.evaluate("async () => { await jupyterapp.shell.currentWidget.sessionContext.ready; }")
+
+    def run_all(self) -> None:
+        """Start all cells of the open notebook; `wait_marker` waits for what the last of them prints."""
+        self.page.evaluate("() => { void jupyterapp.commands.execute('notebook:run-all-cells'); }")
+
+    def run_cell(self, index: int) -> None:
+        """Start one cell of the open notebook, counted from 0 over all its cells."""
+        self.page.evaluate(
+            """index => {
+                jupyterapp.shell.currentWidget.content.activeCellIndex = index;
+                void jupyterapp.commands.execute('notebook:run-cell');
+            }""",
+            index,
+        )
+
+    def outputs(self) -> list[dict[str, Any]]:
+        """All outputs of the open notebook, in nbformat's form, whether or not they are scrolled into view."""
+        outputs: list[dict[str, Any]] = self.page.evaluate(
+            """() => Array.from(jupyterapp.shell.currentWidget.content.model.cells)
+                .flatMap(cell => cell.outputs ? cell.outputs.toJSON() : [])"""
+        )
+        return outputs
+
+    def text(self) -> str:
+        """All text that the open notebook's cells have printed or shown, in order."""
+        return "".join(_output_text(output) for output in self.outputs())
+
+    def wait_marker(self, marker: str, timeout_s: float = 120) -> None:
+        """Wait until a cell has printed `marker`. A cell that raises instead fails at once, with its traceback."""
+        give_up = time.monotonic() + timeout_s
+        while True:
+            outputs = self.outputs()
+            text = "".join(_output_text(output) for output in outputs)
+            failed = next((output for output in outputs if output["output_type"] == "error"), None)
+            assert failed is None, f"a cell failed while waiting for {marker!r}:\n{_output_text(failed or {})}"
+            if marker in text:
+                return
+            assert time.monotonic() < give_up, f"no {marker!r} in {timeout_s} s; printed so far:\n{text[-2000:]}"
+            self.page.wait_for_timeout(50)
+
+    def wait_until(self, condition: Callable[[], bool], timeout_s: float = 10) -> None:
+        """Wait until `condition()` is true, while the page goes on."""
+        give_up = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < give_up, f"did not come true in {timeout_s} s"
+            self.page.wait_for_timeout(30)
+
+    def kernel_eval(self, code: str, timeout_s: float = 30) -> str:
+        """Run code in the open notebook's kernel; return what it prints, then its last expression as text.
+
+        The notebook keeps no trace of it, and code that raises is an `AssertionError` with the kernel's traceback. It
+        waits for its turn where a cell is running.
+        """
+        outputs = self.page.evaluate(
+            """async ([code, timeout_ms]) => {
+                const kernel = jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+                const future = kernel.requestExecute({code, store_history: false, stop_on_error: false});
+                const outputs = [];
+                future.onIOPub = message => {
+                    const type = message.header.msg_type;
+                    if (['stream', 'execute_result', 'error'].includes(type))
+                        outputs.push({output_type: type, ...message.content});
+                };
+                let timer;
+                const late = new Promise((_, reject) => {
+                    timer = setTimeout(() => reject(new Error(`no answer in ${timeout_ms} ms`)), timeout_ms);
+                });
+                try { await Promise.race([future.done, late]); } finally { clearTimeout(timer); }
+                return outputs;
+            }""",
+            [code, timeout_s * 1000],
+        )
+        text = "".join(_output_text(output) for output in outputs)
+        assert not any(output["output_type"] == "error" for output in outputs), f"in the kernel, {code!r}:\n{text}"
+        return text.removesuffix("\n")
+
+    def click_canvas(self, x: float, y: float, canvas: str | Locator = ".jp-OutputArea canvas", **options: Any) -> None:
+        """Click at a position of a canvas, in CSS pixels from its upper left corner, scrolled into view first.
+
+        `canvas` is a selector, of which the first match counts, or a locator; `options` go to Playwright's `click`
+        (`button`, `modifiers`, `click_count`).
+        """
+        locator = self.page.locator(canvas).first if isinstance(canvas, str) else canvas
+        locator.click(position={"x": x, "y": y}, **options)
+
+    def screenshot(self, name: str, of: str | Locator | None = None) -> Path:
+        """Save the tab, or what a selector or locator names, as `NAME.png`; return where."""
+        path = self.screenshots / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if of is None:
+            self.page.screenshot(path=path)
+        else:
+            locator = self.page.locator(of).first if isinstance(of, str) else of
+            locator.screenshot(path=path)
+        return path
+
+    def asked_outside(self) -> list[str]:
+        """Everything beyond this machine that the page, the server or a kernel asked for in this test."""
+        return self.outside + self.server.outside()[self._outside_before :]
+
+    def forget_outside(self) -> None:
+        """Drop what was asked so far, for a test that asks on purpose."""
+        self.outside.clear()
+        self._outside_before = len(self.server.outside())
+
+    def close(self) -> None:
+        """End this test's kernels and close the tab, asking nothing."""
+        if not self.page.is_closed():
+            if self.page.evaluate("typeof jupyterapp !== 'undefined'"):
+                self.page.evaluate("async () => { await jupyterapp.serviceManager.sessions.shutdownAll(); }")
+            self.page.close()
+
+
+def _output_text(output: dict[str, Any]) -> str:
+    kind = output.get("output_type")
+    if kind == "stream":
+        return _joined(output["text"])
+    if kind == "error":
+        # Colours make a traceback unreadable in a test report.
+        return re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(output["traceback"])) + "\n"
+    return _joined(output.get("data", {}).get("text/plain", "")) + "\n"
+
+
+def _joined(text: str | list[str]) -> str:
+    return text if isinstance(text, str) else "".join(text)

@@ -1,0 +1,80 @@
+"""The app in a real JupyterLab, without a network: keys, tabs, refusals and themes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.browser.app import GRAPH, click, graph, open_program, open_tab, press
+from tests.browser.harness import Lab
+
+pytestmark = pytest.mark.browser
+
+FIRST_LEGAL = "next(s.id for s in bench.sites('saved') if s.values and 'recompute' not in s.illegal)"
+
+
+def test_keys_tabs_and_refusals(lab: Lab) -> None:
+    open_program(lab, "'llama', device='cpu'")
+    before = lab.kernel_eval("print(bench.choices)")
+    click(lab, lab.kernel_eval(f"print({FIRST_LEGAL})"))
+    lab.wait_until(lambda: lab.kernel_eval("print(bench.choices)") != before)
+    lab.page.keyboard.press("u")
+    lab.wait_until(lambda: lab.kernel_eval("print(bench.choices)") == before)
+    lab.page.keyboard.press("r")
+    lab.wait_until(lambda: lab.kernel_eval("print(bench.choices)") != before)
+
+    for tab in ("Compile", "Timeline", "Fusions", "Passes", "Experiments", "Sites", "Settings", "Trace"):
+        open_tab(lab, tab)
+        if tab == "Passes":
+            lab.page.wait_for_selector(".wb-passes .wb-line")
+        lab.screenshot(f"tab-{tab.lower()}")
+    open_tab(lab, "Passes")
+    lab.page.locator(".wb-passes").get_by_role("button", name="gradients").click()
+    lab.page.wait_for_selector(".wb-passes .wb-new")
+    lab.page.get_by_role("tab", name="Memory").click()
+    lab.page.locator(".wb-alive tr.wb-can").first.click()
+    lab.wait_until(lambda: graph(lab, "state().selected").startswith(("t:", "f:")))
+
+    lab.page.get_by_role("textbox", name="File to export to").fill("/no/such/folder/x.py")
+    press(lab, "Export")
+    lab.page.wait_for_selector(".wb-error")
+    assert "/no/such/folder" in lab.page.locator(".wb-error").inner_text()
+
+    lab.page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' })")
+    lab.wait_until(lambda: graph(lab, "state().dark"))
+    lab.page.wait_for_timeout(500)
+    lab.screenshot("dark")
+    lab.page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Light' })")
+
+    lab.page.wait_for_selector("#jupyterlab-splash", state="detached")
+    lab.page.set_viewport_size({"width": 900, "height": 1600})
+    lab.wait_until(lambda: below(lab, ".wb-inspector", GRAPH))
+    assert not clipped(lab)
+    lab.screenshot("narrow")
+
+    assert not lab.page.locator(".jp-RenderedSVG").first.is_visible()
+    lab.page.evaluate("async () => { await jupyterapp.commands.execute('docmanager:save'); }")
+    lab.page.evaluate("async () => { await jupyterapp.serviceManager.sessions.shutdownAll(); }")
+    lab.open_notebook("app.ipynb")
+    lab.page.locator(".jp-RenderedSVG").first.wait_for(state="visible")
+    assert lab.page.locator(".wb-app").count() == 0
+    lab.screenshot("without-kernel")
+
+
+def below(lab: Lab, lower: str, upper: str) -> bool:
+    """Whether one element begins where another one has ended."""
+    boxes = [lab.page.locator(selector).first.bounding_box() for selector in (upper, lower)]
+    return None not in boxes and boxes[1]["y"] >= boxes[0]["y"] + boxes[0]["height"]
+
+
+def clipped(lab: Lab) -> list[str]:
+    """Buttons and figures of the app that reach out of it at a side."""
+    return lab.page.evaluate(
+        """() => {
+            const app = document.querySelector(".wb-app"), edge = app.getBoundingClientRect();
+            return Array.from(app.querySelectorAll("button, .wb-figure, canvas"))
+                .filter(el => el.offsetWidth && !el.closest(".wb-scroll"))
+                .map(el => [el.getBoundingClientRect(), el.outerHTML.slice(0, 120)])
+                .filter(([box]) => box.left < edge.left - 1 || box.right > edge.right + 1)
+                .map(([, html]) => html);
+        }"""
+    )

@@ -1,0 +1,74 @@
+"""The quickstart notebook in a real JupyterLab, without a network: from its first cell to a replay in plain Python."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.browser.app import TALL, click, figure, live, press, show_cell
+from tests.browser.harness import Lab
+
+pytestmark = pytest.mark.browser
+
+RUN_TIMEOUT_S = 240
+APP_CELL = 4
+SAVED_STILL = (
+    "next(s.id for s in bench.sites('saved') if s.values and s.choice == 'save' and 'recompute' not in s.illegal)"
+)
+REPLAY = """
+import json, workbench as wb
+from workbench.programs import resolve
+config = wb.load("chosen.py")
+program = resolve(config.program, settings=config.settings, device=config.device)
+print(json.dumps({"loss": config.jit(program.callable)(*program.args, **program.kwargs).item(), **config.choices}))
+"""
+
+
+def run_to_the_end(lab: Lab) -> None:
+    """Run all cells of the open notebook; none may fail."""
+    lab.run_all()
+    unrun = """() => Array.from(jupyterapp.shell.currentWidget.content.model.cells)
+        .filter(cell => cell.type === 'code' && !cell.executionCount).length"""
+    lab.wait_until(lambda: lab.page.evaluate(unrun) == 0, timeout_s=RUN_TIMEOUT_S)
+    assert not [output for output in lab.outputs() if output["output_type"] == "error"]
+
+
+def test_choose_run_cancel_export_and_replay(lab: Lab) -> None:
+    lab.page.set_viewport_size(TALL)
+    lab.open_notebook("quickstart.ipynb")
+    run_to_the_end(lab)
+    show_cell(lab, APP_CELL)
+    lab.wait_until(lambda: "Done" in live(lab), timeout_s=RUN_TIMEOUT_S)
+    assert "measured" in figure(lab, "peak")
+    assert "ok" in figure(lab, "accuracy")
+    lab.screenshot("quickstart-done")
+    loss = float(lab.kernel_eval("print(loss.item())"))
+
+    site = lab.kernel_eval(f"print({SAVED_STILL})")
+    saved, peak = figure(lab, "saved"), figure(lab, "peak")
+    click(lab, site)
+    lab.wait_until(lambda: lab.kernel_eval(f"print(bench.site({site!r}).choice)") == "recompute")
+    lab.wait_until(lambda: figure(lab, "saved") != saved and figure(lab, "peak") != peak)
+    assert "other choices" in figure(lab, "peak"), "what was measured is not what is chosen now"
+    lab.page.wait_for_selector(".wb-plot canvas")
+    lab.screenshot("quickstart-turned")
+
+    press(lab, "Compile & run")
+    lab.wait_until(lambda: "Compiling" in live(lab), timeout_s=RUN_TIMEOUT_S)
+    lab.screenshot("quickstart-running")
+    press(lab, "Cancel")
+    lab.wait_until(lambda: lab.kernel_eval("print(bench.runs[-1].state)") == "cancelled")
+    lab.wait_until(lambda: "Cancelled" in live(lab))
+
+    lab.page.get_by_role("textbox", name="File to export to").fill("chosen.py")
+    press(lab, "Export")
+    lab.wait_until(lambda: (lab.folder / "chosen.py").exists())
+    told = subprocess.run([sys.executable, "-c", REPLAY], cwd=lab.folder, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    replayed = json.loads(told.stdout.splitlines()[-1])
+    assert replayed["loss"] == pytest.approx(loss, rel=1e-6)
+    assert replayed[site] == "recompute"
+    assert not [line for line in lab.console if "uncaught" in line or "Could not" in line]

@@ -1,0 +1,31 @@
+"""Settings that every test runs under."""
+
+import os
+
+# Before torch is imported: as many threads as the smallest machine the tests run on has cores.
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# `ci`: the same examples each time, so that a red run is the change's fault. `full`: new ones, and more, for a search.
+settings.register_profile(
+    "ci", derandomize=True, deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "full", deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked `gpu` are skipped where no CUDA device is attached."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if not marked:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="needs an attached CUDA device"))

@@ -1,0 +1,25 @@
+"""Fixtures of the lever tests: regions that run uncompiled, and built-in programs captured once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from tests.levers.proof import uncompiled
+
+
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regions run as the PyTorch functions they are made of; what is tested is what is in them."""
+    monkeypatch.setattr(torch, "compile", uncompiled)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Callable[[], None]:
+    """One thread: programs here are tiny, and reductions give the same sums each time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

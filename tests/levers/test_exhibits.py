@@ -1,0 +1,177 @@
+"""Wrong results that Thunder or Inductor give: each is seen to be wrong there, and right, refused or warned of here.
+
+A test that finds unmodified Thunder or Inductor right fails: then the exhibit, and what is built for it, can go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import thunder
+import torch
+from thunder.core.proxies import ProxyTag, TensorProxy
+from thunder.core.transform_common import Transform
+from thunder.executors.torch_compile import torch_compile_ex
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import workbench
+from tests.nvfuser import replays
+from workbench.cli import main
+from workbench.compiler import devices
+from workbench.compiler.replay import replay
+from workbench.errors import ChoiceError
+from workbench.programs import resolve
+
+needs_nvfuser = pytest.mark.skipif(bool(devices.why_no_nvfuser()), reason=devices.why_no_nvfuser())
+
+LOST = [("lost_update", {"row": False}), ("lost_update", {"row": True})]
+SWAP = ("swap", {})
+
+
+def stock_nvfuser_differs(name: str, settings: dict[str, Any]) -> list[str]:
+    """What unmodified Thunder with nvFuser, planned and replayed, gets wrong."""
+    known = replays.eager(name, **settings)
+    program = resolve(name, device="planned", **settings)
+    assert isinstance(program.fake_mode, FakeTensorMode)
+    jitted = thunder.jit(program.callable, executors=[devices.nvfuser_module().ex])
+    with devices.planned_gpu(program.fake_mode):
+        entry, _, _ = jitted._lc_cd.get_computation_and_inputs(*program.args)
+    return replays.differences(replay(entry.computation_traces[-1], None, known.before), known)
+
+
+def wrong_on_the_cpu(
+    name: str, settings: dict[str, Any], compile: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> bool:
+    """Whether what `compile` makes of a program that writes in place writes what eager PyTorch does not."""
+    function, args, _ = resolve(name, device="cpu", **settings).build()
+    expected = [tensor.clone() for tensor in args]
+    function(*expected)
+    compile(function)(*args)
+    return not all(torch.equal(one, other) for one, other in zip(args, expected, strict=True))
+
+
+@needs_nvfuser
+@pytest.mark.parametrize(("name", "settings"), [*LOST, SWAP])
+def test_unmodified_thunder_with_nvfuser_writes_something_else(name: str, settings: dict[str, Any]) -> None:
+    assert stock_nvfuser_differs(name, settings)
+
+
+@needs_nvfuser
+@pytest.mark.parametrize("policy", ["always", "alias_aware"])
+@pytest.mark.parametrize("fences", ["keep", "drop"])
+@pytest.mark.parametrize(("name", "settings"), [*LOST, SWAP])
+def test_the_workbenchs_plan_for_nvfuser_is_right(
+    name: str, settings: dict[str, Any], fences: str, policy: str
+) -> None:
+    bench = replays.planned(name, **settings)
+    bench.choose({"copies.fences": fences, "copies.policy": policy})
+    replays.holds(bench, replays.eager(name, **settings))
+
+
+@pytest.mark.parametrize(("name", "settings"), LOST)
+def test_thunders_own_switch_for_no_fences_loses_updates(name: str, settings: dict[str, Any]) -> None:
+    assert wrong_on_the_cpu(
+        name,
+        settings,
+        lambda function: thunder.jit(function, executors=[torch_compile_ex], skip_inplace_alias_updates=True),
+    )
+
+
+@needs_nvfuser
+@pytest.mark.parametrize(("name", "settings"), LOST)
+def test_a_fence_between_views_of_one_tensor_cannot_be_dropped(name: str, settings: dict[str, Any]) -> None:
+    bench = replays.planned(name, **settings)
+    refused = [site for site in bench.sites("copies") if "drop" in site.illegal]
+    assert refused
+    with pytest.raises(ChoiceError, match="share memory"):
+        bench.choose({refused[0].id: "drop"})
+
+
+def test_inductor_swaps_wrong_and_the_graph_it_is_given_is_right() -> None:
+    assert wrong_on_the_cpu(*SWAP, torch.compile)
+    assert not wrong_on_the_cpu(*SWAP, lambda function: torch.compile(function, backend="aot_eager"))
+    assert wrong_on_the_cpu(*SWAP, lambda function: thunder.jit(function, executors=[torch_compile_ex]))
+
+
+@pytest.mark.parametrize(("name", "settings"), [*LOST, SWAP])
+def test_the_workbenchs_regions_are_right(name: str, settings: dict[str, Any]) -> None:
+    config = workbench.open(name, device="cpu", executor="torchcompile", settings=settings).config
+    assert not wrong_on_the_cpu(name, settings, config.jit)
+
+
+def test_the_copy_that_inductor_gets_wrong_stays_out_of_its_region_with_the_reason() -> None:
+    bench = workbench.open("swap", device="cpu", executor="torchcompile")
+    (site,) = [site for site in bench.sites("copies") if "in" in site.illegal]
+    assert site.choice == "out"
+    with pytest.raises(ChoiceError, match="Inductor reads a after that write"):
+        bench.choose({site.id: "in"})
+
+
+class RecomputeAll(Transform):
+    """Thunder's own way to ask for recomputation: a tag on what shall not be saved."""
+
+    def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any, **_: Any) -> Any:
+        for bsym in computation.bound_symbols:
+            if bsym.sym.name == "dropout":
+                for out in bsym.flat_proxy_outs:
+                    assert isinstance(out, TensorProxy)
+                    out.tags.add(ProxyTag.RECOMPUTE_IN_BACKWARD)
+        return prologue, computation, epilogue
+
+
+def step(name: str, *transforms: Transform, **settings: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Output and gradients of unmodified Thunder at one seed."""
+    program = resolve(name, device="cpu", **settings)
+    module = program.callable
+    assert isinstance(module, torch.nn.Module)
+    jitted = thunder.jit(module, executors=[thunder.pytorch_executor], transforms=transforms)
+    torch.manual_seed(1)
+    output = jitted(*program.args)
+    output.sum().backward()
+    return output.detach(), [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+
+
+def test_thunders_tags_and_checkpoints_draw_again_and_only_gradients_tell() -> None:
+    output, gradients = step("checkpoint_dropout", checkpointed=False)
+    for wrong_output, wrong in (
+        step("checkpoint_dropout", checkpointed=True),
+        step("checkpoint_dropout", RecomputeAll(), checkpointed=False),
+    ):
+        assert torch.equal(output, wrong_output)
+        assert not all(torch.allclose(one, other) for one, other in zip(gradients, wrong, strict=True))
+
+
+def test_recomputing_all_that_may_be_keeps_what_was_drawn() -> None:
+    bench = workbench.open("checkpoint_dropout", device="cpu", executor="torch", checkpointed=False)
+    bench.choose({site.id: "recompute" for site in bench.sites("saved") if "recompute" in site.options})
+    output, gradients = step("checkpoint_dropout", checkpointed=False)
+    module, args, _ = bench.program.build()
+    assert isinstance(module, torch.nn.Module)
+    jitted = bench.config.jit(module)
+    torch.manual_seed(1)
+    given = jitted(*args)
+    given.sum().backward()
+    assert torch.equal(output, given.detach())
+    found = [parameter.grad for parameter in module.parameters()]
+    assert all(torch.allclose(one, other) for one, other in zip(gradients, found, strict=True))
+    assert bench.plan.text().count("uniform(") == 1
+    assert bench.plan.warnings == ()
+
+
+@pytest.mark.parametrize("executor", ["torch", "torchcompile"])
+def test_a_checkpoint_around_a_dropout_is_warned_of_with_the_cause(executor: str) -> None:
+    bench = workbench.open("checkpoint_dropout", device="cpu", executor=executor)
+    (warning,) = bench.plan.warnings
+    for part in ("dropout (exhibits.py:", "computed again in the backward", "torch.utils.checkpoint"):
+        assert part in warning
+    assert warning in repr(bench)
+    assert warning in bench.plan.to_json()["warnings"]
+
+
+def test_the_command_line_shows_the_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", "checkpoint_dropout", "--device", "cpu"])
+    assert ended.value.code == 0
+    assert "warning: CheckpointedDropout/dropout" in capsys.readouterr().out

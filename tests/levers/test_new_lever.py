@@ -1,0 +1,160 @@
+"""A lever is one file: put into a module of its own, it is in the sites, the config, the command line and the app."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import workbench
+from workbench.bench import Workbench
+from workbench.cli import main
+from workbench.errors import ChoiceError
+from workbench.levers.base import unregister
+from workbench.ui.app import App
+
+TOY = '''
+"""Lever `toy`: tanh as Thunder makes it, or negated twice."""
+
+from thunder.core import prims
+from thunder.core.symbol import BoundSymbolTag
+from thunder.core.trace import from_trace, tracectx
+
+from workbench.levers.base import Lever, Setting, Site, register
+
+
+def _tanhs(stage):
+    for bsym in stage.claimed.bound_symbols:
+        if bsym.sym.name == "tanh" and BoundSymbolTag.BACKWARD not in bsym.tags:
+            yield f"toy:{stage.place(bsym.output.name)}", bsym
+
+
+@register
+class Toy(Lever):
+    """Keep each tanh, or negate it twice."""
+
+    name = "toy"
+    title = "Toy"
+
+    def settings(self):
+        return (Setting(name="all", label="every tanh", default="keep", options=("keep", "negate")),)
+
+    def sites(self, stage, choices):
+        found = []
+        for id, bsym in _tanhs(stage):
+            label, source = stage.describe(bsym.output.name)
+            choice = choices.get(id, choices.get("toy.all", "keep"))
+            found.append(
+                Site(
+                    id=id,
+                    lever=self.name,
+                    label=label,
+                    source=source,
+                    options=("keep", "negate", "forget"),
+                    choice=choice,
+                    outcome=choice,
+                    default=choices.get("toy.all", "keep"),
+                    illegal={"forget": "the program needs it"},
+                    values=(bsym.output.name,),
+                )
+            )
+        return found
+
+    def before_fusion(self, trace, choices, stage):
+        ids = {bsym.output.name: id for id, bsym in _tanhs(stage)}
+        edited = from_trace(trace)
+        edited.names = set(trace.names)
+        for bsym in trace.bound_symbols:
+            id = next((ids[out.name] for out in bsym.flat_proxy_outs if out.name in ids), None)
+            if id is None or choices.get(id, choices.get("toy.all", "keep")) == "keep":
+                edited.bound_symbols.append(bsym)
+                continue
+            with tracectx(edited):
+                made, back = (bsym.output.replace_name(f"toy{i}_{bsym.output.name}") for i in range(2))
+            edited.bound_symbols.append(bsym.from_bsym(output=made))
+            edited.bound_symbols.append(prims.neg.bind(made, output=back))
+            edited.bound_symbols.append(prims.neg.bind(back, output=bsym.output))
+        return edited
+'''
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A lever in a file of its own."""
+    (tmp_path / "toy_lever.py").write_text(textwrap.dedent(TOY))
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("toy_lever")
+    yield
+    unregister("toy")
+    del sys.modules["toy_lever"]
+
+
+@pytest.fixture
+def bench(toy: None) -> Workbench:
+    return workbench.open("residual_chain", layers=2, grad=True, device="cpu", executor="torch")
+
+
+def place(bench: Workbench) -> str:
+    return next(site.id for site in bench.sites("toy") if ":" in site.id)
+
+
+def statements(bench: Workbench, name: str) -> int:
+    return list(bench.plan.graph.statements.name).count(name)
+
+
+def test_its_sites_are_sites(bench: Workbench) -> None:
+    ids = [site.id for site in bench.sites("toy")]
+    assert "toy.all" in ids
+    assert len(ids) == 5
+    with pytest.raises(ChoiceError, match="the program needs it"):
+        bench.choose({place(bench): "forget"})
+
+
+def test_choosing_changes_the_plan_and_undo_brings_it_back(bench: Workbench) -> None:
+    before = bench.plan.text()
+    moved = bench.choose({"toy.all": "negate"})
+    assert len(moved.changed) >= 5
+    assert statements(bench, "torch.neg") == 8
+    bench.undo()
+    assert bench.plan.text() == before
+
+
+def test_its_choices_go_into_a_config_and_come_back(bench: Workbench, tmp_path: Path) -> None:
+    bench.choose({place(bench): "negate"})
+    config = workbench.load(bench.export(tmp_path / "choices.py"))
+    assert config.choices == {place(bench): "negate"}
+    function, args, _ = bench.program.build()
+    torch.testing.assert_close(config.jit(function)(*args), function(*args))
+    again = workbench.open("residual_chain", layers=2, grad=True, device="cpu", executor="torch", config=config)
+    assert list(again.plan.graph.statements.name) == list(bench.plan.graph.statements.name)
+
+
+def test_the_command_line_chooses_it(bench: Workbench, capfd: pytest.CaptureFixture[str]) -> None:
+    program = ["residual_chain", "--set", "layers=2", "--set", "grad=true", "--device", "cpu", "--executor", "torch"]
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", *program, "--choose", f"{place(bench)}=negate", "--sites", "toy", "--json"])
+    assert ended.value.code == 0
+    sites = {site["id"]: site for site in json.loads(capfd.readouterr().out)["sites"]}
+    assert sites[place(bench)]["choice"] == "negate"
+    assert sites[place(bench)]["illegal"] == {"forget": "the program needs it"}
+
+
+def test_the_app_shows_it_in_graph_and_inspector_and_turns_it(bench: Workbench) -> None:
+    app = App(bench)
+    try:
+        app.graph._receive(None, {"type": "turn", "id": place(bench)}, [])
+        assert bench.choices == {place(bench): "negate"}
+        app.graph.selected = place(bench)
+        shown: dict[str, Any] = {site["id"]: site for site in app.inspector.content["sites"]}
+        options = {option["name"]: option for option in shown[place(bench)]["options"]}
+        assert options["negate"]["current"]
+        assert options["forget"]["reason"] == "the program needs it"
+    finally:
+        app.close()

@@ -1,0 +1,143 @@
+"""Whatever the workbench offers as legal is right: random programs, random choices, compared with PyTorch and Thunder.
+
+Each choice set is written to a file, read back and run as `workbench.load(...).jit(fn)`; outputs, gradients and what
+is written in place must be those of eager PyTorch, and of unmodified Thunder at the same seed. Where Thunder itself
+differs from eager, the program is an exhibit: see `test_references.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, assume, event, given, settings
+from hypothesis import strategies as st
+
+import workbench
+from tests.levers import proof
+from tests.strategies import RandomProgram, choice_sets, programs
+from workbench.bench import Workbench
+
+FULL = settings.default.max_examples > 100
+MANY = settings(
+    max_examples=settings.default.max_examples if FULL else 25,
+    # Shrinking runs Thunder hundreds of times; a failing program of a dozen lines can be read as it is.
+    phases=tuple(Phase) if FULL else (Phase.explicit, Phase.reuse, Phase.generate),
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.filter_too_much,
+        # What the fixtures change holds for all examples alike.
+        HealthCheck.function_scoped_fixture,
+    ],
+)
+SETS_PER_PROGRAM = 2
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(36000 if FULL else 1800)]
+
+
+def opened(program: RandomProgram, executor: str) -> Workbench:
+    function, args, kwargs = program.build()
+    return workbench.open(function, *args, executor=executor, **kwargs)
+
+
+def check_program(program: RandomProgram, executor: str, data: st.DataObject) -> None:
+    try:
+        known = proof.reference(program.build, program.build_eager)
+    except proof.Unusable:
+        assume(False)
+    event("exhibit" if known.exhibit else "comparable")
+    bench = opened(program, executor)
+    proof.holds(bench, program.build, known)
+    proof.refuses_what_is_illegal(bench)
+    before = proof.state(bench)
+    for _ in range(SETS_PER_PROGRAM):
+        choices = data.draw(choice_sets(bench.sites()))
+        accepted = proof.chosen(bench, choices)
+        event(f"{executor}: {'taken' if accepted and bench.choices else 'nothing changed' if accepted else 'refused'}")
+        if accepted and bench.choices:
+            proof.holds(bench, program.build, known)
+            proof.undoes(bench, before)
+
+
+@MANY
+@given(programs(), st.data())
+def test_every_legal_choice_for_pure_programs_is_right(program: RandomProgram, data: st.DataObject) -> None:
+    check_program(program, "torch", data)
+
+
+@MANY
+@given(programs(), st.data())
+@pytest.mark.usefixtures("no_compiler")
+def test_every_legal_choice_for_pure_programs_with_regions_is_right(
+    program: RandomProgram, data: st.DataObject
+) -> None:
+    check_program(program, "torchcompile", data)
+
+
+@MANY
+@given(programs(random=True, writes=True), st.data())
+def test_every_legal_choice_for_programs_that_write_and_draw_is_right(
+    program: RandomProgram, data: st.DataObject
+) -> None:
+    check_program(program, "torch", data)
+
+
+@MANY
+@given(programs(random=True, writes=True), st.data())
+@pytest.mark.usefixtures("no_compiler")
+def test_every_legal_choice_for_programs_that_write_and_draw_with_regions_is_right(
+    program: RandomProgram, data: st.DataObject
+) -> None:
+    check_program(program, "torchcompile", data)
+
+
+BUILTIN: dict[str, dict[str, Any]] = {
+    "mlp": {"layers": 2},
+    "residual_chain": {"layers": 3, "grad": True},
+    "llama": {"layers": 1, "dim": 16, "vocab": 32, "sequence": 8},
+    "batch_norm": {"channels": 4, "batch": 4, "size": 4},
+    "dropout_mlp": {"width": 16, "batch": 8},
+}
+RANDOM = {"dropout_mlp"}
+
+
+@functools.cache
+def builtin(name: str, executor: str) -> tuple[Workbench, proof.Reference]:
+    bench = workbench.open(name, device="cpu", executor=executor, settings=BUILTIN[name])
+    return bench, proof.reference(bench.program.build, None if name in RANDOM else bench.program.build)
+
+
+@pytest.mark.parametrize("executor", ["torch", "torchcompile"])
+@pytest.mark.parametrize("name", list(BUILTIN))
+@pytest.mark.usefixtures("no_compiler")
+def test_every_legal_choice_for_a_built_in_program_is_right(name: str, executor: str) -> None:
+    bench, known = builtin(name, executor)
+    assert not known.exhibit
+    proof.refuses_what_is_illegal(bench)
+
+    @settings(MANY, max_examples=100 if FULL else 10)
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        before = proof.state(bench)
+        if proof.chosen(bench, data.draw(choice_sets(bench.sites()))) and bench.choices:
+            proof.holds(bench, bench.program.build, known)
+            proof.undoes(bench, before)
+        assert proof.state(bench) == before
+
+    check()
+
+
+@pytest.mark.parametrize("name", ["mlp", "residual_chain", "llama"])
+def test_choices_are_right_when_regions_are_compiled(name: str) -> None:
+    bench, known = builtin(name, "torchcompile")
+
+    @settings(MANY, max_examples=40 if FULL else 2)
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        before = proof.state(bench)
+        if proof.chosen(bench, data.draw(choice_sets(bench.sites()))) and bench.choices:
+            proof.holds(bench, bench.program.build, known)
+            proof.undoes(bench, before)
+
+    check()

@@ -1,0 +1,39 @@
+"""What choices are held to: eager PyTorch and unmodified Thunder, and small programs where the two differ.
+
+Each of those says so until Thunder mends it; then it can go. Larger ones are in `test_exhibits.py`.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.levers import proof
+from tests.strategies import Input, RandomProgram
+
+MATRIX = Input("x0", (8, 8), "float32", requires_grad=True)
+
+EXHIBITS = {
+    # The mean that the backward reads is the very tensor that is written to. Eager counts versions; Thunder does not.
+    "what the backward reads is written in place": RandomProgram(
+        (MATRIX,), ("v0, v1 = torch.var_mean(x0, 1)", "v1.add_(v1)"), ("v0",)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXHIBITS)
+def test_unmodified_thunder_differs_from_eager_in(name: str) -> None:
+    program = EXHIBITS[name]
+    assert "grad(args[0])" in proof.reference(program.build, program.build_eager).exhibit
+
+
+def test_a_program_that_thunder_gets_right_is_no_exhibit() -> None:
+    program = RandomProgram((MATRIX,), ("v0 = torch.tanh(x0) @ x0",), ("v0",))
+    assert proof.reference(program.build, program.build_eager).exhibit == ""
+
+
+def test_dropout_for_eager_draws_as_thunder_does() -> None:
+    program = RandomProgram((MATRIX,), ("v0 = F.dropout(x0, 0.5)", "v1 = F.dropout(torch.sin(v0), 0.25)"), ("v1",))
+    known = proof.reference(program.build, program.build_eager)
+    assert known.exhibit == ""
+    assert torch.count_nonzero(known.expected["eager"]["output"].value) < 64

@@ -1,0 +1,60 @@
+"""Identical fusions compiled once give what each compiled for itself gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import workbench
+from workbench.compiler import devices
+from workbench.compiler.pipeline import jit
+
+
+class Counting:
+    """Counts what is really compiled."""
+
+    def __init__(self) -> None:
+        self.compiled: list[str] = []
+
+    def stage(self, name: str, seconds: float) -> None:
+        """Not asked for."""
+
+    def fusion_begin(self, name: str, index: int, count: int) -> None:
+        """Not asked for."""
+
+    def fusion_end(self, name: str, index: int, count: int, seconds: float, *_: Any, **__: Any) -> None:
+        self.compiled.append(name)
+
+
+def gradients(program: Any, compiled: Any) -> list[torch.Tensor]:
+    _, args, _ = program
+    output = compiled(*args)
+    output.sum().backward()
+    return [output.detach(), *(argument.grad for argument in args)]
+
+
+def test_shared_regions_are_right_and_each_structure_is_compiled_once() -> None:
+    bench = workbench.open("residual_chain", device="cpu", executor="torchcompile", layers=3, grad=True)
+    fusions = bench.plan.census.count
+    moved = bench.choose({"sharing.identical": "shared"})
+    counted = Counting()
+    program, reference = bench.program.build(), bench.program.build()
+    found = gradients(program, jit(bench.config, program[0], observer=counted))
+    for one, other in zip(found, gradients(reference, reference[0]), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    assert len(counted.compiled) == bench.plan.counts["compilations"] < fusions
+    assert moved.counts["compilations"] == bench.plan.counts["compilations"] - fusions
+
+
+@pytest.mark.skipif(bool(devices.why_no_nvfuser()), reason=devices.why_no_nvfuser())
+def test_sharing_is_about_compilation_only() -> None:
+    bench = workbench.open("residual_chain", device="planned", executor="nvfuser", layers=32, grad=True)
+    before = bench.plan
+    bench.choose({"sharing.identical": "shared"})
+    # Two of the seven structures differ in nothing but which inputs want gradients, which no compiler asks.
+    assert before.census.unique == 7
+    assert (before.counts["compilations"], bench.plan.counts["compilations"]) == (129, 6)
+    assert str(before.split.forward.bound_symbols) == str(bench.plan.split.forward.bound_symbols)
+    assert bench.plan.peak_bytes == before.peak_bytes

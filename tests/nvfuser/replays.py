@@ -1,0 +1,82 @@
+"""A planned nvFuser plan held to eager PyTorch: it validates, its definitions build, and its replay gives the same."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+import workbench
+from workbench.bench import Workbench
+from workbench.compiler import pipeline
+from workbench.compiler.fusion import count_sets, definition
+from workbench.compiler.replay import Replayed as Replayed
+from workbench.compiler.replay import replay as replay
+from workbench.compiler.validate import validate
+from workbench.programs import resolve
+
+
+@dataclasses.dataclass(frozen=True)
+class Eager:
+    """A program's tensors by Thunder's names, and what PyTorch makes of them."""
+
+    before: dict[str, torch.Tensor]
+    outputs: list[torch.Tensor]
+    gradients: dict[str, torch.Tensor]
+    after: dict[str, torch.Tensor]
+
+
+def eager(program: Any, *args: Any, **settings: Any) -> Eager:
+    """Run a program's step on the CPU."""
+    made = resolve(program, *args, device="cpu", **settings)
+    named = pipeline.capture(made, "torch").stage.arguments
+    before = {name: tensor.detach().clone() for name, tensor in named.items()}
+    outputs = pytree.tree_leaves(made.callable(*made.args, **made.kwargs))
+    tensors = [output for output in outputs if isinstance(output, torch.Tensor)]
+    if any(output.requires_grad for output in tensors):
+        torch.autograd.backward(tensors, [torch.ones_like(output) for output in tensors])
+    gradients = {name: tensor.grad for name, tensor in named.items() if tensor.grad is not None}
+    return Eager(
+        before, [o.detach() for o in tensors], gradients, {name: tensor.detach() for name, tensor in named.items()}
+    )
+
+
+def planned(program: Any, *args: Any, **settings: Any) -> Workbench:
+    """The same program for a GPU that is not there."""
+    return workbench.open(program, *args, device="planned", executor="nvfuser", **settings)
+
+
+def fusions(bench: Workbench) -> list[Any]:
+    split = bench.plan.split
+    bsyms = [*split.forward.bound_symbols, *(split.backward.bound_symbols if split.backward else ())]
+    return [bsym for bsym in bsyms if bsym.sym.is_fusion]
+
+
+def replayed(bench: Workbench, known: Eager) -> Replayed:
+    """The plan in force, on the values that eager PyTorch had."""
+    plan = bench.plan
+    bare = {name for site in plan.sites if site.lever == "copies" and site.outcome == "no set" for name in site.values}
+    return replay(plan.split.forward, plan.split.backward, known.before, without_set=bare)
+
+
+def differences(found: Replayed, known: Eager) -> list[str]:
+    """Names of what is not equal."""
+    pairs = [(f"output {i}", found.outputs[i], output) for i, output in enumerate(known.outputs)]
+    pairs += [(f"gradient of {name}", found.gradients.get(name), tensor) for name, tensor in known.gradients.items()]
+    pairs += [(name, found.arguments[name], tensor) for name, tensor in known.after.items()]
+    return [name for name, one, other in pairs if one is None or not close(one, other)]
+
+
+def close(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one.to(other.dtype), other, rtol=1e-4, atol=1e-5)
+
+
+def holds(bench: Workbench, known: Eager) -> None:
+    """Assert that the plan in force is a good one."""
+    plan = bench.plan
+    validate(plan.split.forward, plan.split.backward)
+    assert sum(count_sets(fusion) for fusion in fusions(bench)) == plan.counts["sets"]
+    assert all(definition(fusion) for fusion in fusions(bench))
+    assert not differences(replayed(bench, known), known), bench.choices

@@ -1,0 +1,103 @@
+"""Whatever is chosen, a plan for nvFuser computes what eager PyTorch does."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from tests.nvfuser import replays
+from tests.strategies import choice_sets
+from workbench.bench import Workbench
+from workbench.errors import ChoiceError
+
+PROGRAMS: dict[str, dict[str, Any]] = {
+    "mlp": {"layers": 2, "width": 8, "hidden": 16, "batch": 4},
+    "residual_chain": {"layers": 3, "grad": True},
+    "llama": {"layers": 1, "dim": 16, "vocab": 32, "sequence": 8},
+    "adam": {"size": 4},
+    "sgd": {"size": 4},
+    "torch_adam": {"size": 4},
+    "torch_sgd": {"size": 4},
+    "batch_norm": {"channels": 4, "batch": 4, "size": 4},
+    "swap": {"size": 4},
+    "two_destinations": {"size": 4},
+    "return_source": {"size": 4},
+}
+WRITING = [name for name in PROGRAMS if name not in ("mlp", "residual_chain", "llama")]
+
+
+@functools.cache
+def opened(name: str) -> tuple[Workbench, replays.Eager]:
+    return replays.planned(name, **PROGRAMS[name]), replays.eager(name, **PROGRAMS[name])
+
+
+@pytest.mark.parametrize("name", list(PROGRAMS))
+def test_unmodified_plans_are_right(name: str) -> None:
+    bench, known = opened(name)
+    assert not bench.choices
+    replays.holds(bench, known)
+
+
+@pytest.mark.parametrize("name", list(PROGRAMS))
+def test_every_legal_choice_is_right(name: str) -> None:
+    bench, known = opened(name)
+
+    @settings(max_examples=max(4, settings.default.max_examples // 4), suppress_health_check=list(HealthCheck))
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        at = bench._at
+        try:
+            bench.choose(data.draw(choice_sets(bench.sites())))
+        except ChoiceError:
+            event("refused")
+            return
+        event("taken")
+        replays.holds(bench, known)
+        while bench._at > at:
+            bench.undo()
+
+    check()
+
+
+@pytest.mark.parametrize("policy", ["always", "never", "direct_only", "alias_aware"])
+@pytest.mark.parametrize("fences", ["keep", "drop"])
+@pytest.mark.parametrize("name", WRITING)
+def test_every_policy_is_right_with_fences_and_without(name: str, fences: str, policy: str) -> None:
+    bench, known = opened(name)
+    before = bench._at
+    bench.choose({"copies.policy": policy, "copies.fences": fences})
+    replays.holds(bench, known)
+    while bench._at > before:
+        bench.undo()
+
+
+def at_its_word(name: str) -> tuple[replays.Replayed, replays.Eager]:
+    """A step without any `set`, as nvFuser would execute it if nothing were refused."""
+    bench, known = opened(name)
+    before = bench._at
+    bench.choose({"copies.fences": "drop"})
+    try:
+        split = bench.plan.split
+        everything = {name for site in bench.sites("copies") for name in site.values}
+        return replays.replay(split.forward, split.backward, known.before, without_set=everything), known
+    finally:
+        while bench._at > before:
+            bench.undo()
+
+
+def test_a_value_for_two_destinations_would_reach_one() -> None:
+    assert replays.differences(*at_its_word("two_destinations")) == ["c"]
+
+
+def test_a_value_that_is_returned_would_be_the_memory_that_was_written() -> None:
+    found, _ = at_its_word("return_source")
+    assert found.outputs[0].data_ptr() == found.arguments["a"].data_ptr()
+
+
+def test_optimizers_need_no_set_at_all() -> None:
+    for name in ("adam", "sgd", "torch_adam", "torch_sgd"):
+        assert not replays.differences(*at_its_word(name))

@@ -1,0 +1,190 @@
+"""How many `set` nodes each policy leaves, counted on the definitions that nvFuser gets, case by case."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+import torch
+
+import workbench
+from workbench.bench import Workbench
+from workbench.compiler.fusion import count_sets, definition
+from workbench.errors import ChoiceError, PlanError
+
+POLICIES = ("always", "never", "direct_only", "alias_aware")
+
+
+def add(a: torch.Tensor, b: torch.Tensor) -> None:
+    a.add_(b)
+
+
+def add_cast(a: torch.Tensor, b: torch.Tensor) -> None:
+    a.add_(b.to(torch.float32))
+
+
+def chain(a: torch.Tensor, b: torch.Tensor) -> None:
+    a.add_(b)
+    b.copy_(a)
+
+
+def same_type(a: torch.Tensor, b: torch.Tensor) -> None:
+    a.copy_(b.to(torch.float32))
+
+
+def expanded(a: torch.Tensor, b: torch.Tensor) -> None:
+    a.copy_(b.expand(4, 4))
+
+
+def norm(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.batch_norm(x, mean, var, training=True)
+
+
+def ones(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.ones(shape, dtype=dtype)
+
+
+CASES: dict[str, tuple[Any, tuple[torch.Tensor, ...], dict[str, Any]]] = {
+    "add": (add, (ones(4, 4), ones(4, 4)), {}),
+    "add, cast": (add_cast, (ones(4, 4), ones(4, 4, dtype=torch.bfloat16)), {}),
+    "add, bf16": (add, (ones(4, 4, dtype=torch.bfloat16), ones(4, 4, dtype=torch.bfloat16)), {}),
+    "batch norm": (norm, (ones(4, 4), ones(4), ones(4)), {}),
+    "batch norm that counts its batches": ("batch_norm", (), {}),
+    "two destinations": ("two_destinations", (), {}),
+    "return and copy": ("return_source", (), {}),
+    "swap": ("swap", (), {}),
+    "chain": (chain, (ones(4, 4), ones(4, 4)), {}),
+    "copy of a cast to the same type": (same_type, (ones(4, 4), ones(4, 4)), {}),
+    "Adam, 3 parameters": ("torch_adam", (), {"parameters": 3}),
+    "Adam, 2 parameters": ("torch_adam", (), {"parameters": 2}),
+    "SGD, 2 parameters": ("torch_sgd", (), {"parameters": 2}),
+    "functional Adam, 2 parameters": ("adam", (), {"parameters": 2}),
+    "functional SGD, 2 parameters": ("sgd", (), {"parameters": 2}),
+}
+
+
+@functools.cache
+def opened(case: str) -> Workbench:
+    program, args, settings = CASES[case]
+    return workbench.open(program, *args, device="planned", executor="nvfuser", **settings)
+
+
+def planned(case: str, policy: str, fences: str) -> Workbench:
+    bench = opened(case)
+    bench.choose({"copies.policy": policy, "copies.fences": fences})
+    return bench
+
+
+def fusions(bench: Workbench) -> list[Any]:
+    split = bench.plan.split
+    bsyms = [*split.forward.bound_symbols, *(split.backward.bound_symbols if split.backward else ())]
+    return [bsym for bsym in bsyms if bsym.sym.is_fusion]
+
+
+def sets(bench: Workbench, policy: str | None = None) -> int:
+    """Counted in the math of the definitions: those that run, or those of a policy at its word."""
+    return sum(count_sets(fusion, policy) for fusion in fusions(bench))
+
+
+def outputs(math: str) -> set[str]:
+    """Values that a definition writes to memory."""
+    return set(math.partition("Outputs:")[2].partition("%kernel_math")[0].split())
+
+
+# Case, fences, fusions, and sets under the four policies at their word.
+TABLE: list[tuple[str, str, int, tuple[int, int, int, int]]] = [
+    ("add", "keep", 1, (1, 0, 0, 0)),
+    ("add, cast", "keep", 1, (1, 0, 0, 0)),
+    ("add, bf16", "keep", 1, (1, 0, 0, 0)),
+    ("batch norm", "drop", 1, (2, 0, 0, 0)),
+    # Its backward is the second fusion.
+    ("batch norm that counts its batches", "drop", 2, (3, 0, 0, 0)),
+    ("two destinations", "drop", 1, (2, 0, 0, 1)),
+    ("return and copy", "drop", 1, (1, 0, 0, 1)),
+    # nvFuser puts one in by itself where an input is to be written into another one.
+    ("swap", "drop", 1, (2, 1, 1, 1)),
+    ("chain", "drop", 1, (2, 0, 0, 1)),
+    ("copy of a cast to the same type", "drop", 1, (1, 1, 1, 1)),
+    ("Adam, 3 parameters", "keep", 21, (18, 0, 0, 0)),
+    ("Adam, 2 parameters", "drop", 1, (8, 0, 0, 0)),
+    ("SGD, 2 parameters", "drop", 1, (4, 0, 0, 0)),
+    ("functional Adam, 2 parameters", "drop", 1, (8, 0, 0, 0)),
+    ("functional SGD, 2 parameters", "drop", 1, (4, 0, 0, 0)),
+]
+
+
+@pytest.mark.parametrize(("case", "fences", "count", "expected"), TABLE, ids=[row[0] for row in TABLE])
+def test_the_table_of_sets(case: str, fences: str, count: int, expected: tuple[int, ...]) -> None:
+    bench = planned(case, "always", fences)
+    assert len(fusions(bench)) == count
+    assert tuple(sets(bench, policy) for policy in POLICIES) == expected
+
+
+@pytest.mark.parametrize("fences", ["keep", "drop"])
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("case", list(CASES))
+def test_a_plan_counts_the_sets_of_its_definitions(case: str, policy: str, fences: str) -> None:
+    bench = planned(case, policy, fences)
+    assert bench.plan.counts["sets"] == sets(bench)
+
+
+@pytest.mark.parametrize("policy", ["never", "direct_only"])
+@pytest.mark.parametrize(
+    ("case", "reason", "kept"),
+    [
+        ("two destinations", "is written into", 1),
+        ("return and copy", "is returned by the fusion too", 1),
+        ("swap", "is an input of the fusion", 1),
+        ("chain", "is written into", 1),
+        ("copy of a cast to the same type", "is an input of the fusion", 1),
+    ],
+)
+def test_a_set_that_is_needed_stays_and_going_without_is_refused_with_the_reason(
+    case: str, reason: str, kept: int, policy: str
+) -> None:
+    assert sets(planned(case, policy, "drop")) == kept
+    bench = planned(case, "always", "drop")
+    needing = [site for site in bench.sites("copies") if any(reason in why for why in site.illegal.values())]
+    assert len(needing) == kept
+    for site in needing:
+        with pytest.raises(ChoiceError, match=reason):
+            bench.choose({site.id: "never"})
+
+
+def test_the_second_destination_of_a_value_would_be_lost_without_a_set() -> None:
+    (fusion,) = fusions(planned("two destinations", "always", "drop"))
+    assert len(outputs(definition(fusion, "alias_aware"))) == 2
+    assert len(outputs(definition(fusion, "never"))) == 1
+
+
+def test_two_programs_under_different_policies_do_not_meddle() -> None:
+    """Definitions are built late: the policy is the plan's own, whoever builds in between."""
+    one = workbench.open(add, ones(4, 4), ones(4, 4), device="planned", executor="nvfuser")
+    other = workbench.open(add, ones(4, 4), ones(4, 4), device="planned", executor="nvfuser")
+    one.choose({"copies.policy": "never"})
+    before, after = one.plan, other.plan
+    (first,), (second,) = fusions(one), fusions(other)
+    assert (before.counts["sets"], after.counts["sets"]) == (0, 1)
+    assert [count_sets(fusion) for fusion in (second, first, second)] == [1, 0, 1]
+
+
+def test_shared_definitions_keep_their_policies_apart() -> None:
+    bench = opened("Adam, 3 parameters")
+    bench.choose({"copies.policy": "always", "copies.fences": "keep", "sharing.identical": "shared"})
+    changed = next(site for site in bench.sites("copies") if "never" in site.options and ":" in site.id)
+    bench.choose({changed.id: "never"})
+    try:
+        assert bench.plan.counts["sets"] == sets(bench) == 17
+        assert bench.plan.counts["compilations"] < 21
+    finally:
+        bench.choose({changed.id: "always", "sharing.identical": "separate"})
+
+
+def test_what_nvfuser_refuses_is_told_in_one_line_and_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    bench = workbench.open(expanded, ones(4, 4), ones(4), device="planned", executor="nvfuser")
+    bench.choose({"copies.fences": "drop"})
+    with pytest.raises(PlanError, match="nvFuser refuses nvFusion0") as refusal:
+        sets(bench)
+    assert "\n" not in str(refusal.value)
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,56 @@
+"""PyTorch's own optimizer steps, captured, do what the optimizers do, eagerly and through Thunder."""
+
+from typing import Any
+
+import pytest
+import torch
+from thunder.dynamo import ThunderCompiler
+
+from workbench.bench import open as open_bench
+from workbench.programs import resolve
+
+OPTIMIZERS: dict[str, Any] = {
+    "torch_adam": lambda params: torch.optim.Adam(params, lr=1e-3, foreach=False),
+    "torch_sgd": lambda params: torch.optim.SGD(params, lr=1e-2, momentum=0.9, foreach=False),
+}
+
+
+def start(name: str) -> tuple[dict[str, torch.Tensor], list[torch.nn.Parameter], torch.optim.Optimizer]:
+    """The program's parameters and gradients by name, and an optimizer of its own for the same."""
+    args = resolve(name, device="cpu", parameters=2, size=4).args
+    given = dict(zip(("param_0", "grad_0"), args[:2], strict=True))
+    params = [torch.nn.Parameter(given["param_0"].clone())]
+    params[0].grad = given["grad_0"].clone()
+    return given, params, OPTIMIZERS[name](params)
+
+
+@pytest.mark.parametrize("name", list(OPTIMIZERS))
+@pytest.mark.parametrize("jitted", [False, True])
+def test_a_captured_step_is_the_optimizers(name: str, jitted: bool) -> None:
+    bench = open_bench(name, device="cpu", executor="torch", parameters=2, size=4)
+    function, args, _ = bench.program.build()
+    _, params, optimizer = start(name)
+    step = bench.config.jit(function) if jitted else function
+    for _ in range(3):
+        step(*args)
+        optimizer.step()
+    torch.testing.assert_close(args[0], params[0].detach())
+
+
+@pytest.mark.parametrize("name", list(OPTIMIZERS))
+def test_thunderfx_takes_the_step_that_the_program_holds(name: str) -> None:
+    _, params, optimizer = start(name)
+    _, others, reference = start(name)
+    for each in (optimizer, reference):
+        each.step()
+    backend = ThunderCompiler()
+    torch.compile(optimizer.step, backend=backend)()
+    reference.step()
+    torch.testing.assert_close(params[0], others[0])
+    assert [len(info.thunder_compiled_fns) for info in backend.subgraph_infos] == [1]
+
+
+def test_each_capture_is_seen_however_many_there_are() -> None:
+    for parameters in range(1, 11):
+        args = resolve("torch_sgd", device="cpu", parameters=parameters, size=2).args
+        assert len(args) == 3 * parameters

@@ -1,0 +1,233 @@
+"""The accuracy check: it passes what is right and catches what is wrong, tensor by tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import thunder
+import torch
+from torch import nn
+
+from workbench.errors import ProgramError
+from workbench.runs import accuracy
+from workbench.runs.accuracy import Accuracy, Parts, Stepper
+
+
+def outcome(build: Callable[[], Parts], change: Callable[[Any], Any] = lambda callable_: callable_) -> Accuracy:
+    """Check the program that `change` makes of a built one, as if a compiler had made it."""
+    original, args, kwargs = build()
+    recorded = accuracy.first_step(Stepper(original, args, kwargs, change(original)), 0)
+    return accuracy.check(recorded, build)
+
+
+def module(make: Callable[[], nn.Module]) -> Callable[[], Parts]:
+    def build() -> Parts:
+        torch.manual_seed(1)
+        return make(), (torch.randn(8, 4, requires_grad=True),), {}
+
+    return build
+
+
+def product() -> Parts:
+    generator = torch.Generator().manual_seed(1)
+    return (
+        (lambda x, *, y: torch.tanh(x) * y),
+        (torch.randn(8, 4, generator=generator, requires_grad=True),),
+        {"y": torch.randn(8, 4, generator=generator, requires_grad=True)},
+    )
+
+
+class Doubled(torch.autograd.Function):
+    """Right forward, wrong backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return 2 * grad
+
+
+def test_a_right_program_passes_against_thunder_and_eager() -> None:
+    checked = outcome(product)
+    assert checked.ok
+    assert checked.against == "thunder.jit and eager"
+    assert {tensor.name for tensor in checked.tensors} == {"output", "grad(args[0])", "grad(kwargs['y'])"}
+
+
+def test_a_wrong_output_is_caught() -> None:
+    checked = outcome(product, lambda f: lambda x, y: f(x, y=y) + 1e-2)
+    assert not checked.ok
+    assert checked.max_error == pytest.approx(1e-2, rel=1e-3)
+    assert checked.worst is not None
+    assert checked.worst.name == "output"
+
+
+def test_a_wrong_gradient_is_caught_though_the_output_is_right() -> None:
+    checked = outcome(product, lambda f: lambda x, y: f(Doubled.apply(x), y=y))
+    assert not checked.ok
+    assert [tensor.name for tensor in checked.tensors if not tensor.ok] == ["grad(args[0])"] * 3
+
+
+def test_double_precision_tells_how_far_single_precision_is_off() -> None:
+    checked = outcome(module(lambda: nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 1))))
+    assert checked.ok
+    worst = checked.worst_float64
+    assert worst is not None
+    assert worst.dtype == "float32"
+    assert 1e-9 < worst.max_rel_error < 1e-5
+    assert checked.worst is not None
+    assert checked.worst.against != "float64"
+
+
+def test_a_program_that_cannot_run_in_double_precision_is_checked_without() -> None:
+    single = torch.ones(4, 4)  # held by a function inside the program, where nothing converts it
+
+    def times(x: torch.Tensor) -> torch.Tensor:
+        return x @ single
+
+    def build() -> Parts:
+        return (lambda x: times(x)), (torch.ones(2, 4),), {}
+
+    checked = outcome(build)
+    assert checked.ok
+    assert checked.worst_float64 is None
+
+
+def test_attention_without_dropout_is_not_random_and_with_it_is() -> None:
+    def build(dropout: float) -> Parts:
+        torch.manual_seed(1)
+        query = torch.randn(1, 2, 8, 4, requires_grad=True)
+        return (lambda x: nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=dropout)), (query,), {}
+
+    for dropout, random in ((0.0, False), (0.5, True)):
+        callable_, args, _ = build(dropout)
+        with accuracy._RandomWatch() as watch:
+            callable_(*args)
+        assert watch.random is random
+
+
+def test_a_missing_gradient_is_infinitely_wrong() -> None:
+    checked = outcome(product, lambda f: lambda x, y: f(x.detach(), y=y))
+    assert checked.max_error == math.inf
+    assert checked.worst is not None
+    assert checked.worst.name == "grad(args[0])"
+
+
+def test_what_is_random_is_compared_with_thunder_alone() -> None:
+    checked = outcome(module(lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))), accuracy.unmodified)
+    assert checked.ok
+    assert checked.against == "thunder.jit"
+
+
+def test_dropout_drawn_again_for_the_backward_is_caught() -> None:
+    class DrawsAgain(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return torch.utils.checkpoint.checkpoint(self.inner, x, use_reentrant=False, preserve_rng_state=False)
+
+    build = module(lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 4)))
+    original, args, kwargs = build()
+    compiled = thunder.jit(DrawsAgain(original))  # which ignores that checkpoints keep the random state
+    wrong = accuracy.first_step(Stepper(original, args, kwargs, lambda x: compiled(x)), 0)
+    checked = accuracy.check(wrong, build)
+    assert not checked.ok
+    assert all(tensor.ok for tensor in checked.tensors if tensor.name == "output")
+
+
+def test_changed_buffers_are_compared() -> None:
+    build = module(lambda: nn.BatchNorm1d(4))
+    assert "buffer(running_mean)" in {tensor.name for tensor in outcome(build, accuracy.unmodified).tensors}
+
+    def without_update(norm: nn.BatchNorm1d) -> Any:
+        return lambda x: nn.functional.batch_norm(x, None, None, norm.weight, norm.bias, training=True)
+
+    checked = outcome(build, without_update)
+    failed = {tensor.name for tensor in checked.tensors if not tensor.ok}
+    assert failed == {"buffer(running_mean)", "buffer(running_var)", "buffer(num_batches_tracked)"}
+
+
+def test_changed_inputs_are_compared() -> None:
+    def build() -> Parts:
+        return (lambda x: x.add_(1)), (torch.arange(4.0),), {}
+
+    assert "args[0]" in {tensor.name for tensor in outcome(build).tensors}
+    checked = outcome(build, lambda f: lambda x: x + 1)
+    assert {tensor.name for tensor in checked.tensors if not tensor.ok} == {"args[0]"}
+
+
+def test_parameters_that_a_function_closes_over_are_compared() -> None:
+    def build() -> Parts:
+        torch.manual_seed(1)
+        layer = nn.Linear(4, 4)
+        return (lambda x: torch.tanh(layer(x))), (torch.randn(8, 4),), {}
+
+    original, args, kwargs = build()
+    assert set(Stepper(original, args, kwargs).parameters) == {"layer.weight", "layer.bias"}
+
+
+def test_a_program_that_starts_differently_each_time_cannot_be_compared() -> None:
+    count = iter(range(100))
+
+    def build() -> Parts:
+        return torch.tanh, (torch.full((4,), float(next(count))),), {}
+
+    with pytest.raises(ProgramError, match="starts from other values"):
+        outcome(build)
+
+
+def test_checking_one_way_leaves_nothing_for_the_next() -> None:
+    def build() -> Parts:
+        return (lambda x: x.mul_(2)), (torch.ones(4),), {}
+
+    assert outcome(build, accuracy.unmodified).ok
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "ok"),
+    [
+        (torch.tensor([1.0, math.nan]), torch.tensor([1.0, math.nan]), True),
+        (torch.tensor([1.0, math.nan]), torch.tensor([1.0, 2.0]), False),
+        (torch.tensor([math.inf, -math.inf]), torch.tensor([math.inf, -math.inf]), True),
+        (torch.tensor([math.inf]), torch.tensor([-math.inf]), False),
+        (torch.tensor([1, 2]), torch.tensor([1, 3]), False),
+        (torch.tensor([1.0]), torch.tensor([1.0], dtype=torch.float64), False),
+        (torch.zeros(2, 3), torch.zeros(3, 2), False),
+        (torch.zeros(0), torch.zeros(0), True),
+        (torch.tensor([1 + 1j]), torch.tensor([1 + 1j]), True),
+        (torch.tensor([1 + 1j]), torch.tensor([1 + 2j]), False),
+    ],
+)
+def test_special_values(ours: torch.Tensor, theirs: torch.Tensor, ok: bool) -> None:
+    recorded = [{"output": accuracy.Recorded("output", tensor)} for tensor in (ours, theirs)]
+    (error,) = accuracy.compare(*recorded, "reference")
+    assert error.ok is ok
+    assert not math.isnan(error.max_abs_error)
+
+
+def test_a_step_differentiates_a_scalar_as_a_loss() -> None:
+    x = torch.arange(4.0, requires_grad=True)
+    accuracy.step(lambda x: (x * x).sum(), (x,), {})
+    assert x.grad is not None
+    assert x.grad.tolist() == [0.0, 2.0, 4.0, 6.0]
+
+
+def test_a_step_draws_the_same_cotangents_each_time_and_leaves_the_random_state() -> None:
+    x = torch.ones(4, requires_grad=True)
+    stepper = Stepper(lambda x: (2 * x, 3 * x), (x,), {}, seed=3)
+    state = torch.get_rng_state()
+    grads = []
+    for _ in range(2):
+        stepper.clear_grads()
+        stepper.step()
+        assert x.grad is not None
+        grads.append(x.grad)
+    assert torch.equal(grads[0], grads[1])
+    assert torch.equal(state, torch.get_rng_state())

@@ -1,0 +1,104 @@
+"""Faults at any time: each ends as one failed run with its reason and all events up to then, and leaves nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+from tests.runs.test_jobs import MANY_STEPS, QUICK, assert_nothing_left, begin
+from workbench.runs import events, jobs, store
+
+LONG = dataclasses.replace(QUICK, samples=10**9, sampling_s=600.0)
+
+PRINTS = """
+def make():
+    block = b"x" * (1 << 20)
+    for _ in range({megabytes}):
+        os.write(1, block)
+    print("the last line", flush=True)
+    os._exit(7)
+"""
+
+EXITS_WHILE_IT_RUNS = """
+def make():
+    import threading
+
+    def leave():
+        while "time" not in open(sys.argv[1] + "/events.jsonl").read().rpartition('"phase":"')[2][:6]:
+            time.sleep(0.01)
+        os._exit(0)
+
+    threading.Thread(target=leave, daemon=True).start()
+    return torch.tanh, (torch.ones(4),)
+"""
+
+HOLDS_THE_INTERPRETER = "def make():\n    while True:\n        pass"
+
+FORKS_AND_LEAVES_A_CHILD = """
+def make():
+    if os.fork() == 0:
+        while True:
+            time.sleep(1)
+    raise ValueError("the parent is done")
+"""
+
+
+def prints(folder: Path, megabytes: int) -> None:
+    run = begin(folder, PRINTS.format(megabytes=megabytes)).wait(250)
+    assert run.error == "the worker ended by itself with exit status 7 before the run was done"
+    assert run.output.rstrip().endswith("the last line")
+    assert len(run.output) <= 2 * jobs.OUTPUT_BYTES
+    assert sum(path.stat().st_size for path in run.run_dir.iterdir()) < 4 * jobs.OUTPUT_BYTES
+    assert_nothing_left(run)
+
+
+def test_a_program_that_prints_a_hundred_megabytes(tmp_path: Path) -> None:
+    prints(tmp_path, 100)
+
+
+def test_a_program_that_leaves_while_it_is_timed_keeps_what_was_measured(tmp_path: Path) -> None:
+    run = begin(tmp_path, EXITS_WHILE_IT_RUNS, LONG).wait(120)
+    assert run.error == "the worker ended by itself with exit status 0 before the run was done"
+    assert run.compile_s is not None
+    assert any(isinstance(event, events.Step) for event in run.events)
+    assert_nothing_left(run)
+
+
+def test_a_program_that_never_lets_go_of_the_interpreter_is_ended_in_time(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    run = begin(tmp_path, HOLDS_THE_INTERPRETER, dataclasses.replace(LONG, timeout_s=8.0)).wait(30)
+    assert run.error == "timeout: not done after 8 s"
+    assert time.monotonic() - begun < 12
+    assert_nothing_left(run)
+
+
+def test_a_child_that_a_program_forked_goes_with_it(tmp_path: Path) -> None:
+    run = begin(tmp_path, FORKS_AND_LEAVES_A_CHILD).wait(60)
+    assert "the parent is done" in (run.error or "")
+    assert_nothing_left(run)
+
+
+def kill_at_random(folder: Path, times: int, most_s: float = 12.0) -> None:
+    draw = random.Random(0)
+    for index in range(times):
+        (folder / str(index)).mkdir()
+        run = begin(folder / str(index), MANY_STEPS, LONG)
+        assert run._worker is not None
+        time.sleep(draw.uniform(0.0, most_s))
+        os.kill(run._worker.pid, signal.SIGKILL)
+        run.wait(10)
+        assert run.state == "failed"
+        assert run.error is not None
+        assert run.error.startswith("the worker was killed by SIGKILL")
+        # Whatever line it was at: what is there is read, in order, and ends with the reason.
+        moments = [event.t_s for event in store.open(run.run_dir).events]
+        assert moments[:-1] == sorted(moments[:-1])
+        assert_nothing_left(run)
+
+
+def test_a_worker_killed_at_a_few_random_times(tmp_path: Path) -> None:
+    kill_at_random(tmp_path, 4, 6.0)

@@ -1,0 +1,416 @@
+"""Runs in processes of their own: what they tell, and that however they end there is one reason and nothing left."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from workbench import programs
+from workbench.config import Config
+from workbench.errors import ProgramError, RunError
+from workbench.runs import clocks, events, jobs, processes, request, store, worker
+from workbench.runs.jobs import Run
+from workbench.runs.request import RunOptions
+
+QUICK = RunOptions(samples=3, measure_peak=False, clocks=False, check_accuracy=False, threads=2)
+
+CANCEL_S = 0.5
+
+
+@dataclasses.dataclass
+class File:
+    """A program in a file of its own, as source."""
+
+    source: str
+
+    def dump(self, folder: Path) -> dict[str, Any]:
+        path = folder.parent / f"{folder.name}-program.py"
+        path.write_text(f"import os, signal, sys, time\nimport torch\n\n{self.source}\n")
+        return {"kind": "file", "name": f"{path}:make", "settings": {}, "device": "cpu", "seed": 0}
+
+
+def begin(folder: Path, source: str, options: RunOptions = QUICK) -> Run:
+    return jobs.start(request.prepare(folder / "run", File(source), options=options))
+
+
+def until(run: Run, condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert run.state not in jobs.FINAL_STATES, (run.error, run.detail)
+        assert time.monotonic() < deadline, run.state
+        time.sleep(0.005)
+
+
+def assert_nothing_left(run: Run) -> None:
+    """No process of the run, no temporary file, and a log that tells how it ended."""
+    assert run._worker is not None
+    assert processes.marked(run._worker.mark) == []
+    assert not psutil.pid_exists(run._worker.pid)
+    assert not (run.run_dir / jobs.SCRATCH).exists()
+    assert {path.name for path in run.run_dir.iterdir()} <= {
+        "request.json", "worker.json", "events.jsonl", "output.log", "program.pkl", "config.py"
+    }  # fmt: skip
+    again = store.open(run.run_dir)
+    assert again is not run
+    assert (again.state, again.error, again.events) == (run.state, run.error, run.events)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of a module given as objects, by unmodified Thunder, with all measurements."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.BatchNorm1d(32))
+    program = programs.resolve(model, torch.randn(8, 16, requires_grad=True))
+    folder = request.prepare(
+        tmp_path_factory.mktemp("runs") / "first",
+        program,
+        predicted_peak_bytes=12345,
+        options=RunOptions(samples=5, threads=2),
+    )
+    return jobs.start(folder).wait(120)
+
+
+def test_a_run_tells_what_it_measured(finished: Run) -> None:
+    assert finished.ok, (finished.error, finished.detail)
+    told = json.loads(json.dumps(finished.to_json(), allow_nan=False))
+    assert list(told) == [
+        "ok", "error", "compile_s", "compile_attributed", "stages", "step_s", "times", "clocks",
+        "memory", "accuracy", "run_dir"
+    ]  # fmt: skip
+    assert told["compile_attributed"] > 0.95
+    assert sum(stage["seconds"] for stage in told["stages"]) == pytest.approx(told["compile_s"])
+    assert told["stages"][-1] == {
+        "name": "unattributed",
+        "seconds": pytest.approx(told["compile_s"] * (1 - told["compile_attributed"])),
+    }
+    assert told["memory"]["predicted_peak_bytes"] == 12345
+    assert told["memory"]["measured_peak_bytes"] > told["memory"]["baseline_bytes"] > 0
+    assert told["accuracy"] == {
+        "ok": True,
+        "max_error": told["accuracy"]["max_error"],
+        "against": "thunder.jit and eager",
+        "worst": told["accuracy"]["worst"],
+        "worst_float64": told["accuracy"]["worst_float64"],
+    }
+    assert 0 < told["accuracy"]["worst_float64"]["max_rel_error"] < 1e-4
+    assert told["step_s"] > 0
+
+
+def test_a_run_leaves_nothing_but_its_folder(finished: Run) -> None:
+    assert_nothing_left(finished)
+
+
+def test_the_statements_of_a_step_are_clocked(finished: Run) -> None:
+    clocked = finished.statements
+    assert clocked is not None
+    assert clocked.sides == sorted(clocked.sides)
+    assert set(clocked.sides) == {0, 1}
+    assert all(seconds > 0 for seconds in clocked.seconds)
+    assert clocked.start_s == sorted(clocked.start_s)
+    assert sum(clocked.seconds) + sum(clocked.free_s) < clocked.step_s * 1.1
+    assert clocked.launch_bound is None
+    assert "host is the device" in clocked.verdict
+
+
+def test_the_measured_peak_is_one_statements(finished: Run) -> None:
+    peak = events.last_of(finished.events, events.PeakMeasured)
+    assert finished.statements is not None
+    assert peak is not None
+    assert len(peak.statement_peak_bytes) == len(peak.statement_live_bytes) == len(finished.statements.names)
+    alive = finished.to_json()["memory"]["alive_at_peak"]
+    assert sum(each["bytes"] for each in alive) == peak.measured_peak_bytes - peak.baseline_bytes
+    assert {"bytes", "statement", "name", "outputs", "source"} == set(alive[0])
+    # Between the traces autograd itself allocates, such as the gradients of the outputs.
+    assert peak.baseline_bytes < max(peak.statement_peak_bytes) <= peak.measured_peak_bytes
+
+
+def test_a_run_is_a_trace_for_perfetto(finished: Run, tmp_path: Path) -> None:
+    written = json.loads(clocks.write_chrome_trace(finished, tmp_path / "trace.json").read_text())
+    spans = [event for event in written["traceEvents"] if event["ph"] == "X"]
+    assert {span["tid"] for span in spans} >= {"stages", "host, forward", "host, backward"}
+    assert all(span["dur"] >= 0 for span in spans)
+    with pytest.raises(RunError, match="cannot be written"):
+        clocks.write_chrome_trace(finished, tmp_path / "missing" / "trace.json")
+
+
+def test_memory_is_sampled_while_it_compiles(finished: Run) -> None:
+    compiled = events.last_of(finished.events, events.Compiled)
+    assert compiled is not None
+    samples = [e.t_s for e in finished.events if isinstance(e, events.MemorySample) and e.t_s < compiled.t_s]
+    assert len(samples) / (samples[-1] - samples[0]) > 20
+
+
+def test_an_observer_of_a_finished_run_is_told_everything(finished: Run) -> None:
+    told: list[events.Event] = []
+    finished.observe(told.append)
+    assert tuple(told) == finished.events
+
+
+def test_a_run_is_rebuilt_from_its_folder_alone(finished: Run) -> None:
+    again = store.open(finished.run_dir)
+    assert again.to_json() == finished.to_json()
+    assert again.accuracy == finished.accuracy
+    assert again.timeline == finished.timeline
+
+
+def test_a_folder_is_run_once(finished: Run) -> None:
+    with pytest.raises(RunError, match="was run before"):
+        jobs.start(finished.run_dir)
+
+
+def test_cancelling_a_finished_run_changes_nothing(finished: Run) -> None:
+    finished.cancel()
+    assert finished.state == "done"
+
+
+def test_a_run_under_a_config_compiles_with_it(tmp_path: Path) -> None:
+    config = Config(program="mlp", executor="torch", device="cpu")
+    program = programs.resolve("mlp", device="cpu", settings={"layers": 2})
+    run = jobs.start(request.prepare(tmp_path / "run", program, config_text=config.text())).wait(120)
+    assert run.ok, (run.error, run.detail)
+    assert {"interpret", "grad", "claim", "split", "generate code", "first forward", "first backward"} <= {
+        stage["name"] for stage in run.stages
+    }
+    assert run.to_json()["accuracy"]["max_error"] < 1e-4
+    assert_nothing_left(run)
+
+
+def test_what_of_a_config_does_not_fit_is_told(tmp_path: Path) -> None:
+    source = (
+        "import warnings\nfrom workbench.errors import ConfigWarning\n\n"
+        "def make():\n    warnings.warn(ConfigWarning('one'))"
+    )
+    run = begin(tmp_path, source).wait(60)
+    assert run.warnings == ("one",)
+
+
+def test_a_config_that_holds_code_fails_the_run_and_is_not_executed(tmp_path: Path) -> None:
+    text = f"open({str(tmp_path / 'executed')!r}, 'w')"
+    run = jobs.start(request.prepare(tmp_path / "run", File(SLOW_BUILD), config_text=text, options=QUICK)).wait(60)
+    assert run.state == "failed"
+    assert "config.py" in (run.error or "")
+    assert not (tmp_path / "executed").exists()
+
+
+SLOW_BUILD = "def make():\n    print('building', flush=True)\n    time.sleep(60)"
+
+HELPERS = """
+def make():
+    import subprocess
+    subprocess.Popen(["sleep", "60"])
+    subprocess.Popen(["sleep", "61"], start_new_session=True)
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(60)
+    open(os.path.join(os.environ["TMPDIR"], "left"), "w").write("x" * 1000)
+    print('building', flush=True)
+    time.sleep(60)
+"""
+
+SLOW_TRACE = """
+class Slow(torch.nn.Module):
+    def forward(self, x):
+        time.sleep(60)
+        return torch.tanh(x)
+
+def make():
+    return Slow(), (torch.ones(4),)
+"""
+
+MANY_STEPS = "def make():\n    return torch.tanh, (torch.ones(4),)"
+
+
+def cancel(run: Run) -> None:
+    begun = time.perf_counter()
+    run.cancel()
+    took_s = time.perf_counter() - begun
+    assert run.state == "cancelled"
+    assert took_s < CANCEL_S
+    assert run.wait(0.1).error == "cancelled"
+    assert_nothing_left(run)
+
+
+def test_cancel_before_the_worker_has_begun(tmp_path: Path) -> None:
+    run = begin(tmp_path, SLOW_BUILD)
+    assert run.state == "starting"
+    cancel(run)
+
+
+def test_cancel_while_the_program_is_built_kills_its_helpers_too(tmp_path: Path) -> None:
+    run = begin(tmp_path, HELPERS)
+    until(run, lambda: "building" in run.output)
+    assert run._worker is not None
+    assert len(processes.marked(run._worker.mark)) == 4
+    cancel(run)
+
+
+def test_cancel_while_it_compiles(tmp_path: Path) -> None:
+    run = begin(tmp_path, SLOW_TRACE)
+    until(run, lambda: run.state == "compiling")
+    cancel(run)
+
+
+def test_cancel_while_it_runs(tmp_path: Path) -> None:
+    run = begin(tmp_path, MANY_STEPS, dataclasses.replace(QUICK, samples=10**9, sampling_s=60.0))
+    until(run, lambda: run.phase == "time")
+    assert jobs.follow(run.run_dir) is run
+    cancel(run)
+
+
+FAULTS = {
+    "raises": ("def make():\n    raise ValueError('no such layer')", "no such layer"),
+    "exits as if all were well": ("def make():\n    os._exit(0)", "ended by itself with exit status 0"),
+    "is killed": ("def make():\n    os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL"),
+    "asks for too much memory": ("def make():\n    torch.empty(1 << 60)", "out of memory"),
+    "forks and both go on": ("def make():\n    os.fork()\n    raise ValueError('both')", "both"),
+    "has no space for the log": (
+        "import resource\ndef make():\n    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n    time.sleep(60)",
+        "the event log could not be written: File too large",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_run_that_fails_says_why(tmp_path: Path, fault: str) -> None:
+    source, reason = FAULTS[fault]
+    run = begin(tmp_path, source).wait(60)
+    assert run.state == "failed"
+    assert run.error is not None
+    assert reason in run.error
+    assert "\n" not in run.error
+    assert not run.ok
+    assert run.to_json()["ok"] is False
+    assert [type(event) for event in run.events if isinstance(event, events.FINAL)] == [events.Failed]
+    assert_nothing_left(run)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (-signal.SIGSEGV, "the worker was killed by SIGSEGV"),
+        (-signal.SIGRTMIN - 1, "the worker was killed by signal 35"),
+        (3, "the worker ended by itself with exit status 3 before the run was done"),
+        (None, "the worker ended without a last word"),
+        (events.EXIT_LOG_UNWRITABLE, "last line"),
+    ],
+)
+def test_the_status_of_a_worker_is_put_into_words(status: int | None, reason: str) -> None:
+    assert jobs._reason(status, "first line\nlast line\n\n") == reason
+
+
+def explained(error: BaseException, cause: BaseException | None = None) -> str:
+    error.__cause__ = cause
+    return worker.explain(error)
+
+
+def test_errors_are_put_into_one_line() -> None:
+    assert explained(ValueError("one\ntwo")) == "ValueError: one"
+    assert explained(ValueError()) == "ValueError"
+    assert explained(ProgramError("there is no program 'x'")) == "there is no program 'x'"
+    assert explained(SystemExit(3)) == "the program ended the process: sys.exit(3)"
+    assert explained(KeyboardInterrupt()) == "interrupted"
+    assert explained(MemoryError()) == "out of memory"
+    assert explained(torch.OutOfMemoryError("CUDA out of memory. Tried")) == "out of memory: CUDA out of memory. Tried"
+    assert explained(ProgramError("failed"), MemoryError()) == "out of memory: failed"
+
+
+def test_a_program_that_hangs_fails_after_its_time(tmp_path: Path) -> None:
+    run = begin(tmp_path, SLOW_BUILD, dataclasses.replace(QUICK, timeout_s=0.5)).wait(10)
+    assert run.error == "timeout: not done after 0.5 s"
+    assert_nothing_left(run)
+
+
+def test_a_program_that_takes_too_much_memory_fails(tmp_path: Path) -> None:
+    source = "def make():\n    held = []\n    while True:\n        held.append(torch.ones(1 << 20)); time.sleep(0.01)"
+    limited = dataclasses.replace(QUICK, memory_limit_bytes=1 << 30)
+    run = begin(tmp_path, source, limited).wait(60)
+    assert run.error is not None
+    assert run.error.startswith("out of memory: ")
+    assert_nothing_left(run)
+
+
+def test_a_program_that_prints_without_end_keeps_only_the_last(tmp_path: Path) -> None:
+    source = "def make():\n    for i in range(3000):\n        print(f'{i:9}' * 1000)\n    raise ValueError('printed')"
+    run = begin(tmp_path, source).wait(60)
+    assert run.error is not None
+    assert "printed" in run.error
+    assert "2999" in run.output
+    assert len(run.output) < 2 * jobs.OUTPUT_BYTES
+    assert_nothing_left(run)
+
+
+def test_an_observer_that_fails_harms_no_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    told: list[events.Event] = []
+
+    def broken(event: events.Event) -> None:
+        raise ValueError("broken view")
+
+    run = begin(tmp_path, "def make():\n    raise ValueError('no')")
+    run.observe(broken)
+    run.observe(told.append)
+    run.wait(60)
+    deadline = time.monotonic() + 5
+    while len(told) < len(run.events) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert tuple(told) == run.events
+    assert "broken view" in caplog.text
+
+
+def test_a_worker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
+    folder = request.prepare(tmp_path / "run", File(SLOW_BUILD), options=QUICK)
+    script = (
+        "import sys, time; from pathlib import Path; from workbench.runs import jobs; "
+        "jobs.start(Path(sys.argv[1])); time.sleep(60)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script, str(folder)])
+    try:
+        deadline = time.monotonic() + 60
+        while not any(isinstance(event, events.Phase) for event in events.read(folder)):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        run = store.open(folder)
+        assert run.state == "starting"
+        os.kill(parent.pid, signal.SIGKILL)
+        run.wait(5)
+    finally:
+        parent.kill()
+        parent.wait()
+    assert run.state == "failed"
+    assert run._worker is not None
+    assert processes.marked(run._worker.mark) == []
+    assert not (folder / jobs.SCRATCH).exists()
+    assert "without a last word" in (store.open(folder).error or "")
+
+
+def test_another_process_can_cancel(tmp_path: Path) -> None:
+    run = begin(tmp_path, SLOW_BUILD)
+    until(run, lambda: "building" in run.output)
+    script = "import sys; from workbench.runs import store; store.open(sys.argv[1]).cancel()"
+    subprocess.run([sys.executable, "-c", script, str(run.run_dir)], check=True)
+    assert run.wait(5).state == "cancelled"
+    assert_nothing_left(run)
+
+
+def test_nothing_runs_on_a_planned_device(tmp_path: Path) -> None:
+    program = programs.resolve("mlp", device="planned")
+    with pytest.raises(RunError, match="planned device"):
+        jobs.start(request.prepare(tmp_path / "run", program))
+
+
+def test_waiting_ends_when_it_should(tmp_path: Path) -> None:
+    run = begin(tmp_path, SLOW_BUILD)
+    with pytest.raises(RunError, match="is not over after"):
+        run.wait(0.01)
+    cancel(run)

@@ -1,0 +1,89 @@
+"""Meters: the measured peak is what one counts by hand."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from workbench.runs import events, meters
+from workbench.runs.accuracy import Stepper
+from workbench.runs.events import EventLog, MemorySample
+from workbench.runs.meters import Change
+
+FLOAT_BYTES = 4
+
+
+def test_the_peak_of_an_mlp_is_the_one_counted_by_hand() -> None:
+    """4 blocks 256 → 1024 → 256 without biases, eager. The peak is in the backward of the last block's tanh."""
+    batch, narrow, wide, blocks = 512, 256, 1024, 4
+    layers: list[nn.Module] = []
+    for _ in range(blocks):
+        layers += [nn.Linear(narrow, wide, bias=False), nn.Tanh(), nn.Linear(wide, narrow, bias=False)]
+    model, x = nn.Sequential(*layers), torch.randn(batch, narrow)
+    stepper = Stepper(model, (x,), {})
+    stepper.step()
+    peak = meters.measure_peak(stepper)
+
+    weights = blocks * 2 * narrow * wide
+    assert peak.baseline_bytes == (weights + batch * narrow) * FLOAT_BYTES
+    # Each block keeps what tanh gave and what the block gave.
+    kept = blocks * (batch * wide + batch * narrow)
+    # The last matrix has its gradient; tanh's backward reads the gradient of its output and makes that of its input.
+    backward = narrow * wide + 2 * batch * wide
+    loss = 2  # a scalar and its gradient
+    counted = peak.baseline_bytes + (kept + backward + loss) * FLOAT_BYTES
+    assert peak.measured_peak_bytes == counted
+    assert max(peak.live_bytes) == counted
+    # At the end the gradients of all weights are left, and the output.
+    assert peak.live_bytes[-1] == peak.baseline_bytes + (weights + batch * narrow) * FLOAT_BYTES
+
+
+def test_the_peak_of_a_function_without_grad() -> None:
+    x = torch.randn(1000)
+    peak = meters.measure_peak(Stepper(lambda x: torch.tanh(torch.exp(x)), (x,), {}))
+    assert (peak.baseline_bytes, peak.measured_peak_bytes) == (4000, 12000)
+
+
+def test_an_input_given_twice_counts_once() -> None:
+    x = torch.randn(1000)
+    assert Stepper(lambda x, y: x * y, (x, x[:10]), {}).baseline_bytes() == 4000
+
+
+def test_thinning_out_keeps_the_highest_point() -> None:
+    times, live = [float(i) for i in range(1000)], [i % 7 for i in range(1000)]
+    live[501] = 99
+    thin_times, thin_live = meters.thin_out(times, live, 100)
+    assert len(thin_times) == len(thin_live) <= 100
+    assert thin_live[thin_times.index(501.0)] == 99
+    assert thin_times == sorted(thin_times)
+
+
+def test_memory_is_sampled_twenty_times_a_second_and_more(tmp_path: Path) -> None:
+    sampler = meters.MemorySampler(EventLog(tmp_path / events.LOG_FILE), 0.025)
+    sampler.start()
+    time.sleep(0.5)
+    sampler.stop()
+    samples = [event for event in events.read(tmp_path) if isinstance(event, MemorySample)]
+    assert len(samples) >= 10
+    assert all(sample.rss_bytes > 1 << 20 for sample in samples)
+    assert [s.t_s for s in samples] == sorted(s.t_s for s in samples)
+
+
+def test_what_is_allocated_is_told_by_statement() -> None:
+    """Two statements, each with a deletion tick after it; the second allocates 40 in passing."""
+    ticks = [(-1, False), (0, False), (0, True), (1, False), (1, True)]
+    moments = [(5, 1), (12, 100), (25, -30), (31, 40), (33, -40), (34, 7), (45, -7)]
+    changes = [Change(at_ns, nbytes, 0) for at_ns, nbytes in moments]
+    live, peak = meters.by_statement(changes, 1000, ticks, [10, 20, 30, 40, 50])
+    assert live == [1071, 1071]
+    assert peak == [1101, 1111]
+
+
+def test_what_is_alive_at_the_peak_is_told_with_who_allocated_it() -> None:
+    ticks = [(-1, False), (0, False), (0, True), (1, False)]
+    moments = [(5, 1, 0xA), (12, 100, 0xB), (25, -100, 0xB), (31, 70, 0xB), (33, 40, 0xC), (45, -40, 0xC)]
+    changes = [Change(*moment) for moment in moments]
+    assert meters.alive_at_peak(changes, ticks, [10, 20, 30, 40]) == [(70, 1), (40, 1), (1, -1)]

@@ -1,0 +1,52 @@
+"""Rankings: a benchmark without syncs is deceived, and the workbench says so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from workbench.programs.builtin.sequence_parallel import Deception, HostStream
+from workbench.runs.ranking import rank
+
+
+@pytest.fixture
+def deception() -> Iterator[Deception]:
+    made = Deception()
+    yield made
+    made.close()
+
+
+def test_both_variants_compute_the_same(deception: Deception) -> None:
+    deception.whole()
+    whole = deception.output.clone()
+    deception.output.zero_()
+    deception.chunked()
+    deception.synchronize()
+    assert torch.allclose(deception.output, whole, atol=1e-3)
+
+
+def test_without_syncs_the_slower_variant_seems_faster_and_the_ranking_says_so(deception: Deception) -> None:
+    found = rank(deception.variants, deception.synchronize)
+    assert found.names == ("whole", "chunked"), found
+    assert found.unsynced == ("chunked", "whole"), found
+    assert found.deceives
+    assert "issuing was timed, not the work" in found.words
+
+
+def test_work_that_is_done_when_it_returns_is_ranked_alike_either_way() -> None:
+    found = rank({"short": lambda: time.sleep(0.001), "long": lambda: time.sleep(0.004)}, lambda: None, samples=5)
+    assert found.names == found.unsynced == ("short", "long")
+    assert not found.deceives
+    assert found.words == "short is the fastest, with syncs and without"
+
+
+def test_a_stream_does_its_work_in_order() -> None:
+    stream, done = HostStream(), []
+    for i in range(100):
+        stream.issue(lambda i=i: done.append(i))
+    stream.synchronize()
+    assert done == list(range(100))
+    stream.close()

@@ -1,0 +1,85 @@
+"""Sweeps: cold points one at a time, resumed where they stopped, with exponents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workbench.errors import RunError
+from workbench.runs import sweep
+from workbench.runs.sweep import Point, Progress, Sweep, SweepResult
+from workbench.ui import sweep_plot
+
+LAYERS = Sweep(program="residual_chain", settings={"layers": ["1", "2"]})
+
+
+def outcome(settings: dict[str, str], choices: dict[str, str], compile_s: float) -> Point:
+    return Point(
+        settings=settings,
+        choices=choices,
+        ok=True,
+        error=None,
+        seconds=1.0,
+        figures={"compile_s": compile_s},
+        stages=[],
+        run_dir="",
+    )
+
+
+def test_points_are_all_combinations() -> None:
+    wanted = Sweep(program="p", settings={"layers": ["1", "2"]}, choices={"remat.weight": ["0.5", "0.0"]})
+    assert [(p["settings"]["layers"], p["choices"]["remat.weight"]) for p in wanted.points()] == [
+        ("1", "0.5"),
+        ("1", "0.0"),
+        ("2", "0.5"),
+        ("2", "0.0"),
+    ]
+
+
+def test_the_exponent_is_that_of_the_power_law_from_eight_on() -> None:
+    points = [
+        outcome({"layers": str(n)}, {"remat.weight": w}, 5.0 if n < 8 else 0.01 * n**power)
+        for n in (1, 2, 4, 8, 16, 32, 64)
+        for w, power in (("0.5", 1.0), ("0.0", 2.5))
+    ]
+    wanted = Sweep(program="p", settings={"layers": []}, choices={"remat.weight": []})
+    found = SweepResult(wanted, tuple(points)).exponents()
+    assert found == {"remat.weight=0.5": pytest.approx(1.0), "remat.weight=0.0": pytest.approx(2.5)}
+
+
+def test_a_sweep_is_a_table_and_a_plot(tmp_path: Path) -> None:
+    points = tuple(outcome({"layers": str(n)}, {}, n / 10) for n in (8, 16))
+    found = SweepResult(LAYERS, points)
+    assert found.csv().splitlines()[:2] == [
+        "layers,compile_s,step_s,measured_peak_bytes,fusions,fusions_unique,seconds,ok,error",
+        "8,0.8,,,,,1.0,True,",
+    ]
+    page = sweep_plot.write(found, tmp_path / "plot.html").read_text()
+    assert "exponent 1.00" in page
+    assert "<script src=" not in page
+
+
+def test_a_cold_point_and_a_sweep_that_goes_on(tmp_path: Path) -> None:
+    told: list[Progress] = []
+    one = Sweep(program="residual_chain", settings={"layers": ["1"]})
+    first = sweep.run(one, tmp_path, on_progress=told.append)
+    assert first.points[0].ok, first.points[0].error
+    assert first.points[0].figures["compile_s"] > 0
+    assert [(p.done, p.count) for p in told] == [(0, 1), (1, 1)]
+    with (tmp_path / sweep.POINTS_FILE).open("a") as file:
+        file.write('{"settings": {"lay')  # as a sweep that was killed leaves it
+    again = sweep.run(one, tmp_path)
+    assert again.points == first.points
+    with pytest.raises(RunError, match="another sweep"):
+        sweep.run(Sweep(program="mlp", settings={}), tmp_path)
+
+
+def test_a_point_that_fails_or_takes_too_long_does_not_end_the_sweep(tmp_path: Path) -> None:
+    made = tmp_path / "program.py"
+    made.write_text("import time\n\ndef make(fails: int):\n    time.sleep(600) if fails else 1 / 0\n")
+    program = f"{made}:make"
+    (broken,) = sweep.run(Sweep(program=program, settings={"fails": ["0"]}), tmp_path / "out").points
+    assert "division by zero" in (broken.error or "")
+    hangs = Sweep(program=program, settings={"fails": ["1", "2"]}, timeout_s=1)
+    assert [point.error for point in sweep.run(hangs, tmp_path / "out").points] == ["timeout: not done after 1 s"] * 2

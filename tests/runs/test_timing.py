@@ -1,0 +1,71 @@
+"""Times: intervals that hold what they should, turns in random order, and what is launch-bound."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from workbench.runs import timing
+from workbench.runs.accuracy import Stepper
+from workbench.runs.clocks import Kernel, gaps, launch_bound
+
+
+def test_an_interval_holds_the_true_median_as_often_as_it_says() -> None:
+    draw = np.random.default_rng(1)
+    held = [(e := timing.estimate(draw.lognormal(0.0, 0.3, 25))).low <= 1.0 <= e.high for _ in range(60)]
+    assert sum(held) / len(held) > 0.85
+
+
+def test_few_samples_give_their_range() -> None:
+    assert timing.estimate([2.0, 1.0]) == timing.Estimate(1.5, 1.0, 2.0, 2)
+    assert timing.estimate([3.0] * 9) == timing.Estimate(3.0, 3.0, 3.0, 9)
+
+
+def test_a_ratio_of_samples_taken_in_turns_is_narrower() -> None:
+    """A machine that slows down and up again slows both alike."""
+    draw = np.random.default_rng(2)
+    speed = draw.lognormal(0.0, 0.5, 40)
+    one, other = 1.1 * speed * draw.lognormal(0, 0.01, 40), speed * draw.lognormal(0, 0.01, 40)
+    paired, apart = timing.ratio(one, other, paired=True), timing.ratio(one, other)
+    assert paired.low < 1.1 < paired.high
+    assert paired.high - paired.low < apart.high - apart.low
+
+
+def test_variants_take_turns_in_an_order_drawn_anew() -> None:
+    order: list[str] = []
+    found = timing.interleaved({"a": lambda: 1, "b": lambda: 2}, 20, 60.0, on_sample=lambda name, _: order.append(name))
+    assert found == {"a": [1] * 20, "b": [2] * 20}
+    turns = {tuple(order[i : i + 2]) for i in range(0, 40, 2)}
+    assert turns == {("a", "b"), ("b", "a")}
+
+
+def test_at_least_three_turns_are_taken_however_short_the_budget() -> None:
+    assert timing.interleaved({"a": lambda: 1}, 10, 0.0) == {"a": [1] * timing.LEAST_SAMPLES}
+
+
+def test_a_step_on_the_cpu_has_three_numbers_of_which_two_are_one() -> None:
+    found = timing.time_step(Stepper(torch.tanh, (torch.ones(4),), {}))
+    assert 0 < found.host_s <= found.wall_s == found.device_s
+    assert found.yardstick_s > 0
+
+
+def test_noise_is_a_share_of_the_machines_own_time() -> None:
+    assert timing.noise([1.0] * 10) == 0.0
+    assert timing.noise([0.9, 1.0, 1.1] * 10) == pytest.approx(0.1)
+
+
+def test_a_device_waits_at_the_head_and_in_bubbles() -> None:
+    works = [Kernel("a", 7, 0.6, 1.0), Kernel("b", 7, 1.1, 2.0), Kernel("copy", 8, 1.5, 2.5), Kernel("c", 7, 2.7, 3.0)]
+    found = gaps(works)
+    assert found.head_gap_s == 0.6
+    assert found.bubbles == ((1.0, 1.1), (2.5, 2.7))
+    assert found.bubbles_s == pytest.approx(0.3)
+    assert found.busy_s == pytest.approx(2.1)
+    assert gaps([]).busy_s == 0.0
+
+
+def test_a_step_is_launch_bound_where_the_host_takes_as_long_as_the_device() -> None:
+    assert launch_bound(2.9, 2.1, "cuda")[0] is True
+    assert launch_bound(1.0, 2.1, "cuda")[0] is False
+    assert launch_bound(1.0, 1.0, "cpu")[0] is None

@@ -1,0 +1,282 @@
+"""`thunder-workbench` as a person and a program use it: tables, JSON, exit status, and one line for what is wrong."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench import Config, cli, load
+from workbench.errors import RunError
+
+FILE = """
+import torch
+
+print("loading")
+
+def good(size: int = 3):
+    print("building")
+    return torch.sin, (torch.ones(size, requires_grad=True),)
+
+def untraceable():
+    def f(x):
+        return x * 2 if x.sum() > 0 else x
+    return f, (torch.ones(3),)
+
+def raises():
+    raise RuntimeError("no luck")
+"""
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
+    """Runs a command line in an empty folder; gives its exit status, output and errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            cli.main(arguments)
+        out, err = capfd.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    return run
+
+
+def test_help_names_the_commands(call: Call) -> None:
+    status, out, _ = call("--help")
+    assert status == 0
+    for command in ("doctor", "programs", "plan", "run", "lab"):
+        assert command in out
+    assert call()[0] == 2
+
+
+def test_doctor(call: Call) -> None:
+    status, out, _ = call("doctor")
+    assert status == 0
+    for name in (
+        "Python",
+        "PyTorch",
+        "Thunder",
+        "nvFuser",
+        "CUDA devices",
+        "CPU cores",
+        "Memory",
+        "Chromium",
+        "JupyterLab",
+    ):
+        assert name in out
+    status, out, _ = call("doctor", "--json")
+    document = json.loads(out)
+    assert (status, document["ok"]) == (0, True)
+    assert {"name", "ok", "found", "note", "essential"} == document["checks"][0].keys()
+
+
+def test_doctor_fails_where_something_essential_is_missing(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.doctor._required", lambda: {"lightning-thunder": "==9.9.9"})
+    status, out, _ = call("doctor", "--json")
+    thunder = next(check for check in json.loads(out)["checks"] if check["name"] == "Thunder")
+    assert (status, thunder["ok"], thunder["note"]) == (1, False, "the workbench is made for 9.9.9")
+
+
+def test_doctor_says_why_there_is_no_nvfuser(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.compiler.devices.why_no_nvfuser", lambda: "nvFuser has wheels for Linux x86-64 only")
+    status, out, _ = call("doctor")
+    assert status == 0
+    assert re.search(r"–  nvFuser .* nvFuser has wheels for Linux x86-64 only; all but its fusions works", out)
+
+
+def test_programs(call: Call) -> None:
+    status, out, _ = call("programs")
+    assert status == 0
+    assert re.search(r"^residual_chain .* layers=8 size=10 grad=False", out, re.MULTILINE)
+    document = json.loads(call("programs", "--json")[1])
+    chain = next(program for program in document["programs"] if program["name"] == "residual_chain")
+    assert chain["settings"][0] == {"name": "layers", "type": "int", "default": 8, "options": [], "required": False}
+
+
+def test_plan_as_a_table(call: Call) -> None:
+    status, out, err = call("plan", "mlp", "--set", "layers=1", "--device", "cpu", "--sites", "saved")
+    assert (status, err) == (0, "")
+    for part in ("predicted", "peak memory", "KiB", "cpu, torch", "saved:blocks.0", "save recompute", "mlp.py:"):
+        assert part in out
+
+
+def test_plan_as_json(call: Call) -> None:
+    status, out, _ = call("plan", "mlp", "--set", "layers=1", "--device", "cpu", "--json")
+    document = json.loads(out)
+    assert status == 0
+    assert document["predicted"] is True
+    assert document["peak_bytes"] > document["saved_bytes"] > 0
+    assert {"count", "unique", "largest", "forward_unique", "backward_unique"} <= document["fusions"].keys()
+    assert {"id", "lever", "label", "source", "options", "choice", "illegal", "effect"} <= document["sites"][0].keys()
+    saved = [site for site in document["sites"] if site["lever"] == "saved"]
+    only = json.loads(call("plan", "mlp", "--set", "layers=1", "--device", "cpu", "--sites", "saved", "--json")[1])
+    assert only["sites"] == saved
+
+
+def test_choices_are_exported_and_replayed(call: Call, tmp_path: Path) -> None:
+    arguments = ("plan", "residual_chain", "--device", "cpu")
+    sites = json.loads(call(*arguments, "--set", "grad=true", "--json")[1])["sites"]
+    site = next(s["id"] for s in sites if s["lever"] == "saved" and "recompute" in s["options"] and not s["illegal"])
+    chosen = ("--set", "grad=true", "--choose", f"{site}=recompute", "--export", "c.py", "--json")
+    before = json.loads(call(*arguments, *chosen)[1])
+    assert before["exported"] == "c.py"
+    config = load(tmp_path / "c.py")
+    assert (config.choices, config.settings) == ({site: "recompute"}, {"grad": True})
+    after = json.loads(call("plan", "residual_chain", "--config", "c.py", "--json")[1])
+    assert after["peak_bytes"] == before["peak_bytes"]
+    assert next(s["choice"] for s in after["sites"] if s["id"] == site) == "recompute"
+
+
+def test_choices_that_do_not_fit_are_a_warning_of_one_line(call: Call, tmp_path: Path) -> None:
+    Config(program="swap", executor="torch", device="cpu", choices={"saved:no": "save"}).write(tmp_path / "c.py")
+    status, _, err = call("plan", "swap", "--config", "c.py")
+    assert status == 0
+    assert err.startswith("thunder-workbench: warning: 1 of 1 choices do not fit")
+    assert err.count("\n") == 1
+
+
+def test_what_a_program_prints_is_not_in_the_json(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text(FILE)
+    status, out, err = call("plan", "f.py:good", "--device", "cpu", "--set", "size=5", "--json")
+    assert status == 0
+    assert json.loads(out)["program"]
+    assert err.count("loading") == 1
+    assert "building" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["plan", "mpl"], "there is no program 'mpl'"),
+        (
+            ["plan", "mlp", "--set", "layer=1"],
+            "mlp has no setting 'layer'; legal: layers, width, hidden, batch; did you mean layers?",
+        ),
+        (["plan", "mlp", "--set", "device=cuda"], "mlp has no setting 'device'"),
+        (["plan", "mlp", "--set", "layers"], "--set layers: the form is --set NAME=VALUE"),
+        (["plan", "mlp", "--set", "layers=1", "--set", "layers=2"], "--set layers=2: layers is given twice"),
+        (["plan", "swap", "--choose", "nothing"], "--choose nothing: the form is --choose ID=OPTION"),
+        (["plan", "swap", "--choose", "saved:x=y"], "swap has no site 'saved:x'"),
+        (["plan", "swap", "--sites", "save"], "--sites save: there is no such lever; legal: "),
+        (["plan", "swap", "--config", "gone.py"], "cannot read the config gone.py: no such file or directory"),
+        (["plan", "swap", "--config", "code.py"], "code.py:1: code in it, not executed: `exit(5)`"),
+        (["plan", "swap", "--export", "gone/c.py"], "cannot write gone/c.py: no such file or directory"),
+        (["plan", "gone.py:f"], "there is no such file"),
+        (
+            ["plan", "f.py:raises"],
+            'the factory of f.py:raises failed at f.py:16 (raise RuntimeError("no luck")): RuntimeError',
+        ),
+        (["plan", "f.py:untraceable"], "Thunder cannot trace"),
+        (["run", "swap", "--device", "planned"], "swap is planned for a GPU that is not there"),
+        (["plan", "swap", "--device", "cpu", "--executor", "nvfuser"], "nvFuser fuses CUDA tensors only"),
+        (["plan", "swap", "--device", "tpu"], "'tpu' is not one of 'cpu', 'cuda', 'planned'"),
+        (["plan"], "Missing argument"),
+        (["plna"], "No such command 'plna'"),
+        (["doctor", "--jsn"], "No such option"),
+    ],
+)
+def test_bad_usage_is_one_line_or_one_document(arguments: list[str], message: str, call: Call, tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text(FILE)
+    (tmp_path / "code.py").write_text("exit(5)")
+    status, out, err = call(*arguments)
+    assert status == 2
+    last = err.splitlines()[-1]
+    assert last.startswith("thunder-workbench: ")
+    assert message in last
+    assert "Traceback" not in out + err
+    status, out, err = call(*arguments, "--json")
+    document = json.loads(out)
+    assert (status, document["ok"]) == (2, False)
+    assert message in document["error"]
+
+
+def test_run(call: Call) -> None:
+    status, out, err = call("run", "swap", "--device", "cpu", "--json")
+    document = json.loads(out)
+    assert (status, document["ok"], document["error"]) == (0, True, None), err
+    assert document["compile_s"] > 0
+    assert document["accuracy"]["ok"]
+    assert Path(document["run_dir"]).is_dir()
+
+
+class FailingRun:
+    """In the place of a run that fails."""
+
+    state = "failed"
+
+    def observe(self, _: object) -> None:
+        pass
+
+    def wait(self) -> None:
+        pass
+
+    def cancel(self) -> None:
+        self.state = "cancelled"
+
+    def to_json(self) -> dict[str, Any]:
+        nothing = dict.fromkeys(("compile_s", "step_s", "memory", "accuracy", "run_dir"))
+        return {"ok": False, "error": "the worker was killed", **nothing}
+
+
+def test_a_failed_run_is_status_1_and_says_what_failed(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.bench.Workbench.run", lambda _: FailingRun())
+    status, out, err = call("run", "swap", "--device", "cpu")
+    assert status == 1
+    assert err.splitlines()[-1] == "thunder-workbench: the run failed: the worker was killed"
+    status, out, _ = call("run", "swap", "--device", "cpu", "--json")
+    assert (status, json.loads(out)["error"]) == (1, "the worker was killed")
+
+
+def test_a_run_that_cannot_be_started_is_status_1(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise RunError("no space left on device")
+
+    monkeypatch.setattr("workbench.bench.Workbench.run", refuse)
+    assert call("run", "swap", "--device", "cpu")[0] == 1
+
+
+def test_an_interrupted_run_is_cancelled(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = FailingRun()
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    run.wait = interrupt  # type: ignore[method-assign]
+    monkeypatch.setattr("workbench.bench.Workbench.run", lambda _: run)
+    assert call("run", "swap", "--device", "cpu")[0] == 130
+    assert run.state == "cancelled"
+
+
+def test_lab_opens_a_copy_of_the_quickstart_and_keeps_a_persons_own(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+
+    def run(command: list[str], *, check: bool) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert call("lab", "--no-browser", "--port=9999")[0] == 0
+    notebook = tmp_path / "quickstart.ipynb"
+    assert json.loads(notebook.read_text())["nbformat"] == 4
+    assert commands[0][:4] == [sys.executable, "-m", "jupyterlab", "quickstart.ipynb"]
+    assert commands[0][-2:] == ["--no-browser", "--port=9999"]
+    notebook.write_text("mine")
+    call("lab")
+    assert notebook.read_text() == "mine"
+
+
+def test_the_installed_command_in_a_process_of_its_own(tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).with_name("thunder-workbench")), "plan", "swap", "--device", "cpu", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["program"] == "swap"

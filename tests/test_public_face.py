@@ -1,0 +1,39 @@
+"""`import workbench` costs nothing until something is asked for."""
+
+import subprocess
+import sys
+
+import pytest
+
+import workbench as wb
+
+HEAVY = ("thunder", "torch", "numpy", "ipywidgets", "anywidget", "bokeh", "IPython", "nvfuser_direct", "typer")
+
+
+def imported_by(code: str, *names: str) -> list[str]:
+    """Which of `names` are imported once a new process has run `code`."""
+    code = f"import sys\n{code}\nprint(*[name for name in {names} if name in sys.modules])"
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+
+
+def test_importing_imports_nothing_heavy() -> None:
+    assert imported_by("import workbench", *HEAVY) == []
+
+
+def test_configs_and_errors_need_neither_torch_nor_thunder() -> None:
+    assert imported_by("import workbench as wb; wb.Config, wb.load, wb.ChoiceError, wb.Site", *HEAVY) == []
+
+
+def test_opening_needs_no_widgets() -> None:
+    assert imported_by("import workbench as wb; wb.open", "ipywidgets", "anywidget", "bokeh", "IPython") == []
+
+
+@pytest.mark.parametrize("name", wb.__all__)
+def test_everything_named_is_there(name: str) -> None:
+    assert getattr(wb, name).__module__.startswith("workbench.")
+    assert name in dir(wb)
+
+
+def test_a_name_that_is_not_there() -> None:
+    with pytest.raises(AttributeError, match="module 'workbench' has no attribute 'close'"):
+        wb.close  # noqa: B018  # asking for it is the test

@@ -1,0 +1,75 @@
+"""A room imports only from the rooms above it, and only the compiler and the levers import Thunder."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import workbench
+
+ROOT = Path(workbench.__file__).parent
+ORDER = [
+    "errors",
+    "graph",
+    "config",
+    "analysis",
+    "programs",
+    "compiler",
+    "levers",
+    "runs",
+    "summary",
+    "bench",
+    "doctor",
+    "ui",
+    "cli",
+]
+"""From the ground up, as in docs/architecture.md."""
+
+UPWARD = {
+    # A config replays itself, and levers are what the pipeline drives: both are looked up when called.
+    ("config", "compiler"),
+    ("compiler", "levers"),
+    # The bench shows itself as the app in a notebook.
+    ("bench", "ui"),
+}
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Everything but what only a type checker reads."""
+    for node in ast.iter_child_nodes(tree):
+        if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            yield node
+            yield from nodes(node)
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in nodes(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+MODULES = sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_room_imports_only_from_above(path: Path) -> None:
+    room = room_of(path)
+    for name in imports(path):
+        if name.startswith("workbench.") and (other := name.split(".")[1]) in ORDER:
+            above = ORDER.index(other) <= ORDER.index(room)
+            assert above or (room, other) in UPWARD, f"{path.name} imports {name}, which is below it"
+        if name.split(".")[0] == "thunder":
+            assert room in ("compiler", "levers"), f"{path.name} imports {name}: only compiler/ and levers/ may"
+        if name.split(".")[0] in ("ipywidgets", "anywidget", "bokeh"):
+            assert room == "ui", f"{path.name} imports {name}: only ui/ may"
+
+
+def test_every_room_is_in_the_order() -> None:
+    assert {room_of(path) for path in MODULES} == set(ORDER)

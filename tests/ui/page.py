@@ -1,0 +1,68 @@
+"""A plain HTML page that mounts one of our ES modules on a fake anywidget model, for tests and for looking at it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+from workbench.ui.panel import esm
+
+UI = Path(__file__).parents[2] / "workbench" / "ui"
+
+_PAGE = """<!doctype html><meta charset="utf-8"><title>Thunder Workbench</title>
+<style>{css}</style>
+<body data-jp-theme-light="{light}" style="margin:0;padding:16px;background:{paper};--jp-layout-color0:{paper}">
+<div id="view" class="{cls}" style="width:{width}px"></div>
+<script type="module">
+const decode = (value) => {{
+  if (Array.isArray(value)) return value.map(decode);
+  if (value && typeof value === "object") {{
+    if ("base64" in value) return new DataView(Uint8Array.from(atob(value.base64), (c) => c.charCodeAt(0)).buffer);
+    return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, decode(v)]));
+  }}
+  return value;
+}};
+const state = decode({state});
+const listeners = new Map();
+window.messages = [];
+window.model = {{
+  get: (name) => state[name],
+  set: (name, value) => {{ state[name] = value; for (const f of listeners.get(`change:${{name}}`) ?? []) f(); }},
+  save_changes: () => {{}},
+  send: (message) => window.messages.push(message),
+  on: (event, f) => listeners.set(event, [...(listeners.get(event) ?? []), f]),
+  off: () => {{}},
+}};
+const source = {module};
+const module = await import(URL.createObjectURL(new Blob([source], {{ type: "text/javascript" }})));
+const el = document.getElementById("view");
+await module.default.render({{ model: window.model, el }});
+window.ready = true;
+</script>
+"""
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, (bytes, memoryview)):
+        return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, dict):
+        return {key: _encode(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_encode(item) for item in value]
+    return value
+
+
+def page(module: str, state: dict[str, Any], *, dark: bool = False, width: int = 860, cls: str = "wb-panel") -> str:
+    """The page's text: `module` of ``workbench/ui`` mounted with the traits in `state`."""
+    source = (UI / module).read_text() if module == "graph_view.js" else esm(module)
+    return _PAGE.format(
+        css=(UI / "style.css").read_text(),
+        light="false" if dark else "true",
+        paper="#111111" if dark else "#ffffff",
+        width=width,
+        cls=cls,
+        state=json.dumps(_encode(state)),
+        module=json.dumps(source).replace("</", "<\\/"),
+    )

@@ -1,0 +1,235 @@
+"""The app without a page: what its parts ask for happens to the bench, and what they show is the bench's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+import workbench as wb
+from workbench.graph import Kind
+from workbench.runs import events, request
+from workbench.ui.app import App, mimebundles
+from workbench.ui.compile_tab import Waterfall
+from workbench.ui.layout import Style
+from workbench.ui.timeline import timeline_content
+
+
+@pytest.fixture(scope="module")
+def bench() -> wb.Workbench:
+    return wb.open("mlp", device="cpu")
+
+
+@pytest.fixture
+def app(bench):
+    app = App(bench)
+    yield app
+    while bench.can_undo:
+        bench.undo()
+    app.close()
+
+
+def legal(bench) -> wb.Site:
+    return next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+def strip(app: App, key: str) -> list[dict]:
+    return next(f for f in app.strip.content["figures"] if f["key"] == key)["values"]
+
+
+def figure(app: App, key: str) -> dict:
+    return strip(app, key)[0]
+
+
+def test_turning_an_arc_chooses_and_shows_the_change(app, bench):
+    site = legal(bench)
+    app.graph._receive(None, {"type": "turn", "id": site.id}, [])
+    assert bench.site(site.id).choice != site.choice
+    assert "delta" in figure(app, "saved")
+    assert "is now" in app.controls.content["message"]["text"]
+    app.graph._receive(None, {"type": "undo"}, [])
+    assert bench.site(site.id).choice == site.choice
+    assert "delta" not in figure(app, "saved")
+
+
+def test_the_inspector_tells_the_effect_of_each_option(app, bench):
+    site = legal(bench)
+    app.graph.selected = site.id
+    until(lambda: any("figures" in option for option in app.inspector.content["sites"][0]["options"]))
+    effects = bench.effects(site.id)
+    options = {option["name"]: option for option in app.inspector.content["sites"][0]["options"]}
+    assert set(effects) <= set(options)
+    assert options[site.choice]["current"]
+
+
+def test_every_statement_shown_can_be_inspected(app, bench):
+    data = app.graph.data
+    ids = [text for text in data["strings"] if text.startswith(("t:", "f:", "s:"))]
+    assert len(ids) > 100
+    for id in ids:
+        app.graph.selected = id
+        assert app.inspector.content["title"], id
+
+
+def test_what_is_refused_changes_nothing_and_is_said_in_one_line(app, bench):
+    before = bench.choices
+    app._on_message({"type": "choose", "id": legal(bench).id, "option": "nonsense"})
+    assert bench.choices == before
+    message = app.controls.content["message"]
+    assert message["bad"]
+    assert "nonsense" in message["text"]
+    app._on_message({"type": "dismiss"})
+    assert app.controls.content["message"] is None
+
+
+def test_a_failed_export_is_said_and_a_good_one_written(app, tmp_path):
+    app._on_message({"type": "export", "path": str(tmp_path / "none" / "x.py")})
+    assert app.controls.content["message"]["bad"]
+    app._on_message({"type": "export", "path": str(tmp_path / "x.py")})
+    assert not app.controls.content["message"]["bad"]
+    assert wb.load(tmp_path / "x.py").program == "mlp"
+
+
+def test_what_another_cell_chooses_is_shown(app, bench):
+    site = legal(bench)
+    bench.choose({site.id: "recompute"})
+    row = next(row for row in app.sites.content["rows"] if row["id"] == site.id)
+    assert row["choice"] == "recompute"
+
+
+def test_what_is_offloaded_goes_through_the_cpu_to_where_it_is_brought_back(app, bench):
+    site = next(s for s in bench.sites("saved") if s.values and "offload" not in s.illegal)
+    bench.choose({site.id: "offload"})
+    arcs = app.graph.layout_shown.arcs
+    arc = [bench.plan.sites[numbers[0]].id for numbers in arcs.sites].index(site.id)
+    assert arcs.style[arc] == Style.OFFLOADED
+    target = app.graph.layout_shown.nodes.statement[arcs.target[arc]]
+    assert bench.plan.graph.statements.kind[target] == Kind.RELOAD
+    assert "32.0 KiB" in figure(app, "offload")["text"]
+
+
+def test_copies_and_fences_are_marks_on_their_statements():
+    bench = wb.open("adam", device="planned")
+    app = App(bench)
+    shown = {bench.plan.sites[n].id: node for n, node in zip(*marks(app), strict=True)}
+    assert set(shown) == {s.id for s in bench.sites("copies") if s.values}
+    names = {id: bench.plan.graph.statements.name[app.graph.layout_shown.nodes.statement[n]] for id, n in shown.items()}
+    assert {name for id, name in names.items() if id.endswith("!fence")} == {"update_aliases"}
+    assert {name for id, name in names.items() if not id.endswith("!fence")} == {"copy_"}
+    app.graph._receive(None, {"type": "turn", "id": "copies:adam/sub_"}, [])
+    assert "sets −1" in app.controls.content["message"]["text"]
+    bench.choose({"copies.fences": "drop"})
+    assert not {n for n in app.graph.layout_shown.unplaced if bench.plan.sites[n].lever == "copies"}
+    assert strip(app, "copies")[-1]["text"] == "0"
+    app.close()
+
+
+def marks(app: App) -> tuple:
+    layout = app.graph.layout_shown.marks
+    return layout.site, layout.node.tolist()
+
+
+def test_a_notebook_gets_the_app_a_picture_and_a_text(bench):
+    app, picture = mimebundles(bench)
+    assert set(app) == {"application/vnd.jupyter.widget-view+json", "text/plain"}
+    assert app["text/plain"].startswith("mlp on cpu")
+    assert picture["image/svg+xml"].startswith("<svg")
+
+
+def test_the_passes_tell_what_each_step_changed(app):
+    app.passes._receive({"type": "open"})
+    until(lambda: app.passes.content["names"])
+    assert app.passes.content["names"][:2] == ["initial", "gradients"]
+    app.passes._receive({"type": "pass", "index": 1})
+    until(lambda: app.passes.content["chosen"] == 1)
+    assert {mark for mark, _ in app.passes.content["lines"]} == {" ", "+", "-"}
+
+
+def test_what_is_alive_at_the_peak_adds_up_to_it(app, bench):
+    shown = app.alive.content
+    assert shown["head"].endswith("predicted")
+    assert shown["peak"]["id"] in app.graph.data["strings"]
+    assert all(row["id"] in app.graph.data["strings"] for row in shown["rows"] if row["id"])
+
+
+def test_a_chosen_pin_is_what_the_strip_compares_with(bench, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path))
+    site = legal(bench)
+    bench.choose({site.id: "recompute"})
+    request.prepare(tmp_path / "run", bench.program, config_text=bench.config.text({}), name="less")
+    bench.undo()
+    app = App(bench)
+    until(lambda: app.experiments.content["rows"])
+    row = app.experiments.content["rows"][0]
+    assert (row["name"], row["choices"]) == ("less", [f"{site.id}: recompute"])
+    assert "delta" not in figure(app, "saved")
+    app.experiments._receive({"type": "pin", "folder": row["folder"], "pinned": True})
+    until(lambda: "delta" in figure(app, "saved"))
+    assert figure(app, "saved")["delta"] == "+32.0 KiB"
+    assert "less, pinned" in figure(app, "saved")["delta_tip"]
+    app.experiments._receive({"type": "delete", "folder": row["folder"]})
+    assert "pinned" in app.controls.content["message"]["text"]
+    app.experiments._receive({"type": "pin", "folder": row["folder"], "pinned": False})
+    until(lambda: "delta" not in figure(app, "saved"))
+    app.experiments._receive({"type": "rename", "folder": row["folder"], "name": "lesser"})
+    until(lambda: app.experiments.content["rows"][0]["name"] == "lesser")
+    app.experiments._receive({"type": "delete", "folder": row["folder"]})
+    until(lambda: not app.experiments.content["rows"])
+    app.close()
+
+
+def test_the_waterfall_tells_what_is_compiled_now_and_what_took_how_long():
+    waterfall = Waterfall()
+    assert waterfall.content()["state"] == "none"
+    waterfall.take(events.Phase(t_s=2.0, phase="compile"))
+    waterfall.take(events.Stage(t_s=3.0, name="interpret", seconds=1.0))
+    waterfall.take(events.FusionBegin(t_s=3.0, name="nvFusion0", index=0, count=2))
+    waterfall.take(events.MemorySample(t_s=4.0, rss_bytes=1))
+    content = waterfall.content()
+    assert content["state"] == "busy"
+    assert content["open"] == {"name": "nvFusion0", "index": 0, "count": 2, "start_s": 1.0}
+    assert content["seconds"] == 2.0
+    parts = {"definition": 0.5, "first launch": 1.5}
+    waterfall.take(events.FusionEnd(t_s=5.0, name="nvFusion0", index=0, count=2, seconds=2.0, parts=parts, cached=True))
+    waterfall.take(events.Compiled(t_s=6.0, compile_s=4.0, attributed=0.99, stages=[]))
+    content = waterfall.content()
+    assert (content["state"], content["seconds"], content["cached"]) == ("done", 4.0, 1)
+    assert [(row["name"], row["seconds"]) for row in content["rows"]] == [("interpret", 1.0), ("nvFusion0", 2.0)]
+    assert [piece["end_s"] for piece in content["rows"][1]["pieces"]] == [1.5, 3.0]
+    assert waterfall.seconds_of == {"nvFusion0": 2.0}
+
+
+def test_the_timeline_shows_statements_on_the_host_and_work_on_streams():
+    times = events.StatementTimes(
+        t_s=1.0, names=["torch.add", "nvFusion0"], sides=[0, 1], sources=["a.py:1", ""], outputs=[["t1"], ["t2"]],
+        start_s=[0.0, 0.1], seconds=[0.1, 0.2], free_s=[0.0, 0.05], step_s=0.3, overhead=0.01, overhead_low=0.0,
+        overhead_high=0.02, kernels=[{"name": "k", "stream": 7, "start_s": 0.05, "end_s": 0.2}], launch_bound=True,
+        verdict="launch-bound", head_gap_s=0.05, bubbles_s=0.0, device_busy_s=0.15,
+    )  # fmt: skip
+    content = timeline_content(times, {"t1": "t:t1", "nvFusion0": "f:nvFusion0"})
+    assert [lane["name"] for lane in content["lanes"]] == ["host, forward", "host, backward", "stream 7"]
+    assert [lane["bars"][0]["id"] for lane in content["lanes"]] == ["t:t1", "f:nvFusion0", ""]
+    assert content["head"].startswith("launch-bound. the device is idle for 50 ms before its first work")
+    assert timeline_content(None, {})["lanes"] == []
+
+
+def test_the_census_names_every_fusion_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path))
+    bench = wb.open("residual_chain", executor="torchcompile", grad=True, layers=3)
+    app = App(bench)
+    content = app.fusions.content
+    members = [member["name"] for group in content["groups"] for member in group["members"]]
+    assert len(members) == len(set(members)) == bench.plan.census.count
+    assert len(content["groups"]) == bench.plan.census.unique
+    assert all(member["id"] in app.graph.data["strings"] for group in content["groups"] for member in group["members"])
+    app.graph.selected = content["groups"][0]["members"][0]["id"]
+    assert app.inspector.content["eyebrow"].startswith("fusion")
+    app.close()

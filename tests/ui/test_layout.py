@@ -1,0 +1,170 @@
+"""What holds for every U layout."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.ui.synthetic import Builder, llama
+from workbench.graph import BACKWARD, FORWARD, Graph, Kind, ValueFlag
+from workbench.levers.base import Site
+from workbench.ui.graph_view import payload
+from workbench.ui.layout import Columns, Layout, Shape, Style, compute
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> tuple[Graph, tuple[Site, ...]]:
+    """Random forwards with random backwards: any origin order, fusions anywhere, some statements without origin."""
+    made = Builder()
+    layers = draw(st.integers(0, 3))
+    scopes = ["", "head", *(f"layers.{layer}.mlp" for layer in range(layers))]
+    origins = [made.origin(scope, "mul", n, f"x{n} = a * b") for n, scope in enumerate(scopes) for _ in range(2)]
+    values = [made.value((4,))]
+    sites = []
+    for side in (FORWARD, BACKWARD):
+        for _ in range(draw(st.integers(0, 8))):
+            origin = draw(st.sampled_from([*origins, -1]))
+            size = draw(st.integers(0, 3))
+            fusion = made.add("fusion", side, -1, [], [], kind=Kind.FUSION) if size else -1
+            for _ in range(max(1, size)):
+                inputs = draw(st.lists(st.sampled_from(values), max_size=3))
+                output = made.value((4,))
+                made.add("mul", side, origin, inputs, [output], parent=fusion)
+                values.append(output)
+                if draw(st.booleans()):
+                    name = made.values[output]["name"]
+                    lever = draw(st.sampled_from(["saved", "remat", "copies"]))
+                    choice = draw(st.sampled_from(["save", "recompute"]))
+                    place = made.origins[origin].id if origin >= 0 else name
+                    sites.append(
+                        Site(id=f"{lever}:{place}>{name}", lever=lever, label=name, options=("save", "recompute"),
+                             choice=choice, default="save", values=(draw(st.sampled_from([name, "gone"])),), bytes=8)
+                    )  # fmt: skip
+    return made.graph(), tuple(sites)
+
+
+def overlaps(layout: Layout) -> int:
+    """Pairs of neighbours in a column of which the lower begins before the upper ends."""
+    count = 0
+    for side in (FORWARD, BACKWARD):
+        rows = np.flatnonzero(layout.nodes.side == side)
+        rows = rows[np.argsort(layout.nodes.y[rows], kind="stable")]
+        bottoms = (layout.nodes.y + layout.nodes.height)[rows]
+        count += int((layout.nodes.y[rows][1:] < bottoms[:-1]).sum())
+    return count
+
+
+@given(graphs(), st.sampled_from([(), ("layers",)]))
+def test_no_two_statements_overlap_and_every_one_has_a_node(made, unfolded):
+    graph, sites = made
+    layout = compute(graph, sites, unfolded=unfolded)
+    assert overlaps(layout) == 0
+    shown = (graph.statements.kind != Kind.ARGUMENT) & (graph.statements.kind != Kind.RETURN)
+    assert (layout.node_of[shown] >= 0).all()
+
+
+@given(graphs())
+def test_forward_and_backward_of_an_origin_stand_at_one_height(made):
+    graph, sites = made
+    layout = compute(graph, sites)
+    nodes, blocks = layout.nodes, layout.blocks
+    assert (nodes.y >= blocks.y[nodes.block]).all()
+    assert (nodes.y + nodes.height <= (blocks.y + blocks.height)[nodes.block]).all()
+    for node, statement in enumerate(nodes.statement.tolist()):
+        if statement >= 0 and not nodes.heading[node] and graph.statements.origin[statement] >= 0:
+            assert blocks.origin[nodes.block[node]] == graph.statements.origin[statement]
+
+
+@given(graphs(), st.sampled_from([(), ("layers",)]))
+def test_every_site_is_on_an_arc_or_a_mark_or_named_as_unplaced(made, unfolded):
+    graph, sites = made
+    layout = compute(graph, sites, unfolded=unfolded)
+    reached = {n for group in (*layout.arcs.sites, *layout.arcs.peers, *layout.marks.peers) for n in group}
+    assert reached | set(layout.unplaced) == set(range(len(sites)))
+    assert not reached & set(layout.unplaced)
+
+
+@given(graphs())
+def test_arcs_start_at_their_node_each_at_a_height_of_its_own(made):
+    graph, sites = made
+    layout = compute(graph, sites)
+    arcs, nodes = layout.arcs, layout.nodes
+    starts = list(zip(arcs.source.tolist(), arcs.y0.tolist(), strict=True))
+    assert len(set(starts)) == len(starts)
+    assert (arcs.y0 >= nodes.y[arcs.source]).all()
+    assert (arcs.y0 <= (nodes.y + nodes.height)[arcs.source]).all()
+    ends = arcs.target >= 0
+    assert (arcs.shape[~ends] == Shape.STUB).all()
+    cross = ends & (arcs.shape == Shape.CROSS)
+    assert (nodes.side[arcs.source[cross]] != nodes.side[arcs.target[cross]]).all()
+
+
+def test_an_arc_to_the_statement_that_differentiates_its_own_is_horizontal():
+    graph, sites = llama(1, fused=False)
+    arcs = compute(graph, sites).arcs
+    ids = [sites[group[0]].id for group in arcs.sites]
+    linear = ids.index("saved:layers.0.attn/linear#0")
+    assert arcs.y0[linear] == pytest.approx(arcs.y1[linear], abs=0.5)
+
+
+def test_identical_layers_fold_into_one_and_unfold():
+    graph, sites = llama(4)
+    folded = compute(graph, sites)
+    assert [(s.first, s.last, s.count, s.identical) for s in folded.sections] == [("layers.0", "layers.3", 4, 4)]
+    assert all(len(peers) == 4 for peers in folded.arcs.peers)
+    unfolded = compute(graph, sites, unfolded=["layers"])
+    assert [(s.first, s.count) for s in unfolded.sections] == [(f"layers.{n}", 1) for n in range(4)]
+    assert len(unfolded.nodes) > 3 * len(folded.nodes)
+
+
+def test_a_layer_with_a_choice_of_its_own_stands_alone():
+    graph, sites = llama(4, recompute=frozenset({"saved:layers.1.mlp/silu#0"}))
+    assert [(s.first, s.count) for s in compute(graph, sites).sections] == [
+        ("layers.0", 1),
+        ("layers.1", 1),
+        ("layers.2", 2),
+    ]
+
+
+def test_a_recomputed_value_has_a_dashed_arc_to_the_statement_that_computes_it_again():
+    id = "saved:layers.0.mlp/silu#0"
+    graph, sites = llama(1, recompute=frozenset({id}))
+    layout = compute(graph, sites)
+    arc = next(i for i, group in enumerate(layout.arcs.sites) if sites[group[0]].id == id)
+    assert layout.arcs.style[arc] == Style.RECOMPUTED
+    target = layout.nodes.statement[layout.arcs.target[arc]]
+    assert graph.statements.name[target] == "torch.silu"
+    assert graph.statements.side[target] == BACKWARD
+
+
+def test_marks_stand_on_a_node_each_at_a_place_of_its_own():
+    made = Builder()
+    origin = made.origin("", "copy_", 1, "a.copy_(b)")
+    a, b = made.value((4,), ValueFlag.ARGUMENT, "a"), made.value((4,), name="b")
+    made.add("update_aliases", FORWARD, origin, [a], [b], kind=Kind.FENCE)
+    made.add("copy_", FORWARD, origin, [b], [made.value((4,), name="c")])
+    place = made.origins[origin].id
+    sites = [
+        Site(id=id, lever="copies", label=id, options=("keep", "drop"), choice="keep", default="keep", values=values)
+        for id, values in ((f"copies:{place}", ("c",)), ("copies:gone", ("b",)), ("copies:nowhere", ("d",)))
+    ]
+    layout = compute(made.graph(), sites)
+    names = [made.rows[layout.nodes.statement[node]]["name"] for node in layout.marks.node]
+    assert names == ["copy_", "update_aliases"]
+    assert layout.unplaced == (2,)
+
+
+def test_a_graph_without_statements_has_an_empty_layout():
+    layout = compute(Builder().graph())
+    assert len(layout.nodes) == len(layout.arcs) == 0
+    assert payload(Builder().graph(), layout, ())["tables"]["node"]["id"] == ["i", b""]
+
+
+@pytest.mark.parametrize("width", [300, 640, 900, 1600])
+def test_columns_stand_apart_inside_the_width(width):
+    columns = Columns.fit(width)
+    edges = [*columns.label, *columns.forward, *columns.backward, columns.width]
+    assert edges == sorted(edges)
+    assert columns.backward[0] - columns.forward[1] > 70

@@ -1,0 +1,136 @@
+"""The graph view in a browser without JupyterLab: what is where, and what clicks and keys ask the kernel for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, sync_playwright
+
+from tests.browser.chromium import find_chromium
+from tests.ui.page import page as page_text
+from tests.ui.synthetic import llama
+from workbench.ui.graph_view import payload
+from workbench.ui.layout import compute
+
+pytestmark = pytest.mark.browser
+
+SITE = "saved:layers.0.attn/linear#0"
+VIEW = "document.getElementById('view').__workbench"
+
+
+@pytest.fixture(scope="module")
+def blank() -> Iterator[Page]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox", "--disable-gpu"])
+        yield browser.new_page(viewport={"width": 900, "height": 720})
+        browser.close()
+
+
+@pytest.fixture
+def mount(blank: Page, tmp_path: Path) -> Callable[..., Page]:
+    def open_page(layers: int = 4, *, dark: bool = False, unfolded: tuple[str, ...] = ()) -> Page:
+        graph, sites = llama(layers)
+        data = payload(graph, compute(graph, sites, unfolded=unfolded), sites)
+        file = tmp_path / "view.html"
+        file.write_text(
+            page_text("graph_view.js", {"data": data, "selected": "", "height": 660, "dark": False}, dark=dark)
+        )
+        blank.goto(file.as_uri())
+        blank.wait_for_function("window.ready === true")
+        blank.wait_for_function(f"{VIEW}.state().drawn_ms > 0")
+        return blank
+
+    return open_page
+
+
+def point(page: Page, id: str) -> dict[str, float]:
+    """Where `id` is; the view itself agrees that it is there."""
+    at: dict[str, float] = page.evaluate(f"id => {VIEW}.position(id)", id)
+    assert page.evaluate(f"({{x, y}}) => {VIEW}.hit(x, y)", at) == id
+    return at
+
+
+def messages(page: Page) -> list[dict[str, Any]]:
+    return page.evaluate("window.messages")
+
+
+def test_a_click_on_an_arc_selects_it_and_asks_to_turn_it(mount):
+    page = mount()
+    page.mouse.click(**point(page, SITE))
+    assert messages(page) == [{"type": "turn", "id": SITE}]
+    assert page.evaluate("model.get('selected')") == SITE
+
+
+def test_a_click_on_a_statement_selects_it_and_turns_nothing(mount):
+    page = mount()
+    page.mouse.click(**point(page, "t:t1"))
+    assert messages(page) == []
+    assert page.evaluate("model.get('selected')") == "t:t1"
+
+
+def test_every_arc_and_statement_shown_can_be_pointed_at(mount):
+    page = mount(1)
+    state = page.evaluate(f"{VIEW}.state()")
+    for id in [arc["id"] for arc in state["arcs"]] + [id for id in state["ids"] if not id.startswith("f:")]:
+        point(page, id)
+
+
+def test_keys_move_the_selection_turn_undo_and_redo(mount):
+    page = mount()
+    page.mouse.click(**point(page, "t:t1"))
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("model.get('selected')") == "t:t2"
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("model.get('selected')") == "saved:layers.0.attn_norm/mul#0"
+    page.keyboard.press("Space")
+    page.keyboard.press("u")
+    page.keyboard.press("r")
+    sent = [{"type": "turn", "id": "saved:layers.0.attn_norm/mul#0"}, {"type": "undo"}, {"type": "redo"}]
+    assert messages(page) == sent
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("model.get('selected')").startswith("t:")
+
+
+def test_a_folded_layer_unfolds_by_a_click_and_stands_for_all_its_sites(mount):
+    page = mount()
+    box = page.locator("canvas").bounding_box()
+    section = page.evaluate(f"{VIEW}.state().sections[0]")
+    page.mouse.click(box["x"] + 60, box["y"] + section["y"] + 10)
+    assert messages(page) == [{"type": "fold", "stem": "layers"}]
+    for layer in range(4):
+        assert page.evaluate(f"id => {VIEW}.position(id)", f"saved:layers.{layer}.attn/linear#0") is not None
+
+
+def test_search_finds_and_goes_to_what_it_found(mount):
+    page = mount()
+    page.locator("canvas").focus()
+    page.keyboard.press("/")
+    page.keyboard.type("softmax")
+    assert page.evaluate(f"{VIEW}.state().matches") == 1
+    page.keyboard.press("Enter")
+    assert page.evaluate("model.get('selected')") == "t:t11"
+
+
+def test_fit_shows_all_and_wheel_and_drag_move(mount):
+    page = mount(30, unfolded=("layers",))
+    page.locator("canvas").focus()
+    page.mouse.move(400, 400)
+    page.mouse.wheel(0, 500)
+    page.wait_for_function(f"{VIEW}.state().top === 500")
+    page.mouse.down()
+    page.mouse.move(400, 300)
+    page.mouse.up()
+    assert page.evaluate(f"{VIEW}.state().top") == 600
+    page.keyboard.press("f")
+    state = page.evaluate(f"{VIEW}.state()")
+    assert state["top"] == 0
+    assert state["zoom"] < 0.05
+
+
+def test_the_theme_is_the_pages(mount):
+    assert mount(1, dark=True).evaluate(f"{VIEW}.state().dark") is True
+    assert mount(1).evaluate(f"{VIEW}.state().dark") is False

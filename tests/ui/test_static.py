@@ -1,0 +1,142 @@
+"""What is left without a kernel: the picture and the words."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from types import SimpleNamespace
+
+import pytest
+
+from tests.ui.synthetic import llama
+from workbench.levers.base import Site
+from workbench.summary import human_bytes, human_count, human_seconds, human_shape, text_summary
+from workbench.ui import svg
+from workbench.ui.names import next_option, short_name
+from workbench.ui.tables import setting_rows, site_rows, trace_lines
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def words(text: str) -> list[str]:
+    return [element.text or "" for element in ET.fromstring(text).iter(f"{SVG}text")]
+
+
+def bench(**changes):
+    census = SimpleNamespace(count=4, unique=3, largest=7)
+    stock = {
+        "warnings": (),
+        "statements": 219,
+        "peak_bytes": 3 << 20,
+        "saved_bytes": 2 << 20,
+        "saved_tensors": 48,
+        "census": census,
+        "counts": {"compilations": 4, "copies": 0, "sets": 0, "fences": 0},
+    }
+    sites = llama(1)[1]
+    plan = SimpleNamespace(**{**stock, "sites": sites, **changes})
+    return SimpleNamespace(
+        plan=plan,
+        stock_plan=SimpleNamespace(**stock, sites=sites),
+        program=SimpleNamespace(name="llama", device="cpu", settings={"layers": 1}),
+        executor="torchcompile",
+        choices={sites[0].id: "recompute"} if changes else {},
+        runs=(),
+    )
+
+
+def test_text_summary():
+    assert text_summary(bench()) == (
+        "llama(layers=1) on cpu, torchcompile executor\n"
+        "  statements   219\n"
+        "  peak memory  3.00 MiB, predicted\n"
+        "  saved        2.00 MiB in 48 tensors, predicted\n"
+        "  fusions      3 unique of 4, the largest of 7 ops, predicted\n"
+        "  counts       4 compilations, predicted\n"
+        "  sites        12 saved\n"
+        "  choices      none"
+    )
+
+
+def test_text_summary_tells_what_changed_against_unmodified_thunder():
+    text = text_summary(bench(peak_bytes=2 << 20, saved_bytes=1 << 20))
+    assert "  peak memory  2.00 MiB (−1.00 MiB), predicted\n" in text
+    assert text.endswith("  choices      saved:layers.0.attn_norm/mul#0: recompute")
+
+
+def test_picture_shows_layers_statements_and_sizes():
+    graph, sites = llama(4)
+    shown = words(svg.render(graph, sites, title="llama on cpu"))
+    assert shown[:2] == ["llama on cpu", "x = self.embedding(tokens)"]
+    assert "layers.0 … layers.3, 4 identical layers" in shown
+    assert {"forward ↓", "saved for backward", "↑ backward", "768 KiB × 4", "softmax"} <= set(shown)
+
+
+def test_picture_of_a_long_program_stays_small():
+    graph, sites = llama(200, recompute=frozenset(f"saved:layers.{n}.mlp/silu#0" for n in range(0, 200, 2)))
+    picture = svg.render(graph, sites, max_height=1000)
+    assert len(picture) < 60_000
+    assert "The rest is in the app." in words(picture)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1.00 KiB"),
+        (1536, "1.50 KiB"),
+        (15 << 20, "15.0 MiB"),
+        (3 << 30, "3.00 GiB"),
+        (-512, "−512 B"),
+    ],
+)
+def test_bytes_for_a_person(size, text):
+    assert human_bytes(size) == text
+
+
+def test_other_figures_for_a_person():
+    assert [human_seconds(s) for s in (2e-6, 0.0123, 9.5)] == ["2 µs", "12.3 ms", "9.50 s"]
+    assert [human_count(n) for n in (12, 12_300, 4_000_000)] == ["12", "12.3 k", "4 M"]
+    assert [human_shape(s) for s in ((), (2, 3))] == ["scalar", "2×3"]
+
+
+def site(**changes) -> Site:
+    given = {
+        "id": "saved:a",
+        "lever": "saved",
+        "label": "a",
+        "options": ("save", "recompute"),
+        "choice": "save",
+        "default": "save",
+    }
+    return Site(**{**given, **changes})
+
+
+def test_a_click_turns_to_the_next_legal_option_and_round_again():
+    assert next_option(site()) == "recompute"
+    assert next_option(site(choice="recompute")) == "save"
+    assert next_option(site(illegal={"recompute": "random"})) is None
+    assert (
+        next_option(site(options=("auto", "save", "recompute"), choice="auto", illegal={"save": "no"})) == "recompute"
+    )
+
+
+def test_names_lose_what_all_have_in_common():
+    assert [short_name(n) for n in ("torch.tanh", "torch_prims_reshape_impl", "nvFusion3")] == [
+        "tanh",
+        "reshape",
+        "nvFusion3",
+    ]
+
+
+def test_settings_and_sites_are_listed_apart():
+    both = (site(), site(id="saved.inputs", illegal={"recompute": "no fusions"}))
+    assert [row["id"] for row in site_rows(both)] == ["saved:a"]
+    assert setting_rows(both)[0]["options"][1] == {"name": "recompute", "reason": "no fusions"}
+
+
+def test_trace_lines_know_their_source_and_their_node():
+    graph, _ = llama(1)
+    lines = trace_lines("import torch\n  t1 = torch.embedding(tokens)", graph, {"t1": "t:t1"})
+    assert lines[0] == {"text": "import torch", "source": "", "id": ""}
+    assert lines[1]["source"] == "llama.py:71  x = self.embedding(tokens)"
+    assert lines[1]["id"] == "t:t1"
