@@ -1,0 +1,54 @@
+"""How well the step time of a re-planned program is predicted from one measured run, torch executor on the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import workbench as wb
+from workbench.analysis.cost import predict_step
+from workbench.runs import events, jobs, request
+from workbench.runs.clocks import calibration
+from workbench.runs.request import RunOptions
+
+SETTINGS = {"layers": 4, "width": 512, "hidden": 2048, "batch": 512}
+"""Statements of milliseconds: what is measured is the program, not Python."""
+
+TOLERANCE = 0.10
+
+
+def test_the_step_time_of_a_replanned_program(benchmark, tmp_path: Path) -> None:
+    stock = wb.open("mlp", device="cpu", executor="torch", settings=SETTINGS)
+    planned = wb.open("mlp", device="cpu", executor="torch", settings=SETTINGS)
+    saved = [site for site in planned.sites("saved") if "recompute" in site.options and "recompute" not in site.illegal]
+    for site in saved:
+        try:
+            planned.choose({site.id: "recompute"})
+        except wb.ChoiceError:
+            continue
+    # In turns with the stock plan's steps: the machine's speed is then the same for what was learned and predicted.
+    folder = request.prepare(
+        tmp_path / "run",
+        stock.program,
+        config_text=stock.config.text(),
+        variants={"replanned": planned.config.text()},
+        options=RunOptions(samples=30, sampling_s=30.0, measure_peak=False, check_accuracy=False, cold=False),
+    )
+    run = jobs.start(folder).wait(600)
+    assert run.state == "done", (run.error, run.detail)
+    variant = events.last_of(run.events, events.VariantTimes)
+    assert variant is not None
+    learned = calibration(run, stock.plan.graph)
+    predicted = benchmark(predict_step, planned.plan.graph, learned)
+    off = predicted.step_s / variant.step_s - 1
+    benchmark.extra_info |= {
+        "stock_s": run.step_s,
+        "predicted_s": predicted.step_s,
+        "measured_s": variant.step_s,
+        "ratio_low": variant.ratio_low,
+        "ratio_high": variant.ratio_high,
+        "off": off,
+        "measured_share": predicted.measured_share,
+        "noise": run.times["noise"] if run.times else None,
+    }
+    print(benchmark.extra_info)
+    assert abs(off) < TOLERANCE

@@ -1,0 +1,61 @@
+"""What a toggle costs: arithmetic against planning again, and our cuts between fusions against Thunder's own."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import thunder
+from thunder.core import rematerialization as thunders
+from thunder.extend import FusionExecutor
+
+import workbench
+from tests.compiler.test_remat import partitioned, thunders_find_cut, whole
+from workbench.compiler.remat import RematOptions, rematerialize
+
+REPEATS = 3
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    """The middle of a few wall times."""
+    times = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def test_predicting_a_toggle_costs_milliseconds(benchmark: Any) -> None:
+    bench = workbench.open("llama", layers=4, device="cpu", executor="torch")
+    site = next(s for s in bench.sites("saved") if s.bytes and not s.illegal and s.choice == "save")
+
+    def plan_again() -> None:
+        function, args, kwargs = bench.program.build()
+        executors = [e for e in thunder.get_default_executors() if not isinstance(e, FusionExecutor)]
+        thunder.jit(function, executors=executors)._lc_cd.get_computation_and_inputs(*args, **kwargs)
+
+    predicted = benchmark(bench.predict, {site.id: "recompute"})
+    bench.choose({site.id: "recompute"})
+    assert (predicted.peak_bytes, predicted.saved_bytes) == (bench.plan.peak_bytes, bench.plan.saved_bytes)
+    again_s = seconds(plan_again)
+    predict_s = benchmark.stats.stats.median if benchmark.stats else again_s
+    benchmark.extra_info.update(plan_again_s=again_s, ratio=again_s / predict_s)
+    assert predict_s < 0.05
+
+
+def test_cuts_at_weight_zero_are_five_times_faster_than_thunders(
+    benchmark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = workbench.open("residual_chain", layers=32, device="cpu", executor="torchcompile")
+    trace = partitioned(bench)
+    monkeypatch.setattr(thunders, "find_cut", thunders_find_cut(0.0))
+    ours = benchmark(rematerialize, trace, RematOptions(argument_weight=0.0))
+    theirs_s = seconds(lambda: thunders.rematerialize(trace))
+    ours_s = benchmark.stats.stats.median if benchmark.stats else theirs_s
+    benchmark.extra_info.update(thunder_s=theirs_s, ratio=theirs_s / ours_s)
+    assert whole(ours) == whole(thunders.rematerialize(trace))
+    assert theirs_s / ours_s >= 5

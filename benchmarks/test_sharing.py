@@ -1,0 +1,82 @@
+"""What compiling identical fusions once saves: cold compilation of the residual chain with gradients, on the CPU.
+
+Every figure is a fresh process with empty caches. What Inductor does once per machine, probing the compiler and
+precompiling its headers (some 20 CPU seconds), comes with an unrelated function before the clock starts. CPU seconds,
+compilers included, so that a busy machine tells the same. `separate` is what Thunder does with the same regions: each
+is compiled for itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LAYERS = (4, 8, 16, 32)
+
+COMPILE = """
+import json, os, sys, time
+import torch
+import workbench
+from workbench.config import Config
+from workbench.programs import resolve
+
+torch.set_num_threads(1)
+program = resolve("residual_chain", device="cpu", layers=int(sys.argv[1]), grad=True)
+config = Config(program="residual_chain", executor="torchcompile", device="cpu",
+                choices={"sharing.identical": sys.argv[2]})
+jitted = config.jit(program.callable)
+torch.compile(lambda x: x + 1)(torch.ones(8))  # the toolchain, not the program
+cpu, wall = os.times(), time.perf_counter()
+jitted(*program.args).sum().backward()
+now = os.times()
+print(json.dumps({"cpu_s": sum(now[:4]) - sum(cpu[:4]), "wall_s": time.perf_counter() - wall}))
+"""
+
+
+def cold_compile(layers: int, sharing: str, folder: Path) -> dict[str, float]:
+    """Seconds from the call of a jitted function to the end of its first backward."""
+    caches = {name: str(folder / name) for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TMPDIR")}
+    for path in caches.values():
+        Path(path).mkdir(parents=True)
+    # One thread compiles in the process itself, whose CPU seconds are counted.
+    environment = {**os.environ, **caches, "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE, str(layers), sharing],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    seconds: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return seconds
+
+
+def slope(points: dict[int, float]) -> float:
+    """CPU seconds a layer, from the fewest to the most."""
+    least, most = min(points), max(points)
+    return (points[most] - points[least]) / (most - least)
+
+
+@pytest.mark.timeout(1800)
+def test_sharing_halves_the_cold_compilation_of_sixteen_layers_and_grows_a_quarter_as_fast(
+    benchmark: Any, tmp_path: Path
+) -> None:
+    def measure() -> dict[str, dict[int, float]]:
+        return {
+            sharing: {n: cold_compile(n, sharing, tmp_path / sharing / str(n))["cpu_s"] for n in LAYERS}
+            for sharing in ("separate", "shared")
+        }
+
+    found = benchmark.pedantic(measure, rounds=1)
+    stock, shared = found["separate"], found["shared"]
+    benchmark.extra_info.update(found, ratio=stock[16] / shared[16], slopes=(slope(stock), slope(shared)))
+    assert stock[16] / shared[16] >= 2
+    assert slope(shared) < slope(stock) / 4
+    # At most linear: the second half of the way costs no more a layer than the first, noise aside.
+    assert slope({n: shared[n] for n in (16, 32)}) <= 1.5 * max(slope({n: shared[n] for n in (4, 16)}), 0.02)
