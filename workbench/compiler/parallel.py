@@ -82,6 +82,23 @@ def ranks_of(program: str, callable_: Any, count: int, parallel: str) -> Ranks |
     return Ranks(count, cast(Parallel, parallel))
 
 
+def transforms(ranks: Ranks, device: torch.device, group: Any) -> tuple[Transform, ...]:
+    """Thunder's transforms, for ``thunder.jit``, that share a module among the ranks of a process group.
+
+    Parameters
+    ----------
+    ranks : Ranks
+    device : torch.device
+        This rank's own, with its index.
+    group : torch.distributed.ProcessGroup
+        Of `ranks.count` members; fake where the other ranks are not there.
+    """
+    if ranks.parallel == "fsdp":
+        return (FSDPTransform(device=device, process_group=group),)
+    # Thunder's own default bucket size; nothing reads it any more.
+    return (DDPTransform(process_group=group, bucket_size_in_mb=25.0, broadcast_from=None),)
+
+
 @contextlib.contextmanager
 def fake_group(ranks: Ranks, module: Any, device: str) -> Iterator[Sequence[Transform]]:
     """Inside, this process is rank 0 of ranks that are not there; gives the transforms for ``thunder.jit``.
@@ -102,13 +119,8 @@ def fake_group(ranks: Ranks, module: Any, device: str) -> Iterator[Sequence[Tran
     before = {name: module.__dict__[name] for name in _LEFT_ON_MODULE if name in module.__dict__}
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks.count)
     try:
-        group = dist.group.WORLD
-        if ranks.parallel == "fsdp":
-            place = torch.device("cpu") if device == "cpu" else torch.device("cuda", 0)
-            yield (FSDPTransform(device=place, process_group=group),)
-        else:
-            # Thunder's own default bucket size; nothing reads it any more.
-            yield (DDPTransform(process_group=group, bucket_size_in_mb=25.0, broadcast_from=None),)
+        place = torch.device("cpu") if device == "cpu" else torch.device("cuda", 0)
+        yield transforms(ranks, place, dist.group.WORLD)
     finally:
         dist.destroy_process_group()
         for name in _LEFT_ON_MODULE:

@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import Any
@@ -712,7 +712,14 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     return thunder.jit(fn, executors=hooks.executors(), transforms=transforms, **options)
 
 
-def unmodified(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """``thunder.jit(fn)`` as it comes, with its default executors: what every run is checked against."""
-    jitted: Callable[..., Any] = thunder.jit(fn)
+def unmodified(fn: Callable[..., Any], transforms: Sequence[Transform] = ()) -> Callable[..., Any]:
+    """``thunder.jit(fn)`` as it comes, with its default executors: what every run is checked against.
+
+    Parameters
+    ----------
+    fn : callable or torch.nn.Module
+    transforms : sequence of Transform, optional
+        Those that share it among ranks.
+    """
+    jitted: Callable[..., Any] = thunder.jit(fn, transforms=list(transforms))
     return jitted
