@@ -13,15 +13,15 @@ import dataclasses
 import io
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Protocol
 
 import torch
 from thunder.core import prims, utils
-from thunder.core.proxies import TensorProxy, unvariableify, variableify
+from thunder.core.proxies import Proxy, TensorProxy, unvariableify, variableify
 from thunder.core.symbol import BoundSymbol, Symbol
-from thunder.core.trace import TraceCtx, TraceProvenance, from_trace
+from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 from thunder.core.transform_common import dce
 from thunder.executors.data_dependent_partition import fuse_bound_symbols
 from thunder.executors.passes import update_fusion_call_ctx
@@ -265,7 +265,7 @@ class RegionExecutor(TorchCompileExecutor):
         control = self.control
         control.partitioned = control.timed("partition", lambda: self._partition(trace))
         options = control.begin(control.partitioned)
-        cut = control.timed("remat", lambda: dce(rematerialize(control.partitioned, options.remat, control.report)))
+        cut = control.timed("remat", lambda: dce(_cut(control, options)))
         done = control.finish(control.timed("contexts", lambda: update_fusion_call_ctx(cut)))
         done.set_provenance(TraceProvenance("Fusion"))
         return done
@@ -285,6 +285,43 @@ class RegionExecutor(TorchCompileExecutor):
             fused.bound_symbols.append(self.fuse(Region(producers, consumers, group), counter))
             counter += 1
         return fused
+
+
+def _cut(control: Control, options: FusionOptions) -> TraceCtx:
+    """The partitioned trace with its cuts made."""
+    return _define_once(rematerialize(control.partitioned, options.remat, control.report))
+
+
+def _define_once(trace: TraceCtx) -> TraceCtx:
+    """Let each name be made once, and be taken once by each fusion.
+
+    A statement with several outputs that is run again in a consumer makes all of them, also those that are handed over
+    or that an earlier fusion has made; and what is handed over by two producers comes twice.
+    """
+    done = from_trace(trace)
+    made: set[str] = set()
+    for bsym in trace.bound_symbols:
+        done.bound_symbols.append(_once(bsym, made, done) if bsym.sym.is_fusion else bsym)
+        made.update(out.name for out in bsym.flat_proxy_outs)
+    return done
+
+
+def _once(fusion: BoundSymbol, made: Collection[str], trace: TraceCtx) -> BoundSymbol:
+    taken = {a.name: a for a in fusion.args}
+    outputs = [out for out in utils.sequencify(fusion.output) if out.name not in made]
+    members = list(fusion.subsymbols)
+    if any(out.name in taken for member in members for out in member.flat_proxy_outs):
+        with tracectx(trace):
+            members = [_renamed(member, taken) for member in members]
+    elif len(taken) == len(fusion.args) and len(outputs) == len(utils.sequencify(fusion.output)):
+        return fusion
+    return fusion.from_bsym(args=tuple(taken.values()), output=outputs, subsymbols=members)
+
+
+def _renamed(member: BoundSymbol, taken: Mapping[str, Proxy]) -> BoundSymbol:
+    again = {out.name: out for out in member.flat_proxy_outs if out.name in taken}
+    swap = {variableify(out): out.replace_name() for out in again.values()}
+    return member.from_bsym_swap_proxies(swap) if swap else member
 
 
 def region_executor(control: Control) -> FusionExecutor:
@@ -404,7 +441,7 @@ def nvfuser_executor(control: Control) -> FusionExecutor:
         def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
             control.partitioned = control.timed("partition", lambda: super(ControlledNvFuser, self).fusion_pass(trace))
             options = control.begin(control.partitioned)
-            cut = control.timed("remat", lambda: self._cut(control.partitioned, options))
+            cut = control.timed("remat", lambda: self._cut(options))
             done = control.finish(control.timed("contexts", lambda: update_fusion_call_ctx(cut)))
             done.set_provenance(TraceProvenance("Fusion"))
             return done
@@ -423,8 +460,8 @@ def nvfuser_executor(control: Control) -> FusionExecutor:
             _control_definition(bsym, control)
             return bsym
 
-        def _cut(self, trace: TraceCtx | None, options: FusionOptions) -> TraceCtx:
-            return dce(self.cse(impl.remove_redundant_casts(rematerialize(trace, options.remat, control.report))))
+        def _cut(self, options: FusionOptions) -> TraceCtx:
+            return dce(self.cse(impl.remove_redundant_casts(_cut(control, options))))
 
     executor = copy.copy(impl.ex)
     executor.__class__ = ControlledNvFuser
