@@ -147,7 +147,8 @@ def keys(schedule: Schedule, choices: Mapping[str, str]) -> list[Key]:
 
 
 def _only_with_collectives(stage: Stage) -> str:
-    return "" if stage.communication else "the program has no collectives"
+    # By the claimed trace: the schedules are known only after the split, when a config is replayed.
+    return "" if reorder.has_collectives(stage.claimed) else "the program has no collectives"
 
 
 def _options(collective: Collective, choices: Mapping[str, str]) -> tuple[str, str, str]:
