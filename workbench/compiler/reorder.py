@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -31,6 +31,9 @@ type Key = tuple[int, int, int, float, int]
 
 SPINE_TIE = 9
 """Second part of a spine statement's key: what shares its slot stands before it."""
+
+PACK, UNPACK = "bucket_pack", "bucket_unpack"
+"""How the names begin of the statements that put tensors into a bucket's buffer, and take them out."""
 
 _WAITS = ("torch_wait_prim_impl", "wait")
 _SHAPES = (
@@ -55,9 +58,9 @@ class Role(Enum):
     ISSUE = "issue"
     WAIT = "wait"
     HANGER = "hanger"
-    """A change of shape of what a wait gives, and of nothing else."""
+    """A change of shape of what a wait gives, and of nothing else, or what a bucket is taken apart by."""
     FEEDER = "feeder"
-    """Makes, of one tensor, the one that a collective sends, and nothing else: a gradient's division."""
+    """Makes what a collective sends, and nothing else, of one tensor, a gradient's division, or of a bucket's."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +79,8 @@ class Collective:
         Of the result.
     read : bool
         Whether a statement of this trace reads the result; otherwise it is only returned.
+    parameter : bool
+        Whether what it sends is an argument of the program, or made of arguments alone.
     """
 
     place: str
@@ -85,6 +90,7 @@ class Collective:
     result: str
     nbytes: int
     read: bool
+    parameter: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,7 +208,7 @@ def _roles(statements: Sequence[BoundSymbol], returned: set[str]) -> list[Role]:
             roles[i] = Role.WAIT
         elif any(isinstance(out, FutureTensorProxy) for out in bsym.flat_proxy_outs):
             roles[i] = Role.ISSUE
-        elif bsym.sym.name in _SHAPES and tensors:
+        elif (bsym.sym.name in _SHAPES or bsym.sym.name.startswith(UNPACK)) and tensors:
             sources = [roles[made[t.name]] if t.name in made else Role.SPINE for t in tensors]
             if all(role in (Role.WAIT, Role.HANGER) for role in sources):
                 roles[i] = Role.HANGER
@@ -214,7 +220,8 @@ def _roles(statements: Sequence[BoundSymbol], returned: set[str]) -> list[Role]:
             and read
             and all(roles[r] in (Role.ISSUE, Role.FEEDER) for r in read)
             and not any(out.name in returned for out in bsym.flat_proxy_outs)
-            and len(_tensors(bsym.flat_proxy_args)) == len(bsym.flat_proxy_outs) == 1
+            and (len(_tensors(bsym.flat_proxy_args)) == 1 or bsym.sym.name.startswith(PACK))
+            and len(bsym.flat_proxy_outs) == 1
             and not _writes(bsym)
             and not contains(bsym, prims.OpTags.RANDOM_OP)
         ):
@@ -328,25 +335,36 @@ def _collectives(
             continue
         future = next(out for out in bsym.flat_proxy_outs if isinstance(out, FutureTensorProxy))
         wait = next(r for r in readers[future.name] if roles[r] is Role.WAIT)
-        feeders, first = [], bsym.flat_proxy_args[0].name
-        while first in made and roles[made[first]] is Role.FEEDER:
-            feeders.append(made[first])
-            first = _tensors(statements[made[first]].flat_proxy_args)[0].name
+        feeders: list[int] = []
+        sent = list(_sent(bsym.flat_proxy_args[0].name, statements, roles, made, feeders))
         result = statements[wait].flat_proxy_outs[0]
         names = _results(result.name, statements, roles, readers)
         found.append(
             Collective(
-                place=_place(bsym, first, names, set(arguments), gradient_of, stage),
+                place=_place(bsym, sent, names, set(arguments), gradient_of, stage, trace),
                 issue=issue,
                 wait=wait,
                 feeders=tuple(feeders),
                 result=result.name,
                 nbytes=_nbytes(result),
                 read=any(roles[r] is not Role.HANGER for name in names for r in readers[name]),
+                parameter=all(name in arguments for name in sent),
             )
         )
     places = _unique(c.place for c in found)
     return tuple(dataclasses.replace(c, place=place) for c, place in zip(found, places, strict=True))
+
+
+def _sent(
+    name: str, statements: Sequence[BoundSymbol], roles: Sequence[Role], made: Mapping[str, int], feeders: list[int]
+) -> Iterator[str]:
+    """The values that what is sent is made of; adds the feeders on the way to `feeders`."""
+    if name not in made or roles[made[name]] is not Role.FEEDER:
+        yield name
+        return
+    feeders.append(made[name])
+    for arg in _tensors(statements[made[name]].flat_proxy_args):
+        yield from _sent(arg.name, statements, roles, made, feeders)
 
 
 def _results(
@@ -371,17 +389,22 @@ def _nbytes(proxy: Any) -> int:
 
 def _place(
     bsym: BoundSymbol,
-    sent: str,
+    sent: Sequence[str],
     results: Sequence[str],
     arguments: set[str],
     gradient_of: Mapping[str, str],
     stage: Stage,
+    trace: TraceCtx,
 ) -> str:
+    """A name that lasts; a bucket's is that of its first member, and how many others there are."""
     kind = bsym.sym.name.removeprefix("torch_").removesuffix("_prim_impl")
-    if sent in arguments:
-        return f"{sent.removeprefix('t_')}>{kind}"
+    others = f"+{len(sent) - 1}" if len(sent) > 1 else ""
+    if sent[0] in arguments:
+        # What the forward gathered is gathered again.
+        again = "~" if TraceTag.BACKWARD in trace.tags else ""
+        return f"{sent[0].removeprefix('t_')}{others}>{kind}{again}"
     gradient = next((gradient_of[name] for name in results if name in gradient_of), None)
-    return f"{gradient.removeprefix('t_')}<{kind}" if gradient else f"{stage.place(sent)}>{kind}"
+    return f"{gradient.removeprefix('t_')}{others}<{kind}" if gradient else f"{stage.place(sent[0])}{others}>{kind}"
 
 
 def _unique(names: Iterable[str]) -> tuple[str, ...]:

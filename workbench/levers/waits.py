@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from thunder.core.trace import TraceCtx, TraceTag
 
-from workbench.compiler import reorder
+from workbench.compiler import buckets, reorder
 from workbench.compiler.reorder import SPINE_TIE, Collective, Key, Role, Schedule
 from workbench.compiler.stage import Stage
 from workbench.levers.base import Lever, Setting, Site, refused, register
@@ -22,7 +22,9 @@ LATE, EARLY = "late", "early"
 POLICY = "policy"
 """A site's default: as the lever's setting says."""
 END = "end"
+NONE, LAYER = "none", "layer"
 
+_MIB = re.compile(r"([1-9]\d*)MiB")
 _IN_FLIGHT = re.compile(r"in_flight\(([1-9]\d*)\)")
 _AT = re.compile(r"at\((.+)\)")
 _FIRST, _BY_HAND, _AT_WAIT, _HANGING = 0, 1, 2, 3
@@ -61,6 +63,15 @@ class Waits(Lever):
                 options=(STOCK, EARLIEST),
                 applies=_only_with_collectives,
             ),
+            Setting(
+                name="bucket",
+                label="parameters gathered and gradients reduced: one by one, or together, by layer or by size",
+                default=NONE,
+                options=(NONE, LAYER, "25MiB", "100MiB", "500MiB"),
+                accepts=lambda option: _MIB.fullmatch(option) is not None,
+                range="NMiB with any N from 1, of full tensors in a bucket",
+                applies=_only_with_collectives,
+            ),
         )
 
     def sites(self, stage: Stage, choices: Mapping[str, str]) -> list[Site]:
@@ -86,10 +97,24 @@ class Waits(Lever):
         if not reorder.has_collectives(trace):
             return trace
         schedule = reorder.schedule(trace, stage)
+        if together := together_in(schedule, choices):
+            trace = buckets.bucketed(trace, schedule, together)
+            schedule = reorder.schedule(trace, stage)
         stage.communication = {**stage.communication, "backward" if backward else "forward": schedule}
         if not any(id.startswith((f"{self.name}.", f"{self.name}:")) for id in choices):
             return trace
         return reorder.reordered(trace, schedule, schedule.arrange(keys(schedule, choices)))
+
+
+def together_in(schedule: Schedule, choices: Mapping[str, str]) -> list[list[Collective]]:
+    """The buckets that choices ask for; what has a place of its own by hand stays out of them."""
+    option = choices.get(f"{Waits.name}.bucket", NONE)
+    if option == NONE:
+        return []
+    size = _MIB.fullmatch(option)
+    rule = buckets.Rule(limit_bytes=int(size[1]) * buckets.MIB if size else 0, by_layer=option == LAYER)
+    by_hand = {c.place for c in schedule.collectives if any(choices.get(i, POLICY) != POLICY for i in site_ids(c))}
+    return buckets.grouped(schedule, rule, by_hand)
 
 
 def site_ids(collective: Collective) -> tuple[str, str]:
@@ -240,3 +265,54 @@ def _sites(schedule: Schedule, collective: Collective, choices: Mapping[str, str
             )
         )
     return found
+
+
+def orders(id: str, choices: Mapping[str, str]) -> bool:
+    """Whether a choice at this site does nothing but order the statements that the other choices leave."""
+    if id in _ORDERING:
+        return True
+    # What has a place of its own stays out of buckets.
+    return id.startswith(f"{Waits.name}:") and choices.get(f"{Waits.name}.bucket", NONE) == NONE
+
+
+_ORDERING = tuple(f"{Waits.name}.{name}" for name in ("issue", "wait", "gradients"))
+
+
+def sites_under(sites: Sequence[Site], stage: Stage, choices: Mapping[str, str]) -> tuple[Site, ...]:
+    """The sites of a plan under other choices that order its collectives.
+
+    Parameters
+    ----------
+    sites : sequence of Site
+        Of a plan in which no such choice is made.
+    stage : Stage
+        Of that plan.
+    choices : mapping of str to str
+        All choices.
+
+    Raises
+    ------
+    ChoiceError
+        If a setting has no such option.
+    """
+    moved: dict[str, tuple[str, str]] = {
+        id: (option, option) for id, option in choices.items() if id in _ORDERING
+    }
+    for schedule in stage.communication.values():
+        for collective in schedule.collectives:
+            _, issue, wait = _options(collective, choices)
+            for id, outcome in zip(site_ids(collective), (issue, wait), strict=True):
+                moved[id] = (choices.get(id, POLICY), outcome)
+    settings = {f"{Waits.name}.{setting.name}": setting for setting in Waits().settings()}
+    found = []
+    for site in sites:
+        choice, outcome = moved.get(site.id, (site.choice, site.outcome))
+        if site.id in settings and choice != site.default:
+            if site.illegal:
+                raise refused(site.id, choice, next(iter(site.illegal.values())))
+            settings[site.id].widen(site, choice).check(choice)
+        if (choice, outcome) != (site.choice, site.outcome):
+            options = site.options if choice in site.options else (*site.options, choice)
+            site = dataclasses.replace(site, choice=choice, outcome=outcome, options=options)
+        found.append(site)
+    return tuple(found)
