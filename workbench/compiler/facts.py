@@ -19,7 +19,7 @@ from thunder.core.pytree import tree_flatten
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from workbench.compiler.kernels import allocates_inside, peak_inside_bytes
-from workbench.compiler.offload import ARRIVE, OFFLOAD, RELOAD
+from workbench.compiler.offload import ARRIVE, OFFLOAD, RELOAD, RELOAD_PREFIX
 from workbench.compiler.stepper import Allocations, claim, empty, fake_execution, forwarded, runs_as_pytorch, source
 
 _IDLE = frozenset(
@@ -179,7 +179,7 @@ class _Walk:
             for proxy in outputs:
                 self.enter(proxy)
             return _NOTHING
-        moved = _moved(bsym, inputs, outputs)
+        moved = _moved(bsym, inputs, outputs, self.strides)
         if moved is not None:
             fact = moved
         elif bsym.sym.is_fusion:
@@ -318,14 +318,21 @@ class _Walk:
         )
 
 
-def _moved(bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Fact | None:
-    """Facts of the offload statements: what is in the store takes no device memory, what comes back is one storage."""
-    name, strides = bsym.sym.name, tuple(_contiguous(proxy.shape) for proxy in outputs)
+def _moved(
+    bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any], known: Mapping[str, tuple[int, ...]]
+) -> _Fact | None:
+    """Facts of the offload statements: what is in the store takes no device memory, what comes back is one storage.
+
+    A value comes back with the strides that it had.
+    """
+    name = bsym.sym.name
     if name.startswith(OFFLOAD):
-        return _Fact(sources=(-1,), strides=strides, new_bytes=(0,))
+        return _Fact(sources=(-1,), strides=(_contiguous(outputs[0].shape),), new_bytes=(0,))
     if name.startswith(RELOAD):
+        strides = tuple(known.get(p.name.removeprefix(RELOAD_PREFIX), _contiguous(p.shape)) for p in outputs)
         return _Fact(sources=(-1,) * len(outputs), strides=strides, new_bytes=(_nbytes(inputs[0]),))
     if name.startswith(ARRIVE):
+        strides = tuple(known[proxy.name] for proxy in inputs)
         return _Fact(sources=tuple(range(len(outputs))), strides=strides, new_bytes=())
     return None
 
