@@ -1,6 +1,7 @@
 """Clocks between the statements that run: put into a jitted callable and taken out again, with nothing compiled anew.
 
-A tick is a statement of its own that is printed as ``wb_push(wb_now())``: two C functions, and no Python frame.
+A tick is a statement of its own that is printed as ``wb_tick_7 = wb_now()``: one C function, no Python frame, and the
+time stays a local until the trace ends and hands over all of them at once. It ends one statement and begins the next.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from workbench.compiler.patches import SourceFile
 from workbench.compiler.reader import display_name
 from workbench.graph import BACKWARD, FORWARD
 
-_PUSH, _NOW = "wb_push", "wb_now"
+_NOW, _HAND_OVER = "wb_now", "wb_hand_over"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,14 +65,14 @@ class Tick:
 class StatementClocks:
     """Clocks for the traces of a jitted callable that has been called.
 
-    Ticks are appended to `times_ns` in the order of `ticks`: the forward's while it is called, then the backward's.
+    Times are appended to `times_ns` in the order of `ticks`: the forward's when it ends, then the backward's.
 
     Parameters
     ----------
     jitted : callable
         What `thunder.jit` returned. Only its latest specialization gets clocks.
     now : callable
-        Gives nanoseconds.
+        Gives nanoseconds. What it takes is nearly all that a tick takes.
     frees : bool
         Whether the deletions after a statement have a tick of their own; without, they count with the statement, and
         there are half as many ticks.
@@ -92,7 +93,7 @@ class StatementClocks:
         self.times_ns: list[int] = []
         self.statements: tuple[Clocked, ...] = ()
         self.ticks: tuple[Tick, ...] = ()
-        context = {_PUSH: self.times_ns.append, _NOW: now}
+        context = {_NOW: now, _HAND_OVER: self.times_ns.extend}
         forward = transform_to_torch_types(self._clocked(self._without.computation_traces[-1], FORWARD, context))
         changes = {"computation_fn": forward.python_callable()}
         if self._without.backward_fn is not None:
@@ -114,24 +115,30 @@ class StatementClocks:
 
     def _clocked(self, trace: TraceCtx, side: int, context: dict[str, Any]) -> TraceCtx:
         statements, ticks = list(self.statements), list(self.ticks)
+        before = len(ticks)
         clocked = from_trace(trace)
         clocked.names = set(trace.names)
+
+        def tick(ended: Tick) -> None:
+            clocked.bound_symbols.append(_TICK.bind(len(ticks) - before, output=None, _call_ctx=context))
+            ticks.append(ended)
+
         open_: Tick | None = None
         for bsym in trace.bound_symbols:
             if is_statement(bsym) or bsym.sym.id is PrimIDs.RETURN:
                 if open_ is not None:
-                    ticks.append(open_)
-                    clocked.bound_symbols.append(_tick(context))
+                    tick(open_)
                 open_ = None
+            if bsym.sym.id is PrimIDs.RETURN and len(ticks) > before:
+                count = len(ticks) - before
+                clocked.bound_symbols.append(_HAND_OVER_TICKS.bind(count, output=None, _call_ctx=context))
             if is_statement(bsym):
                 if not statements or statements[-1].side != side:
-                    ticks.append(Tick(-1, frees=False))
-                    clocked.bound_symbols.append(_tick(context))
+                    tick(Tick(-1, frees=False))
                 statements.append(_described(bsym, side))
             clocked.bound_symbols.append(bsym)
             if is_statement(bsym) and self._frees:
-                ticks.append(Tick(len(statements) - 1, frees=False))
-                clocked.bound_symbols.append(_tick(context))
+                tick(Tick(len(statements) - 1, frees=False))
             elif is_statement(bsym):
                 open_ = Tick(len(statements) - 1, frees=False)
             elif bsym.sym.id is PrimIDs.DEL and statements and statements[-1].side == side and self._frees:
@@ -140,15 +147,20 @@ class StatementClocks:
         return clocked
 
 
-def _tick(context: dict[str, Any]) -> BoundSymbol:
-    return _TICK.bind(output=None, _call_ctx=context)
-
-
 def _print_tick(bsym: BoundSymbol, outputs: Any, arguments: Sequence[Any], keywords: Any) -> str:
-    return f"{_PUSH}({_NOW}())"
+    return f"{_local(bsym.args[0])} = {_NOW}()"
+
+
+def _print_hand_over(bsym: BoundSymbol, outputs: Any, arguments: Sequence[Any], keywords: Any) -> str:
+    return f"{_HAND_OVER}(({''.join(f'{_local(index)}, ' for index in range(bsym.args[0]))}))"
+
+
+def _local(index: int) -> str:
+    return f"wb_tick_{index}"
 
 
 _TICK = Symbol("workbench_tick", meta=None, is_prim=True, python_printer=_print_tick)
+_HAND_OVER_TICKS = Symbol("workbench_hand_over", meta=None, is_prim=True, python_printer=_print_hand_over)
 
 
 def _described(bsym: BoundSymbol, side: int) -> Clocked:

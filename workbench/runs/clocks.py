@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 CLOCKED_STEPS = 20
 """Steps with clocks, each beside one without: enough for medians, few beside the steps that are timed."""
 
+CLOCKED_S = 0.5
+"""Short steps are clocked more often, for this long: what clocks add to them is little beside their noise."""
+
+MOST_CLOCKED_STEPS = 400
+
 _US = 1e6
 
 
@@ -133,7 +138,8 @@ def measure(
         return timing.time_step(stepper).wall_s
 
     try:
-        found = timing.interleaved({"with": with_clocks, "without": without}, CLOCKED_STEPS, budget_s)
+        turns = min(max(CLOCKED_STEPS, int(CLOCKED_S / (2 * without()))), MOST_CLOCKED_STEPS)
+        found = timing.interleaved({"with": with_clocks, "without": without}, turns, budget_s)
     finally:
         clocks.stop()
     overhead = timing.ratio(found["with"], found["without"], paired=True)
