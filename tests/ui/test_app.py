@@ -9,9 +9,10 @@ import pytest
 
 import workbench as wb
 from workbench.graph import Kind
-from workbench.runs import events, request
+from workbench.runs import events, jobs, request, store
 from workbench.ui.app import App, mimebundles
 from workbench.ui.compile_tab import Waterfall
+from workbench.ui.experiments import Experiments
 from workbench.ui.layout import Style
 from workbench.ui.timeline import timeline_content
 
@@ -184,6 +185,24 @@ def test_a_chosen_pin_is_what_the_strip_compares_with(bench, tmp_path, monkeypat
     app.experiments._receive({"type": "delete", "folder": row["folder"]})
     until(lambda: not app.experiments.content["rows"])
     app.close()
+
+
+def test_a_run_renamed_while_its_row_is_read_is_shown_with_its_new_name(bench, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path))
+    folder = request.prepare(tmp_path / "run", bench.program, name="less")
+    shown = Experiments(bench.program, on_pinned=lambda: None, act=lambda act: act())
+    follow = jobs.follow
+
+    def read_and_then_rename(run_dir):
+        run = follow(run_dir)
+        monkeypatch.setattr(jobs, "follow", follow)
+        store.rename(folder, "lesser")
+        return run
+
+    monkeypatch.setattr(jobs, "follow", read_and_then_rename)
+    shown._load()
+    shown._load()
+    assert [row["name"] for row in shown.content["rows"]] == ["lesser"]
 
 
 def test_the_waterfall_tells_what_is_compiled_now_and_what_took_how_long():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import traitlets
@@ -38,9 +39,14 @@ class Controls(Panel):
     file = traitlets.Unicode("choices.py").tag(sync=True)
     samples = traitlets.Bytes(b"").tag(sync=True)
 
+    def __init__(self, on_message: Callable[[dict[str, Any]], None] | None = None, **traits: Any) -> None:
+        super().__init__(on_message, **traits)
+        self._updating = threading.RLock()
+
     def update(self, **content: Any) -> None:
-        """Change some of the content."""
-        self.content = {**self.content, **content}
+        """Change some of the content, from any thread: a run's readout and what a person does meet here."""
+        with self._updating:
+            self.content = {**self.content, **content}
 
 
 class Readout:

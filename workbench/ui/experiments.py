@@ -44,7 +44,7 @@ class Experiments(Panel):
     ) -> None:
         super().__init__(self._receive, content={"rows": [], "loading": True}, **traits)
         self._program, self._on_pinned, self._act = program, on_pinned, act
-        self._known: dict[Path, dict[str, Any]] = {}
+        self._known: dict[Path, tuple[tuple[int, int], dict[str, Any]]] = {}
         self._lock = threading.Lock()
         self._again = False
         self.pinned: Run | None = None
@@ -77,15 +77,19 @@ class Experiments(Panel):
 
     def _row(self, folder: Path) -> dict[str, Any] | None:
         """The row of a folder's run; None where it is of another program or cannot be read."""
-        if folder in self._known:
-            return self._known[folder]
         try:
+            # Before it is read: a row that was read while the run was given another name is then read again.
+            file = (folder / request.REQUEST_FILE).stat()
+            written = file.st_mtime_ns, file.st_ino
+            known_written, known = self._known.get(folder, (None, {}))
+            if known_written == written:
+                return known
             run = jobs.follow(folder)
-        except WorkbenchError:
+        except (FileNotFoundError, WorkbenchError):
             return None
         row = run_row(run) if run.request.program.get("name") == self._program.name else None
         if row is not None and run.state in jobs.FINAL_STATES:
-            self._known[folder] = row
+            self._known[folder] = (written, row)
         return row
 
     def _receive(self, message: dict[str, Any]) -> None:
@@ -97,7 +101,6 @@ class Experiments(Panel):
         }
         act = acts.get(message.get("type", ""))
         if act is not None:
-            self._known.pop(folder, None)
             self._act(act)
             self.refresh()
 
