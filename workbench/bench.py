@@ -413,24 +413,16 @@ class Workbench:
         Raises
         ------
         RunError
-            If it cannot be started, or several ranks share the program.
+            If it cannot be started.
         """
-        from workbench.runs import jobs, request, store
+        from workbench.runs import jobs
 
-        if self._captured.ranks is not None:
+        ranks = self._captured.ranks
+        if ranks is not None and self.program.device == "planned":
             raise RunError(
                 f"{self.program.name} is planned as rank 0 of {self.ranks}; the others are not there: it cannot run"
             )
-        run_dir = Path(folder) if folder else store.new_folder(name or self.program.name)
-        plan = self.plan
-        request.prepare(
-            run_dir,
-            self.program,
-            config_text=self.config.text(self._notes()),
-            name=name,
-            predicted_peak_bytes=plan.peak_bytes,
-            options=options,
-        )
+        run_dir = self.prepare(name=name, folder=folder, options=options)
         run = jobs.start(run_dir)
         with self._lock:
             self.runs = (*self.runs, run)
@@ -439,6 +431,39 @@ class Workbench:
             run.wait()
             self._tell()
         return run
+
+    def prepare(self, *, name: str = "", folder: str | Path | None = None, options: RunOptions | None = None) -> Path:
+        """Make the folder of a run under the choices in force, and start nothing.
+
+        The folder is all that a machine needs to carry the run out; see `workbench.runs.jobs.Run.command`.
+
+        Parameters
+        ----------
+        name, folder, options
+            As in `run`.
+
+        Returns
+        -------
+        Path
+
+        Raises
+        ------
+        RunError
+            If it cannot be written.
+        """
+        from workbench.runs import request, store
+
+        ranks = self._captured.ranks
+        return request.prepare(
+            Path(folder) if folder else store.new_folder(name or self.program.name),
+            self.program,
+            config_text=self.config.text(self._notes()),
+            name=name,
+            predicted_peak_bytes=self.plan.peak_bytes,
+            options=options,
+            ranks=self.ranks,
+            parallel=ranks.parallel if ranks is not None else "",
+        )
 
     def _notes(self) -> dict[str, str]:
         return {site.id: " ".join(t for t in (site.label, site.source) if t) for site in self.plan.sites}

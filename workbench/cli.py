@@ -86,7 +86,10 @@ DeviceOption = Annotated[
 ]
 ExecutorOption = Annotated[Executor | None, typer.Option("--executor", help="What fuses.")]
 RanksOption = Annotated[
-    int | None, typer.Option("--ranks", metavar="N", help="Processes that share it; planned as one of them.")
+    int | None, typer.Option("--ranks", metavar="N", help="Processes that share it; a plan is that of one of them.")
+]
+ParallelOption = Annotated[
+    str, typer.Option("--parallel", metavar="HOW", help="How they share it: fsdp, fsdp_zero3, ddp or tensor.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
@@ -154,6 +157,7 @@ def plan(
     device: DeviceOption = None,
     executor: ExecutorOption = None,
     ranks: RanksOption = None,
+    parallel: ParallelOption = "",
     sites: Annotated[str | None, typer.Option("--sites", metavar="LEVER", help="Show one lever's sites.")] = None,
     export: Annotated[Path | None, typer.Option("--export", metavar="FILE", help="Write the choices there.")] = None,
     as_json: JsonOption = False,
@@ -161,7 +165,7 @@ def plan(
     """Plan a program: what Thunder would execute, predicted. Nothing runs."""
     if sites is not None:
         _check_lever(sites)
-    bench = _open(program, settings, choices, config, device, executor, ranks)
+    bench = _open(program, settings, choices, config, device, executor, ranks, parallel)
     document = {**bench.plan.to_json(), "alive_at_peak": _alive_at_peak(bench.plan)}
     if sites is not None:
         document["sites"] = [site for site in document["sites"] if site["lever"] == sites]
@@ -193,10 +197,18 @@ def run(
     config: ConfigOption = None,
     device: DeviceOption = None,
     executor: ExecutorOption = None,
+    ranks: RanksOption = None,
+    parallel: ParallelOption = "",
+    submit: Annotated[
+        int | None,
+        typer.Option("--submit", metavar="M", help="Start nothing: say what to start on each of M machines.", min=1),
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Compile a program and run it in a process of its own, checked against unmodified Thunder."""
-    bench = _open(program, settings, choices, config, device, executor)
+    """Compile a program and run it in processes of its own, checked against unmodified Thunder."""
+    bench = _open(program, settings, choices, config, device, executor, ranks, parallel)
+    if submit is not None:
+        return _submit(bench, submit, as_json)
     if bench.program.device == "planned":
         raise DeviceError(
             f"{bench.program.name} is planned for a GPU that is not there: plan it, or run it with --device cpu"
@@ -220,6 +232,28 @@ def run(
         if not document["ok"]:
             _complain(f"the run failed: {document['error']}")
     return DONE if document["ok"] else FAILED
+
+
+def _submit(bench: Workbench, machines: int, as_json: bool) -> int:
+    """Make a run's folder, and tell the command that carries it out on several machines."""
+    from workbench.runs.jobs import Run
+
+    run_dir = bench.prepare()
+    try:
+        command = Run(run_dir).command(machines)
+    except RunError:
+        shutil.rmtree(run_dir)
+        raise
+    if as_json:
+        _print_json({"ok": True, "run_dir": str(run_dir), "command": command})
+    else:
+        console = _console()
+        console.print(
+            f"start this on each of {machines} machines that reach the folder, HEAD being the first of them:",
+            highlight=False,
+        )
+        console.print(command, highlight=False, soft_wrap=True, markup=False)
+    return DONE
 
 
 @app.command()
@@ -382,6 +416,7 @@ def _open(
     device: Device | None,
     executor: Executor | None,
     ranks: int | None = None,
+    parallel: str = "",
 ) -> Workbench:
     import workbench as wb
 
@@ -392,6 +427,7 @@ def _open(
         executor=executor.value if executor else None,
         config=config,
         ranks=ranks,
+        parallel=parallel,
         settings=_pairs("--set", settings, ProgramError),
     )
     if choices:

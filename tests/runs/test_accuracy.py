@@ -106,7 +106,7 @@ def test_attention_without_dropout_is_not_random_and_with_it_is() -> None:
 
     for dropout, random in ((0.0, False), (0.5, True)):
         callable_, args, _ = build(dropout)
-        with accuracy._RandomWatch() as watch:
+        with accuracy.RandomWatch() as watch:
             callable_(*args)
         assert watch.random is random
 

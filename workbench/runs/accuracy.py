@@ -305,7 +305,7 @@ def check(
     eager = Stepper(callable_, args, kwargs, seed=seed)
     start = _start_of(eager)
     torch.manual_seed(seed)
-    with _RandomWatch() as watch:
+    with RandomWatch() as watch:
         outputs = eager.forward()
     random = watch.random
     comparisons = {} if random else {"eager": _finish(eager, outputs)}
@@ -432,7 +432,7 @@ def _finish(stepper: Stepper, outputs: Any) -> dict[str, Recorded]:
     return stepper.record(outputs)
 
 
-class _RandomWatch(TorchDispatchMode):
+class RandomWatch(TorchDispatchMode):
     """Notes whether random numbers are drawn: with a generator of the program's own, or with torch's, which moves on.
 
     That an op may draw is not enough: attention without dropout is such an op.

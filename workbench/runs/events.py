@@ -148,12 +148,21 @@ class FusionEnd(Event):
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MemorySample(Event):
-    """Memory in use now: process size, and on CUDA what the allocator gave out and holds."""
+    """Memory in use now.
+
+    Attributes
+    ----------
+    rss_bytes : int
+        Size of the process.
+    allocated_bytes, reserved_bytes, fragmented_bytes : int, optional
+        On CUDA: what its allocator gave out, what it holds, and what lies free in blocks that are in use in part.
+    """
 
     type = "memory_sample"
     rss_bytes: int
     allocated_bytes: int | None = None
     reserved_bytes: int | None = None
+    fragmented_bytes: int | None = None
 
 
 @_event
@@ -303,11 +312,16 @@ class PeakMeasured(Event):
     statement_live_bytes, statement_peak_bytes : list of int
         After each statement and what it frees, and the most inside it; in the order of the plan's statements, without
         members of fusions. Empty where the statements could not be told apart.
+    peak_statement : dict
+        That ran at the peak: its index ``statement`` with its ``name``, ``outputs`` and ``source``; -1 and empty where
+        none did. Empty where the statements could not be told apart.
     alive : list of dict
-        What the step had allocated and not yet freed at the peak, the largest first: ``bytes``, and the ``statement``
-        that allocated it with its ``name``, ``outputs`` and ``source``; -1 and empty where none did.
+        What the step had allocated and not yet freed at the peak, the largest first: ``bytes``, the ``value`` that lies
+        there, empty where it is none that the statement gives, and the statement that allocated it, as above.
     kernels : list of dict
         As in `StatementTimes`.
+    reserved_bytes, fragmented_bytes : int, optional
+        On CUDA: the most that the allocator held during the step, and the most that lay free in blocks in use in part.
     """
 
     type = "peak_measured"
@@ -318,8 +332,11 @@ class PeakMeasured(Event):
     method: str
     statement_live_bytes: list[int] = dataclasses.field(default_factory=list)
     statement_peak_bytes: list[int] = dataclasses.field(default_factory=list)
+    peak_statement: dict[str, Any] = dataclasses.field(default_factory=dict)
     alive: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     kernels: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    reserved_bytes: int | None = None
+    fragmented_bytes: int | None = None
 
 
 @_event
@@ -347,6 +364,33 @@ class AccuracyChecked(Event):
     max_error: float
     against: str
     worst: str
+
+
+@_event
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RankEnded(Event):
+    """A rank of a run that several share is over.
+
+    Attributes
+    ----------
+    rank : int
+    reason : str
+        Why it failed; empty where it did its part.
+    detail : str
+        Its traceback, or the last lines that it wrote.
+    compile_s, step_s : float, optional
+        As in `Compiled` and `StepTimes`; None where it did not come so far.
+    measured_peak_bytes : int, optional
+        As in `PeakMeasured`.
+    """
+
+    type = "rank_ended"
+    rank: int
+    reason: str = ""
+    detail: str = ""
+    compile_s: float | None = None
+    step_s: float | None = None
+    measured_peak_bytes: int | None = None
 
 
 @_event

@@ -9,7 +9,6 @@ import math
 import os
 import select
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -24,9 +23,10 @@ from typing import Any, Literal
 import psutil
 
 from workbench.errors import RunError
-from workbench.runs import events, processes, request
+from workbench.runs import events, processes, ranks, request
 from workbench.runs.accuracy import Accuracy, TensorError
 from workbench.runs.events import Event, StatementTimes
+from workbench.runs.request import OUTPUT_BYTES, OUTPUT_FILE, SCRATCH
 
 State = Literal["starting", "compiling", "running", "done", "failed", "cancelled"]
 
@@ -35,12 +35,6 @@ FINAL_STATES = ("done", "failed", "cancelled")
 Observer = Callable[[Event], None]
 
 WORKER_FILE = "worker.json"
-OUTPUT_FILE = "output.log"
-SCRATCH = "tmp"
-"""Folder inside a run's for temporary files and caches of its own; gone when the run is over."""
-
-OUTPUT_BYTES = 1 << 18
-"""How much of what a worker prints is kept: the last of it."""
 
 FOLLOW_INTERVAL_S = 0.02
 """How often the log is read: a readout follows what it shows by no more than a twentieth of a second."""
@@ -227,6 +221,32 @@ class Run:
         )
         return Accuracy(ok=checked.ok, max_error=checked.max_error, against=checked.against, tensors=tensors)
 
+    @property
+    def ranks(self) -> list[dict[str, Any]]:
+        """How each rank of a run that several share ended.
+
+        Its number ``rank``, the ``reason`` why it failed or an empty text, and its figures ``compile_s``, ``step_s``
+        and ``measured_peak_bytes``. Those of the run are the largest among them.
+        """
+        names = ("rank", "reason", "compile_s", "step_s", "measured_peak_bytes")
+        ended = (event for event in self.events if isinstance(event, events.RankEnded))
+        return [{name: getattr(event, name) for name in names} for event in ended]
+
+    def command(self, machines: int = 1) -> str:
+        """What to start on each of several machines that reach the run's folder, so that they carry the run out.
+
+        ``$HEAD`` in it is the name or address of the first of them. For a folder that was not run yet, as
+        `workbench.bench.Workbench.prepare` makes it.
+
+        Raises
+        ------
+        RunError
+            If the ranks do not divide among so many machines, or the run is for one process.
+        """
+        if not self.request.parallel:
+            raise RunError(f"run {self.name} is for one process; only a run with ranks has a command for machines")
+        return ranks.command_text(self.run_dir, self.request.ranks, machines=machines, port=self.request.options.port)
+
     def to_json(self) -> dict[str, Any]:
         """The run as ``thunder-workbench run --json`` prints it; what is infinite or not known is None."""
         accuracy = self.accuracy
@@ -250,6 +270,7 @@ class Run:
                 "worst_float64": _error_json(accuracy.worst_float64),
             },
             "run_dir": str(self.run_dir),
+            **({"ranks": self.ranks} if self.request.parallel else {}),
         }
 
     def _clocks_json(self) -> dict[str, Any] | None:
@@ -514,6 +535,9 @@ def start(run_dir: Path) -> Run:
         raise RunError(f"{run_dir} was run before; its log would be lost")
     if run.request.program.get("device") == "planned":
         raise RunError("a planned device is not there to run on; legal: cpu, or cuda where one is attached")
+    shared = bool(run.request.parallel)
+    if shared and run.request.program.get("device") == "cuda":
+        _check_gpus(run_dir, run.request.ranks)
     scratch = run_dir / SCRATCH
     mark = uuid.uuid4().hex
     environment = {
@@ -530,7 +554,7 @@ def start(run_dir: Path) -> Run:
     try:
         scratch.mkdir()
         child = subprocess.Popen(
-            [sys.executable, "-m", "workbench.runs.worker", str(run_dir)],
+            [sys.executable, "-m", f"workbench.runs.{'ranks' if shared else 'worker'}", str(run_dir)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -549,6 +573,19 @@ def start(run_dir: Path) -> Run:
         raise RunError(f"the run's folder {run_dir} cannot be written: {error.strerror}") from error
     run._attach(worker)
     return run
+
+
+def _check_gpus(run_dir: Path, count: int) -> None:
+    import torch
+
+    attached = torch.cuda.device_count()
+    if attached < count:
+        # As many machines as it takes, one GPU each where none is attached to count with.
+        machines = next(n for n in range(1, count + 1) if count % n == 0 and count // n <= max(attached, 1))
+        raise RunError(
+            f"{count} ranks need {count} GPUs, and {attached} are attached here; "
+            f"on {machines} machines, start on each: {ranks.command_text(run_dir, count, machines=machines)}"
+        )
 
 
 def follow(run_dir: Path) -> Run:
@@ -600,11 +637,4 @@ def _reason(status: int | None, output: str) -> str:
         return line or "the event log could not be written"
     if status is None:
         return "the worker ended without a last word"
-    if status < 0:
-        try:
-            name = signal.Signals(-status).name
-        except ValueError:
-            name = f"signal {-status}"
-        hint = ", by hand or by the system when memory ran out" if -status == signal.SIGKILL else ""
-        return f"the worker was killed by {name}{hint}"
-    return f"the worker ended by itself with exit status {status} before the run was done"
+    return f"the worker {processes.how_ended(status)}"

@@ -75,3 +75,15 @@ def memory_bytes(pid: int) -> int:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.NoSuchProcess:
         return 0
+
+
+def how_ended(status: int) -> str:
+    """What an exit status says of a worker that ended without a last word; negative is a signal's number."""
+    if status >= 0:
+        return f"ended by itself with exit status {status} before the run was done"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    hint = ", by hand or by the system when memory ran out" if -status == signal.SIGKILL else ""
+    return f"was killed by {name}{hint}"

@@ -13,6 +13,11 @@ from workbench.errors import RunError
 
 REQUEST_FILE = "request.json"
 CONFIG_FILE = "config.py"
+SCRATCH = "tmp"
+"""Folder inside a run's for temporary files and caches of its own; gone when the run is over."""
+OUTPUT_FILE = "output.log"
+OUTPUT_BYTES = 1 << 18
+"""How much of what a worker prints is kept: the last of it."""
 
 FORMAT_VERSION = 1
 """Raised when a reader of the old form would be wrong."""
@@ -49,7 +54,9 @@ class RunOptions:
     timeout_s : float, optional
         The run fails if it takes longer.
     memory_limit_bytes : int, optional
-        The run fails if its process takes more.
+        The run fails if its process, or that of one of its ranks, takes more.
+    port : int, optional
+        TCP port at which ranks find one another. On one machine they need none: by default a file serves.
     """
 
     seed: int = 0
@@ -64,6 +71,7 @@ class RunOptions:
     cold: bool = True
     timeout_s: float | None = None
     memory_limit_bytes: int | None = None
+    port: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,6 +92,10 @@ class RunRequest:
         Other ways to run the program, timed in turns with the run's own: the text of a config, or None for unmodified
         Thunder.
     options : RunOptions
+    ranks : int
+        Processes that share the program.
+    parallel : str
+        How they share it; empty for a run of one process.
     """
 
     name: str
@@ -92,6 +104,8 @@ class RunRequest:
     predicted_peak_bytes: int | None = None
     variants: dict[str, str | None] = dataclasses.field(default_factory=dict)
     options: RunOptions = dataclasses.field(default_factory=RunOptions)
+    ranks: int = 1
+    parallel: str = ""
 
 
 def prepare(
@@ -103,6 +117,8 @@ def prepare(
     predicted_peak_bytes: int | None = None,
     variants: Mapping[str, str | None] | None = None,
     options: RunOptions | None = None,
+    ranks: int = 1,
+    parallel: str = "",
 ) -> Path:
     """Make the folder of a run that is yet to start.
 
@@ -120,6 +136,9 @@ def prepare(
     variants : mapping of str to str or None, optional
         As in `RunRequest`.
     options : RunOptions, optional
+    ranks : int
+    parallel : str
+        As in `RunRequest`.
 
     Returns
     -------
@@ -142,6 +161,8 @@ def prepare(
             predicted_peak_bytes=predicted_peak_bytes,
             variants=dict(variants or {}),
             options=options or RunOptions(),
+            ranks=ranks,
+            parallel=parallel,
         )
         if config_text is not None:
             (run_dir / CONFIG_FILE).write_text(config_text)

@@ -21,7 +21,7 @@ import traceback
 import warnings
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import psutil
 
@@ -29,26 +29,57 @@ from workbench.errors import ConfigWarning, WorkbenchError
 from workbench.runs import events, request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from workbench.compiler.clocks import StatementClocks
     from workbench.runs.accuracy import Parts, Stepper
 
     type Compiler = Callable[[Callable[..., Any], events.StageObserver | None], Callable[..., Any]]
+    type Transforms = Callable[[], Sequence[Any]]
 
 _PACKAGES = ("thunder-workbench", "torch", "lightning-thunder", "nvfuser-cu128-torch210", "triton", "numpy")
 
 _F_SETSIG = 10  # of <linux/fcntl.h>; the fcntl module lacks it in Python 3.12
 
 
+class Group(Protocol):
+    """The other ranks that share a program with this process; see `workbench.runs.rank_worker`."""
+
+    def options(self, options: request.RunOptions) -> request.RunOptions:
+        """The options, with this rank's own seed and number of threads."""
+
+    def build(self, build: Callable[[str, int], Parts]) -> Callable[[], Parts]:
+        """What builds this rank's program, from what does so for a device and a seed.
+
+        The same parameters on all ranks, and inputs of its own.
+        """
+
+    def transforms(self) -> Sequence[Any]:
+        """What shares the program among the ranks, made anew for each compilation."""
+
+    def agreed(self, options: request.RunOptions, step_s: float) -> request.RunOptions:
+        """The options of the common run, with budgets under which all ranks take the same number of steps."""
+
+    def check(self, compile_program: Compiler, build: Callable[[], Parts], log: events.EventLog, seed: int) -> None:
+        """Compare what training gives with unmodified Thunder's and with eager's."""
+
+    def leave(self) -> None:
+        """Wait until all ranks are done."""
+
+
 def main(run_dir: Path) -> None:
     """Carry out the run of a folder; ends the process."""
-    _die_with_parent()
-    log = events.EventLog(run_dir / events.LOG_FILE)
+    die_with_parent()
+    carry_out(run_dir, functools.partial(run_program, run_dir))
+
+
+def carry_out(log_dir: Path, run: Callable[[events.EventLog], None]) -> NoReturn:
+    """Do a worker's work with a log that begins and ends as it should; ends the process."""
+    log = events.EventLog(log_dir / events.LOG_FILE)
     log.write(events.Started(t_s=log.now_s(), pid=os.getpid(), time_s=time.time() - log.now_s()))
     _tell_warnings(log)
     try:
-        _run(run_dir, log)
+        run(log)
         end: events.Event = events.Finished(t_s=log.now_s())
     except BaseException as error:  # noqa: BLE001  # whatever it is, the log says so
         end = events.Failed(t_s=log.now_s(), reason=explain(error), detail=traceback.format_exc())
@@ -86,7 +117,7 @@ def _is_out_of_memory(error: BaseException | None) -> bool:
     return False
 
 
-def compiler_of(config_text: str | None, name: str) -> Compiler:
+def compiler_of(config_text: str | None, name: str, transforms: Transforms = tuple) -> Compiler:
     """What compiles a program: a config, or unmodified Thunder where there is none.
 
     Reads the config, and imports the compiler: that takes seconds, and is no part of what compiling a program costs.
@@ -96,23 +127,37 @@ def compiler_of(config_text: str | None, name: str) -> Compiler:
     config_text : str, optional
     name : str
         The config's file, for messages.
+    transforms : callable, optional
+        Makes Thunder's transforms that share the program among ranks.
     """
     if config_text is None:
         from workbench.compiler import pipeline
 
-        return lambda callable_, observer: pipeline.unmodified(callable_)
+        return lambda callable_, observer: pipeline.unmodified(callable_, transforms())
     from workbench import config
 
     choices = config.parse(config_text, name)
     importlib.import_module("workbench.compiler.pipeline")
-    return lambda callable_, observer: choices.jit(callable_, observer=observer)
+    return lambda callable_, observer: choices.jit(callable_, observer=observer, transforms=transforms())
 
 
-def _run(run_dir: Path, log: events.EventLog) -> None:
+def run_program(run_dir: Path, log: events.EventLog, join: Callable[[request.RunRequest], Group] | None = None) -> None:
+    """Build, compile, step, measure and check the program of a run's folder.
+
+    Parameters
+    ----------
+    run_dir : Path
+    log : EventLog
+    join : callable, optional
+        Joins the ranks that share the program.
+    """
     asked = request.read(run_dir)
     options = asked.options
     import torch
 
+    group = join(asked) if join is not None else None
+    if group is not None:
+        options = group.options(options)
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     log.write(_environment(log))
@@ -121,11 +166,15 @@ def _run(run_dir: Path, log: events.EventLog) -> None:
     sampler = meters.MemorySampler(log, options.memory_interval_s)
     sampler.start()
     _phase(log, "build")
-    build = _builder(run_dir, asked)
-    recorded, stepper = _compile(run_dir, build, log, options)
+    build, transforms = _builder(run_dir, asked, group), group.transforms if group is not None else tuple
+    path = run_dir / request.CONFIG_FILE
+    compile_program = compiler_of(path.read_text() if path.exists() else None, str(path), transforms)
+    recorded, stepper = _compile(compile_program, build, log, options)
 
     _phase(log, "warmup")
-    _warm_up(stepper, options.warmup, log)
+    step_s = _warm_up(stepper, options.warmup if group is None else max(options.warmup, 1), log)
+    if group is not None:
+        options = group.agreed(asked.options, step_s)
     kernels: list[dict[str, Any]] = []
     if options.measure_peak:
         _phase(log, "memory")
@@ -134,7 +183,7 @@ def _run(run_dir: Path, log: events.EventLog) -> None:
         log.write(events.PeakMeasured(t_s=log.now_s(), **vars(peak)))
     if options.samples:
         _phase(log, "time")
-        _time(stepper, _variants(asked, build, options, log), log, options)
+        _time(stepper, _variants(asked, build, transforms, options, log), log, options)
     if options.clocks and (clocks := _clocks(stepper, time.perf_counter_ns)) is not None:
         from workbench.runs import clocks as clocking
 
@@ -144,15 +193,24 @@ def _run(run_dir: Path, log: events.EventLog) -> None:
     if options.check_accuracy:
         _phase(log, "accuracy")
         del stepper  # references need the room
-        _check(recorded, build, log, options.seed)
+        if group is not None:
+            group.check(compile_program, build, log, options.seed)
+        else:
+            _check(recorded, build, log, options.seed)
+    if group is not None:
+        group.leave()
     sampler.stop()
 
 
-def _warm_up(stepper: Stepper, steps: int, log: events.EventLog) -> None:
+def _warm_up(stepper: Stepper, steps: int, log: events.EventLog) -> float:
+    """Step a few times; seconds that the last step took."""
     from workbench.runs import timing
 
+    step_s = 0.0
     for _ in range(steps):
-        log.write(events.Step(t_s=log.now_s(), seconds=timing.time_step(stepper).wall_s, warmup=True))
+        step_s = timing.time_step(stepper).wall_s
+        log.write(events.Step(t_s=log.now_s(), seconds=step_s, warmup=True))
+    return step_s
 
 
 def _time(stepper: Stepper, variants: dict[str, Stepper], log: events.EventLog, options: request.RunOptions) -> None:
@@ -204,7 +262,11 @@ def _time(stepper: Stepper, variants: dict[str, Stepper], log: events.EventLog, 
 
 
 def _variants(
-    asked: request.RunRequest, build: Callable[[], Parts], options: request.RunOptions, log: events.EventLog
+    asked: request.RunRequest,
+    build: Callable[[], Parts],
+    transforms: Transforms,
+    options: request.RunOptions,
+    log: events.EventLog,
 ) -> dict[str, Stepper]:
     """The program compiled in each other way that was asked for, and warmed up."""
     from workbench.runs import accuracy
@@ -212,7 +274,7 @@ def _variants(
     found: dict[str, Stepper] = {}
     for name, text in asked.variants.items():
         callable_, args, kwargs = build()
-        jitted = compiler_of(text, name)(callable_, None)
+        jitted = compiler_of(text, name, transforms)(callable_, None)
         found[name] = accuracy.Stepper(callable_, args, kwargs, jitted, seed=options.seed)
         _warm_up(found[name], max(options.warmup, 1), log)
     return found
@@ -228,15 +290,13 @@ def _clocks(stepper: Stepper, now: Callable[[], int], *, frees: bool = False) ->
 
 
 def _compile(
-    run_dir: Path, build: Callable[[], Parts], log: events.EventLog, options: request.RunOptions
+    compile_program: Compiler, build: Callable[[], Parts], log: events.EventLog, options: request.RunOptions
 ) -> tuple[dict[str, Any], Stepper]:
     """Do the first forward and backward; what it gave, and the program ready to be stepped again."""
     import torch
 
     from workbench.runs import accuracy
 
-    path = run_dir / request.CONFIG_FILE
-    compile_program = compiler_of(path.read_text() if path.exists() else None, str(path))
     original, args, kwargs = build()
     _phase(log, "compile")
     recorder = events.Recorder(log)
@@ -307,18 +367,20 @@ def _check(recorded: dict[str, Any], build: Callable[[], Parts], log: events.Eve
     )
 
 
-def _builder(run_dir: Path, asked: request.RunRequest) -> Callable[[], Parts]:
+def _builder(run_dir: Path, asked: request.RunRequest, group: Group | None) -> Callable[[], Parts]:
     import torch
 
     from workbench import programs
 
-    def build() -> Parts:
+    def build(device: str, seed: int) -> Parts:
         # A factory that draws from the generator outside of what `programs.build` seeds gives the same values, too.
         torch.manual_seed(asked.options.seed)
-        parts: Parts = programs.build(asked.program, folder=run_dir)
+        parts: Parts = programs.build({**asked.program, "seed": seed}, device=device, folder=run_dir)
         return parts
 
-    return build
+    if group is not None:
+        return group.build(build)
+    return lambda: build(asked.program["device"], asked.program["seed"])
 
 
 def _tell_warnings(log: events.EventLog) -> None:
@@ -356,24 +418,31 @@ def _environment(log: events.EventLog) -> events.Environment:
     return events.Environment(t_s=log.now_s(), versions=versions, machine=machine)
 
 
-def _die_with_parent() -> None:
+def die_with_parent(*, keep_input: bool = False) -> None:
     """Have the system kill the process group when the parent closes its end of standard input.
 
     A thread that waits for it would not do, for one call that holds the interpreter's lock stops all threads; nor would
     PR_SET_PDEATHSIG, which is about the parent's thread that started the worker and not about the parent.
+
+    Parameters
+    ----------
+    keep_input : bool
+        Leave standard input as it is, for processes that shall do the same; otherwise it is empty from now on.
     """
-    parent = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 3)
+    # Opened anew: whom to signal belongs to the open file, which processes that inherit it share.
+    parent = os.open("/proc/self/fd/0", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     fcntl.fcntl(parent, fcntl.F_SETOWN, -os.getpgid(0))
     fcntl.fcntl(parent, _F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(parent, fcntl.F_SETFL, fcntl.fcntl(parent, fcntl.F_GETFL) | os.O_ASYNC)
-    # A program that reads standard input finds it empty.
-    empty = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(empty, 0)
-    os.close(empty)
     poll = select.poll()
-    poll.register(parent, select.POLLHUP)
+    poll.register(0, select.POLLHUP)
     if poll.poll(0):  # closed before the system was asked to watch it
         os._exit(1)
+    if not keep_input:
+        # A program that reads standard input finds it empty.
+        empty = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(empty, 0)
+        os.close(empty)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,209 @@
+"""One rank's process of a run that several ranks share: it joins the others, and does what the worker of a run does.
+
+``torchrun … -m workbench.runs.rank_worker RUN_DIR``: on this machine started by `workbench.runs.ranks`, elsewhere by
+whatever starts torchrun there. Its log stands in a folder of its own inside the run's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import RunError
+from workbench.runs import events, processes, ranks, request, worker
+
+if TYPE_CHECKING:
+    from workbench.runs.accuracy import Parts
+
+_CANCEL_INTERVAL_S = 0.2
+
+
+def main(run_dir: Path) -> None:
+    """Carry out one rank's part of the run of a folder; ends the process."""
+    rank = int(os.environ["RANK"])
+    if processes.MARK in os.environ:
+        worker.die_with_parent()
+    folder = ranks.folder_of(run_dir, rank)
+    folder.mkdir()
+    _keep_output(folder / request.OUTPUT_FILE)
+    threading.Thread(target=_obey_cancel, args=(run_dir,), name="cancel", daemon=True).start()
+    worker.carry_out(folder, functools.partial(worker.run_program, run_dir, join=functools.partial(_join, run_dir)))
+
+
+def _keep_output(path: Path) -> None:
+    """Have all that the process prints go into a file, which a thread keeps from growing without end."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+
+    def shorten() -> None:
+        while True:
+            time.sleep(_CANCEL_INTERVAL_S)
+            if os.fstat(file).st_size > request.OUTPUT_BYTES:
+                os.ftruncate(file, 0)
+
+    threading.Thread(target=shorten, name="output", daemon=True).start()
+
+
+def _obey_cancel(run_dir: Path) -> None:
+    """End the process when the run is cancelled from another machine, which sees nothing of this but the folder."""
+    while not (run_dir / ranks.CANCEL_FILE).exists():
+        time.sleep(_CANCEL_INTERVAL_S)
+    os._exit(1)
+
+
+def _join(run_dir: Path, asked: request.RunRequest) -> _Ranks:
+    """Meet the other ranks.
+
+    On one machine they meet through a file and talk over the loopback; on several, where torchrun says.
+    """
+    import torch
+    import torch.distributed as dist
+
+    rank, count, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    if count != asked.ranks:
+        raise RunError(f"the run is for {asked.ranks} ranks, and torchrun started {count}")
+    cuda = asked.program["device"] == "cuda"
+    device = torch.device("cuda", local) if cuda else torch.device("cpu")
+    if cuda:
+        torch.cuda.set_device(device)
+    here = os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"] and asked.options.port is None
+    if here:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    dist.init_process_group(
+        "nccl" if cuda else "gloo",
+        init_method=f"file://{run_dir / request.SCRATCH / 'ranks'}" if here else "env://",
+        rank=rank,
+        world_size=count,
+        device_id=device if cuda else None,
+    )
+    return _Ranks(asked, rank, device)
+
+
+class _Ranks:
+    """The ranks that share a program; a `workbench.runs.worker.Group`."""
+
+    def __init__(self, asked: request.RunRequest, rank: int, device: Any) -> None:
+        self._asked, self._device = asked, device
+        # Ranks that share the tensors of each layer work on the same inputs.
+        self._data = rank if asked.parallel != "tensor" else 0
+
+    def options(self, options: request.RunOptions) -> request.RunOptions:
+        """With a seed of this rank's own, and by default its share of the machine's cores."""
+        share = max(1, len(os.sched_getaffinity(0)) // int(os.environ["LOCAL_WORLD_SIZE"]))
+        return dataclasses.replace(options, seed=options.seed + self._data, threads=options.threads or share)
+
+    def build(self, build: Callable[[str, int], Parts]) -> Callable[[], Parts]:
+        """The same parameters on all ranks, and this rank's own inputs."""
+        device, seed = str(self._device), self._asked.program["seed"]
+
+        def build_own() -> Parts:
+            callable_, args, kwargs = build(device, seed)
+            if not self._data:
+                return callable_, args, kwargs
+            if self._asked.program["kind"] == "pickle":
+                args, kwargs = other_rows((args, kwargs), seed + self._data)
+            else:
+                _, args, kwargs = build(device, seed + self._data)
+            return callable_, args, kwargs
+
+        return build_own
+
+    def transforms(self) -> Sequence[Any]:
+        """What shares the program among the ranks."""
+        import torch.distributed as dist
+
+        from workbench.compiler import parallel
+
+        shared = parallel.Ranks(self._asked.ranks, self._asked.parallel)  # type: ignore[arg-type]  # checked when opened
+        return parallel.transforms(shared, self._device, dist.group.WORLD)
+
+    def agreed(self, options: request.RunOptions, step_s: float) -> request.RunOptions:
+        """Samples by number alone, as many as the slowest rank takes in the time given: each step needs all ranks."""
+        import torch
+        import torch.distributed as dist
+
+        from workbench.runs import clocks, timing
+
+        slowest = torch.tensor([step_s], dtype=torch.float64, device=self._device)
+        dist.all_reduce(slowest, dist.ReduceOp.MAX)
+        fit = int(options.sampling_s / max(slowest.item(), 1e-6))
+        return dataclasses.replace(
+            options,
+            samples=min(options.samples, max(fit, timing.LEAST_SAMPLES)),
+            clocks=options.clocks and fit >= 2 * clocks.CLOCKED_STEPS,
+            sampling_s=float("inf"),
+        )
+
+    def check(
+        self,
+        compile_program: worker.Compiler,
+        build: Callable[[], Parts],
+        log: events.EventLog,
+        seed: int,
+    ) -> None:
+        """Compare parameters and gradients of a few steps of training."""
+        from workbench.runs import training
+
+        stock = worker.compiler_of(None, "", self.transforms)
+        outcome = training.check(
+            lambda module: compile_program(module, None),
+            lambda module: stock(module, None),
+            build,
+            seed=seed + self._data,
+        )
+        for error in outcome.tensors:
+            log.write(events.TensorChecked(t_s=log.now_s(), **vars(error)))
+        log.write(
+            events.AccuracyChecked(
+                t_s=log.now_s(),
+                ok=outcome.ok,
+                max_error=outcome.max_error,
+                against=outcome.against,
+                worst=outcome.worst.name if outcome.worst is not None else "",
+            )
+        )
+
+    def leave(self) -> None:
+        """Wait for the others: what a rank still receives is lost when its sender ends."""
+        import torch.distributed as dist
+
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+def other_rows[T](inputs: T, seed: int) -> T:
+    """Inputs of the same shapes, whose rows are drawn from the rows of those given: a batch of the same data.
+
+    Parameters
+    ----------
+    inputs
+        Any nesting. Rows are along the first dimension; of all tensors that have as many as the first tensor has, the
+        same are drawn, and other tensors stay.
+    seed : int
+    """
+    import torch
+    from torch.utils import _pytree as pytree
+
+    leaves, spec = pytree.tree_flatten(inputs)
+    count = next((leaf.shape[0] for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.ndim), 0)
+    rows = torch.randint(count, (count,), generator=torch.Generator().manual_seed(seed)) if count else None
+    drawn = [
+        leaf.detach()[rows.to(leaf.device)].requires_grad_(leaf.requires_grad)
+        if isinstance(leaf, torch.Tensor) and rows is not None and leaf.shape[:1] == (count,)
+        else leaf
+        for leaf in leaves
+    ]
+    made: T = pytree.tree_unflatten(drawn, spec)
+    return made
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

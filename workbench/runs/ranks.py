@@ -1,0 +1,337 @@
+"""Runs that several ranks share: torchrun starts a worker for each, and what they tell is gathered into one log.
+
+``python -m workbench.runs.ranks RUN_DIR``, started by `workbench.runs.jobs`, starts torchrun for this machine. On
+several machines each starts torchrun by itself, see `command`: a run's folder that all of them reach is all they need.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shlex
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from workbench.errors import RunError
+from workbench.runs import events, processes, request, worker
+from workbench.runs.events import Event
+
+CANCEL_FILE = "cancel"
+"""A file in a run's folder that has all its ranks end, wherever they run."""
+
+PORT = 29400
+"""Of the first of several machines, where torchrun's processes meet."""
+
+_WORKER = "workbench.runs.rank_worker"
+_LOOPBACK = "127.0.0.1"
+_INTERVAL_S = 0.02
+_GRACE_S = 2.0
+"""How long the other ranks have to end when one failed."""
+
+_SLOWEST = {events.Compiled: "compile_s", events.StepTimes: "step_s", events.PeakMeasured: "measured_peak_bytes"}
+"""Figures of which the run's is that of the rank with the most."""
+_OWN = (events.Started, events.TensorChecked, events.AccuracyChecked, *_SLOWEST, *events.FINAL)
+"""Events that each rank tells; the others are told of rank 0 alone."""
+
+_LOST = ("closed by peer", "reset by peer", "Broken pipe", "ProcessGroup", "remote process", "Connection")
+"""What a rank says when another one is gone."""
+
+
+def folder_of(run_dir: Path, rank: int) -> Path:
+    """Folder of a rank's log and output, inside the run's."""
+    return run_dir / f"rank{rank}"
+
+
+def command(run_dir: Path, ranks: int, *, machines: int = 1, host: str = "", port: int | None = None) -> list[str]:
+    """The command that every machine starts to carry out its share of a run.
+
+    Parameters
+    ----------
+    run_dir : Path
+        As all machines see it.
+    ranks : int
+        On all machines together.
+    machines : int
+    host : str
+        Name or address of one of the machines, where all meet; by default through a file, on one machine.
+    port : int, optional
+        By default `PORT`.
+
+    Raises
+    ------
+    RunError
+        If the ranks do not divide by the machines.
+    """
+    if machines < 1 or ranks % machines:
+        raise RunError(f"{ranks} ranks do not divide among {machines} machines; give a number that divides {ranks}")
+    if host:
+        meeting = ["--rdzv-endpoint", f"{host}:{port or PORT}"]
+    else:
+        meeting = ["--rdzv-endpoint", str(run_dir / request.SCRATCH / "torchrun"), "--rdzv-conf", "store_type=file"]
+    return [
+        *("--nnodes", str(machines), "--nproc-per-node", str(ranks // machines)),
+        *("--rdzv-backend", "c10d", "--rdzv-id", run_dir.name, *meeting),
+        *("-m", _WORKER, str(run_dir)),
+    ]
+
+
+def command_text(run_dir: Path, ranks: int, *, machines: int, port: int | None = None) -> str:
+    """That command for a person, or a scheduler, with ``$HEAD`` for the name of the first machine."""
+    arguments = command(run_dir, ranks, machines=machines, host="$HEAD", port=port)
+    return " ".join(["torchrun", *(a if a.startswith("$HEAD") else shlex.quote(a) for a in arguments)])
+
+
+@dataclasses.dataclass
+class _Rank:
+    """What a rank told so far."""
+
+    tail: events.Tail
+    told: dict[type[Event], Event] = dataclasses.field(default_factory=dict)
+    offset_s: float = 0.0
+    killed: str = ""
+    """Why the launcher killed it."""
+
+    @property
+    def pid(self) -> int | None:
+        started = self.told.get(events.Started)
+        return started.pid if isinstance(started, events.Started) else None
+
+    @property
+    def end(self) -> Event | None:
+        return next((self.told[kind] for kind in events.FINAL if kind in self.told), None)
+
+
+class Gathering:
+    """Reads the logs of all ranks, and writes one for the run.
+
+    What rank 0 tells on the way stands for all. Of figures that each rank has the run's is the largest, once all are
+    there; tensors are those of all ranks.
+
+    Parameters
+    ----------
+    run_dir : Path
+    ranks : int
+    write : callable
+        Takes each event of the run's log.
+    time_s : float
+        Seconds since the epoch at ``t_s == 0`` of that log.
+    """
+
+    def __init__(self, run_dir: Path, ranks: int, write: Callable[[Event], None], time_s: float) -> None:
+        self.run_dir, self._write, self._time_s = run_dir, write, time_s
+        self.ranks = [_Rank(events.Tail(folder_of(run_dir, rank) / events.LOG_FILE)) for rank in range(ranks)]
+
+    @property
+    def failed(self) -> bool:
+        """Whether a rank said that it failed."""
+        return any(isinstance(rank.end, events.Failed) for rank in self.ranks)
+
+    @property
+    def over(self) -> bool:
+        """Whether all ranks had their last word."""
+        return all(rank.end is not None for rank in self.ranks)
+
+    def read(self) -> None:
+        """Take what the ranks told since the last call."""
+        for number, rank in enumerate(self.ranks):
+            for event in rank.tail.read():
+                if isinstance(event, events.Started):
+                    rank.offset_s = event.time_s - self._time_s
+                self._take(number, rank, dataclasses.replace(event, t_s=event.t_s + rank.offset_s))
+
+    def _take(self, number: int, rank: _Rank, event: Event) -> None:
+        if isinstance(event, events.TensorChecked):
+            self._write(dataclasses.replace(event, name=f"rank {number}: {event.name}"))
+        elif not isinstance(event, _OWN):
+            if number == 0:
+                self._write(event)
+        else:
+            rank.told[type(event)] = event
+            all_told = [each.told[type(event)] for each in self.ranks if type(event) in each.told]
+            if len(all_told) == len(self.ranks):
+                self._all_told(event, all_told)
+
+    def _all_told(self, last: Event, told: Sequence[Event]) -> None:
+        if type(last) in _SLOWEST:
+            most = max(told, key=lambda event: float(getattr(event, _SLOWEST[type(last)])))
+            self._write(dataclasses.replace(most, t_s=last.t_s))
+        elif isinstance(last, events.AccuracyChecked):
+            checked = [event for event in told if isinstance(event, events.AccuracyChecked)]
+            number, worst = max(enumerate(checked), key=lambda each: (not each[1].ok, each[1].max_error))
+            self._write(
+                dataclasses.replace(
+                    last,
+                    ok=all(event.ok for event in checked),
+                    max_error=worst.max_error,
+                    worst=f"rank {number}: {worst.worst}" if worst.worst else "",
+                )
+            )
+
+    def finish(self, t_s: float, statuses: Mapping[int, int] | None = None, reason: str = "") -> Event:
+        """Write how each rank ended.
+
+        Parameters
+        ----------
+        t_s : float
+            Now, on the clock of the run's log.
+        statuses : mapping of int to int, optional
+            Exit status of ranks that failed, as far as they are known.
+        reason : str
+            Why the run failed, where no rank is to blame.
+
+        Returns
+        -------
+        Event
+            The end of the run: the reason of the rank that failed first, where one did.
+        """
+        self.read()
+        reasons = {}
+        for number, rank in enumerate(self.ranks):
+            said, status = rank.end, (statuses or {}).get(number)
+            detail = said.detail if isinstance(said, events.Failed) else ""
+            if isinstance(said, events.Finished):
+                why = ""
+            elif rank.killed:
+                why = rank.killed
+            elif isinstance(said, events.Failed):
+                why = said.reason
+            elif status is not None and status != -signal.SIGTERM:
+                why = processes.how_ended(status)
+            else:
+                why = "ended with the others"
+            if why and not detail:
+                detail = last_output(folder_of(self.run_dir, number))
+            reasons[number] = why
+            figures = {name: getattr(rank.told.get(kind), name, None) for kind, name in _SLOWEST.items()}
+            self._write(events.RankEnded(t_s=t_s, rank=number, reason=why, detail=detail, **figures))
+        if not any(reasons.values()):
+            return events.Finished(t_s=t_s)
+        first = min((number for number, why in reasons.items() if why), key=lambda n: self._order(n, reasons[n]))
+        if reason and reasons[first] == "ended with the others":
+            return events.Failed(t_s=t_s, reason=reason)
+        end = self.ranks[first].end
+        detail = end.detail if isinstance(end, events.Failed) else last_output(folder_of(self.run_dir, first))
+        return events.Failed(t_s=t_s, reason=f"rank {first}: {reasons[first]}", detail=detail)
+
+    def _order(self, number: int, reason: str) -> tuple[int, float]:
+        """The first is the one to blame: others then fail because it is gone."""
+        end = self.ranks[number].end
+        at_s = end.t_s if end is not None else 0.0
+        if self.ranks[number].killed:
+            return 0, at_s
+        if reason == "ended with the others":
+            return 4, at_s
+        if not isinstance(end, events.Failed):
+            return 1, at_s
+        return 3 if any(words in reason for words in _LOST) else 2, at_s
+
+
+def last_output(folder: Path) -> str:
+    """The last of what a rank printed."""
+    try:
+        return (folder / request.OUTPUT_FILE).read_text(errors="replace")[-4000:]
+    except OSError:
+        return ""
+
+
+def gathered(run_dir: Path, ranks: int) -> list[Event]:
+    """What the ranks of a run told so far, in one log; with its end once all of them had their last word."""
+    found: list[Event] = []
+    gathering = Gathering(run_dir, ranks, found.append, _begun_s(run_dir, ranks))
+    gathering.read()
+    if gathering.over:
+        found.append(gathering.finish(found[-1].t_s if found else 0.0))
+    return found
+
+
+def _begun_s(run_dir: Path, ranks: int) -> float:
+    logs = (events.read(folder_of(run_dir, rank)) for rank in range(ranks))
+    return min((e.time_s for log in logs for e in log[:1] if isinstance(e, events.Started)), default=0.0)
+
+
+def main(run_dir: Path) -> None:
+    """Start a run's ranks on this machine, and gather what they tell; ends the process."""
+    worker.die_with_parent(keep_input=True)
+    log = events.EventLog(run_dir / events.LOG_FILE)
+    begun_s = time.time() - log.now_s()
+    log.write(events.Started(t_s=log.now_s(), pid=os.getpid(), time_s=begun_s))
+    asked = request.read(run_dir)
+    gathering = Gathering(run_dir, asked.ranks, log.write, begun_s)
+    done = threading.Event()
+    follower = threading.Thread(target=_follow, args=(gathering, asked.options, done), name="gather", daemon=True)
+    follower.start()
+    statuses, reason = _torchrun(run_dir, asked)
+    done.set()
+    follower.join()
+    end = gathering.finish(log.now_s(), statuses, reason)
+    log.write(end)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0 if isinstance(end, events.Finished) else 1)
+
+
+def _follow(gathering: Gathering, options: request.RunOptions, done: threading.Event) -> None:
+    """Keep up with the ranks, end those that take too much memory, and all soon after one failed."""
+    deadline = float("inf")
+    while not done.wait(_INTERVAL_S):
+        gathering.read()
+        for rank in gathering.ranks:
+            if options.memory_limit_bytes is None or rank.pid is None or rank.end is not None or rank.killed:
+                continue
+            used = processes.memory_bytes(rank.pid)
+            if used > options.memory_limit_bytes:
+                rank.killed = f"out of memory: {used} bytes in use, over the limit of {options.memory_limit_bytes}"
+                _kill(rank)
+        if gathering.failed:
+            deadline = min(deadline, time.monotonic() + _GRACE_S)
+        if time.monotonic() > deadline:
+            for rank in gathering.ranks:
+                if rank.end is None:
+                    _kill(rank)
+
+
+def _kill(rank: _Rank) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        if rank.pid is not None:
+            os.kill(rank.pid, signal.SIGKILL)
+
+
+def _torchrun(run_dir: Path, asked: request.RunRequest) -> tuple[dict[int, int], str]:
+    """Start the ranks and wait for them: the exit status of each that failed, and why none could be started."""
+    port = asked.options.port
+    if port is not None and (reason := taken(port)):
+        return {}, reason
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # torchrun's own default, which it warns of
+    from torch.distributed import run as torchrun
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    try:
+        host = _LOOPBACK if port is not None else ""
+        torchrun.run(torchrun.parse_args(command(run_dir, asked.ranks, host=host, port=port)))
+    except ChildFailedError as error:
+        return {rank: failure.exitcode for rank, failure in error.failures.items()}, ""
+    except Exception as error:  # noqa: BLE001  # whatever it is, the log says so
+        return {}, f"torchrun failed: {worker.explain(error)}"
+    return {}, ""
+
+
+def taken(port: int) -> str:
+    """Why ranks cannot meet at a port of this machine; empty where they can."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_LOOPBACK, port))
+        except (OSError, OverflowError) as error:
+            why = error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
+            return f"port {port} cannot be used: {why}; give another, or none: on one machine a file serves"
+    return ""
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

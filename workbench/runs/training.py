@@ -1,0 +1,132 @@
+"""A few steps of training on ranks that share a program, and whether two ways to compile it come to the same."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from workbench.runs import accuracy
+from workbench.runs.accuracy import Accuracy, Parts, Recorded, Stepper
+
+STEPS = 3
+
+LEARNING_RATE = 0.1
+
+type Compile = Callable[[torch.nn.Module], Callable[..., Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """What a few steps came to.
+
+    Attributes
+    ----------
+    tensors : dict of str to Recorded
+        ``parameter(name)`` after the last step and ``grad(name)``, the sum over the steps, both whole, from the parts
+        that the ranks hold; outputs of the last step, buffers and inputs of this rank.
+    random : bool
+        Whether numbers were drawn, where that was watched.
+    """
+
+    tensors: dict[str, Recorded]
+    random: bool = False
+
+
+def check(compile_program: Compile, stock: Compile, build: Callable[[], Parts], *, seed: int = 0) -> Accuracy:
+    """Train under a plan, by unmodified Thunder with the same sharing, and by PyTorch's `DistributedDataParallel`.
+
+    All ranks call it alike, in a process group. Where numbers are drawn, eager is left out: it draws others.
+
+    Parameters
+    ----------
+    compile_program, stock : callable
+        Compile a module: as the plan says, and as unmodified Thunder does.
+    build : callable
+        Makes this rank's program anew: with the same parameters on all ranks, and inputs of its own.
+    seed : int
+        Of this rank.
+
+    Returns
+    -------
+    Accuracy
+        Of what `Trained` holds.
+    """
+    ours = train(compile_program, build, seed=seed)
+    references = {"thunder.jit": train(stock, build, seed=seed), "eager": train(replicated, build, seed=seed)}
+    if references["eager"].random:
+        del references["eager"]
+    tensors = [
+        error
+        for against, expected in references.items()
+        for error in accuracy.compare(ours.tensors, expected.tensors, against)
+    ]
+    return Accuracy(
+        ok=all(tensor.ok for tensor in tensors),
+        max_error=max((tensor.max_abs_error for tensor in tensors), default=0.0),
+        against=" and ".join(references),
+        tensors=tuple(tensors),
+    )
+
+
+def replicated(module: torch.nn.Module) -> Callable[..., Any]:
+    """The module under `DistributedDataParallel`; its buffers are each rank's own, as under Thunder."""
+    return DistributedDataParallel(module, broadcast_buffers=False, find_unused_parameters=True)
+
+
+def train(compile_program: Compile, build: Callable[[], Parts], *, seed: int = 0) -> Trained:
+    """Take `STEPS` steps of SGD with a fresh program, and record what that gave.
+
+    Parameters
+    ----------
+    compile_program : callable
+    build : callable
+    seed : int
+        Set before the first step.
+    """
+    module, args, kwargs = build()
+    assert isinstance(module, torch.nn.Module)
+    run = compile_program(module)
+    eager = isinstance(run, DistributedDataParallel)
+    stepper = Stepper(module, args, kwargs, run, seed=seed)
+    trained = {name: p for name, p in stepper.parameters.items() if p.requires_grad}
+    sums: dict[str, torch.Tensor] = {}
+    outputs = None
+    torch.manual_seed(seed)
+    with accuracy.RandomWatch() if eager else nullcontext() as watch:
+        for _ in range(STEPS):
+            stepper.clear_grads()
+            outputs = stepper.forward()
+            stepper.backward(outputs)
+            with torch.no_grad():
+                for name, parameter in trained.items():
+                    if parameter.grad is not None:
+                        sums[name] = sums[name] + parameter.grad if name in sums else parameter.grad.clone()
+                        parameter -= LEARNING_RATE * parameter.grad
+    stepper.synchronize()
+    random = watch.random if watch is not None else False
+    found = {
+        name: entry
+        for name, entry in stepper.record(outputs).items()
+        if entry.kind != "parameter" and name not in {f"grad({each})" for each in trained}
+    }
+    found |= {f"parameter({name})": Recorded("parameter", value) for name, value in _whole(run, stepper).items()}
+    for name, parameter in trained.items():
+        parameter.data = sums.get(name, torch.zeros_like(parameter))
+    whole = _whole(run, stepper)
+    found |= {f"grad({name})": Recorded("grad", whole[name] if name in sums else None) for name in trained}
+    if eager:
+        # It holds the module as its own `module`.
+        found = {name.replace("(module.", "(", 1): entry for name, entry in found.items()}
+    return Trained(found, random)
+
+
+def _whole(run: Any, stepper: Stepper) -> dict[str, torch.Tensor]:
+    """All parameters in one piece, on the CPU; those that ranks hold parts of are gathered."""
+    gather = getattr(run, "original_state_dict", None)
+    held = stepper.parameters if gather is None else gather()
+    return {name: held[name].detach().to("cpu", copy=True) for name in stepper.parameters}
