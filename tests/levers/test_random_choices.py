@@ -21,9 +21,9 @@ from workbench.bench import Workbench
 
 FULL = settings.default.max_examples > 100
 MANY = settings(
-    max_examples=settings.default.max_examples if FULL else 25,
+    max_examples=150 if FULL else 25,
     # Shrinking runs Thunder hundreds of times; a failing program of a dozen lines can be read as it is.
-    phases=tuple(Phase) if FULL else (Phase.explicit, Phase.reuse, Phase.generate),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[
         HealthCheck.too_slow,
         HealthCheck.data_too_large,
@@ -32,7 +32,8 @@ MANY = settings(
         HealthCheck.function_scoped_fixture,
     ],
 )
-SETS_PER_PROGRAM = 2
+SETS_PER_PROGRAM = 4 if FULL else 2
+"""In the full run 150 programs under each of four headings, four sets of choices each: 2,400, and 1,120 further down."""
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(36000 if FULL else 1800)]
 
 
