@@ -35,8 +35,8 @@ def eager(program: Any, *args: Any, **settings: Any) -> Eager:
     before = {name: tensor.detach().clone() for name, tensor in named.items()}
     outputs = pytree.tree_leaves(made.callable(*made.args, **made.kwargs))
     tensors = [output for output in outputs if isinstance(output, torch.Tensor)]
-    if any(output.requires_grad for output in tensors):
-        torch.autograd.backward(tensors, [torch.ones_like(output) for output in tensors])
+    if roots := [output for output in tensors if output.requires_grad]:
+        torch.autograd.backward(roots, [torch.ones_like(output) for output in roots])
     gradients = {name: tensor.grad for name, tensor in named.items() if tensor.grad is not None}
     return Eager(
         before, [o.detach() for o in tensors], gradients, {name: tensor.detach() for name, tensor in named.items()}
