@@ -1,4 +1,4 @@
-"""Random programs and random choices, planned for nvFuser: every plan validates, its definitions build, its replay is right.
+"""Random programs and choices, planned for nvFuser: plans validate, definitions build, replays give what eager does.
 
 What is planned is a GPU that is not there: the plan's statements run with PyTorch on the CPU, a fusion statement by
 statement, with a copy reading before anything is written.
