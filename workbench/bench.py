@@ -168,6 +168,7 @@ class Workbench:
             settings=dict(self.program.settings),
             versions=installed_versions(),
             ranks=self.ranks,
+            parallel=self._captured.ranks.parallel if self._captured.ranks is not None else "",
         )
 
     @property
@@ -508,9 +509,9 @@ def open(
     ranks : int, optional
         Processes that share the program: planned as rank 0 of so many, the others not being there. By default
         `DEFAULT_RANKS` for a program that is shared, and one otherwise.
-    parallel : {'fsdp', 'ddp'}, optional
-        How they share it: parameters sharded and gathered for use, or replicated. By default as a built-in program
-        is made for.
+    parallel : {'fsdp', 'fsdp_zero3', 'ddp', 'tensor'}, optional
+        How they share it: parameters sharded and gathered for use, once or in the backward again; replicated; or
+        pairs of linears split. By default as the config says, or as a built-in program is made for.
     seed : int
         Under which a factory draws parameters and inputs.
     settings : mapping, optional
@@ -542,7 +543,7 @@ def open(
     program = resolve(model_or_fn_or_name, *args, settings=settings, device=device, seed=seed, **kwargs)
     executor = executor or devices.default_executor(program.device)
     devices.check(program.device, executor)
-    parallel = parallel or parallel_of(program.name)
+    parallel = parallel or (config.parallel if config is not None else "") or parallel_of(program.name)
     count = ranks if ranks is not None else DEFAULT_RANKS if parallel else 1
     shared = ranks_of(program.name, program.callable, count, parallel)
     bench = Workbench(program, executor, config.choices if config is not None else None, shared)

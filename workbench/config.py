@@ -20,6 +20,9 @@ FORMAT_VERSION = 1
 """Version of the file's form; raised when a reader of the old form would be wrong."""
 
 DEVICES = ("cpu", "cuda", "planned")
+PARALLEL = ("fsdp", "fsdp_zero3", "ddp", "tensor")
+"""How ranks share a program: parameters sharded and gathered for use, once (Thunder's ZeRO-2) or in the backward again
+(ZeRO-3); parameters replicated; pairs of linears split."""
 EXECUTORS = ("nvfuser", "torchcompile", "torch")
 
 _COMMENT_WIDTH = 108
@@ -50,6 +53,8 @@ class Config:
         Versions of the packages that the choices were made with.
     ranks : int
         Processes that the program is for.
+    parallel : str
+        How they share it, one of `PARALLEL`; empty for one process, or as a built-in program is made for.
     format_version : int
 
     Raises
@@ -66,10 +71,11 @@ class Config:
     settings: Mapping[str, str | int | float | bool] = dataclasses.field(default_factory=dict)
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     ranks: int = 1
+    parallel: str = ""
     format_version: int = FORMAT_VERSION
 
     def __post_init__(self) -> None:
-        for name in ("program", "executor", "device", "fingerprint"):
+        for name in ("program", "executor", "device", "fingerprint", "parallel"):
             _check(name, getattr(self, name), str, "a text")
         _check("ranks", self.ranks, int, "a whole number")
         for name in ("choices", "versions", "settings"):
@@ -90,6 +96,8 @@ class Config:
             raise ConfigError(f"there is no device {self.device!r}; legal: {', '.join(DEVICES)}")
         if self.ranks < 1:
             raise ConfigError(f"ranks must be at least 1, given {self.ranks}")
+        if self.parallel and self.parallel not in PARALLEL:
+            raise ConfigError(f"there is no parallel {self.parallel!r}; legal: {', '.join(PARALLEL)}")
 
     def with_choices(self, choices: Mapping[str, str | None]) -> Config:
         """A config with `choices` on top of this one's; None takes a choice back."""
@@ -147,6 +155,7 @@ class Config:
             f"    device={_literal(self.device)},",
             f"    executor={_literal(self.executor)},",
             f"    ranks={self.ranks},",
+            *([f"    parallel={_literal(self.parallel)},"] if self.parallel else []),
             *self._choice_lines(notes or {}),
             f"    fingerprint={_literal(self.fingerprint)},",
             *_mapping_lines("versions", self.versions),

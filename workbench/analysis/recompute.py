@@ -127,6 +127,20 @@ class Recomputer:
                 return reason
         return ""
 
+    def gathered(self, storage: int) -> bool:
+        """Whether a storage is an argument's shards, gathered: what can be gathered again."""
+        graph = self.graph
+        makers = graph.values.producer[np.flatnonzero(graph.values.storage == storage)]
+        return any(graph.statements.kind[row] == Kind.COLLECTIVE and self._gathers_argument(row) for row in makers)
+
+    def _gathers_argument(self, row: int) -> bool:
+        """Whether a statement gathers an argument, or waits for that."""
+        statements, values = self.graph.statements, self.graph.values
+        sent = statements.inputs[row][:1]
+        if statements.kind[row] == Kind.WAIT:
+            return self._gathers_argument(int(values.producer[sent[0]]))
+        return "all_gather" in statements.name[row] and bool(self.argument_storage[values.storage[sent]].all())
+
     def why_no_offload(self, storage: int) -> str:
         """The reason why a storage cannot be offloaded; empty where it can."""
         if self.last_write[storage] >= 0:
@@ -144,7 +158,7 @@ class Recomputer:
             reason = f"{name} draws random numbers: computed again it would draw others"
         elif flags & StatementFlag.INPLACE or statements.kind[row] in (Kind.COPY, Kind.FENCE):
             reason = f"{name} writes in place: done twice it would write twice"
-        elif statements.kind[row] in (Kind.COLLECTIVE, Kind.WAIT):
+        elif statements.kind[row] in (Kind.COLLECTIVE, Kind.WAIT) and not self._gathers_argument(row):
             reason = f"{name} is a collective: every rank would have to do it again"
         else:
             for value in statements.inputs[row]:
@@ -157,7 +171,7 @@ class Recomputer:
         self._blocked[row] = reason
         return reason
 
-    def edit(self, chosen: Collection[int], *, along: bool) -> Recompute:
+    def edit(self, chosen: Collection[int], *, along: bool, gather: bool = False) -> Recompute:
         """The edit that computes the chosen storages again in the backward.
 
         Parameters
@@ -166,6 +180,8 @@ class Recomputer:
             Storages, each without a `why_not`.
         along : bool
             Compute inputs again too, up to what is saved anyway, where that is legal; otherwise they become saved.
+        gather : bool
+            Along the way gather again too what nobody chose to gather again.
         """
         statements, values = self.graph.statements, self.graph.values
         chosen_set = set(chosen)
@@ -183,7 +199,8 @@ class Recomputer:
                 return True
             if storage >= 0 and held[storage]:
                 return False
-            return along and not self._why_not_again(producer)
+            sent = statements.kind[producer] in (Kind.COLLECTIVE, Kind.WAIT)
+            return along and (gather or not sent) and not self._why_not_again(producer)
 
         done: set[int] = set()
         before: dict[int, tuple[int, ...]] = {}

@@ -111,9 +111,13 @@ def _origin(bsym: BoundSymbol, counts: Counter[tuple[str, str]]) -> Origin:
 
 
 def name_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> dict[str, str]:
-    """Lasting names by proxy name: origin, then symbol and ordinal where the origin became several statements."""
-    rows: defaultdict[tuple[int, bool], list[BoundSymbol]] = defaultdict(list)
+    """Lasting names by proxy name: origin, then symbol and ordinal where the origin became several statements.
+
+    What has no origin, a parameter's gathering, is named after the argument that it is made of.
+    """
+    rows: defaultdict[tuple[int, bool, str], list[BoundSymbol]] = defaultdict(list)
     known: dict[str, int] = {}
+    argument: dict[str, str] = {}
     for bsym in bsyms:
         if not is_statement(bsym):
             continue
@@ -122,10 +126,15 @@ def name_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> di
             # A gradient accumulation has no origin: it belongs to the value that it adds to.
             index = next((known[a.name] for a in bsym.flat_proxy_args if known.get(a.name, -1) >= 0), -1)
         known.update((out.name, index) for out in bsym.flat_proxy_outs)
-        rows[index, BoundSymbolTag.BACKWARD in bsym.tags].append(bsym)
+        of = ""
+        if index < 0 and bsym.flat_proxy_args:
+            first = bsym.flat_proxy_args[0].name
+            of = argument.get(first, first if first not in known else "").removeprefix("t_")
+            argument.update((out.name, of) for out in bsym.flat_proxy_outs)
+        rows[index, BoundSymbolTag.BACKWARD in bsym.tags, of].append(bsym)
     places: dict[str, str] = {}
-    for (index, backward), group in rows.items():
-        base = origins[index].id if index >= 0 else ""
+    for (index, backward, of), group in rows.items():
+        base = origins[index].id if index >= 0 else of
         symbol = origins[index].symbol if index >= 0 else ""
         counts: Counter[str] = Counter()
         for bsym in group:

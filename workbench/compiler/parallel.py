@@ -1,11 +1,11 @@
-"""Planning for several ranks in one process: Thunder's FSDP and DDP on a group whose other ranks are not there."""
+"""Planning for several ranks in one process: Thunder's ways to share a program, on a group without its other ranks."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 import torch
 import torch.distributed as dist
@@ -14,12 +14,15 @@ from thunder.distributed.transforms.ddp_v2 import DDPTransform
 from thunder.distributed.transforms.fsdp_v2 import FSDPTransform
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from workbench.compiler import tensor_parallel
+from workbench.config import PARALLEL
 from workbench.errors import DeviceError, ProgramError
 
-type Parallel = Literal["fsdp", "ddp"]
+type Parallel = Literal["fsdp", "fsdp_zero3", "ddp", "tensor"]
+"""Parameters sharded and gathered for use, once or in the backward again; replicated; pairs of linears split."""
 
-PARALLEL: tuple[str, ...] = get_args(Parallel.__value__)
-"""Parameters sharded over the ranks and gathered for use (Thunder's ZeRO-2), or replicated."""
+ZERO3: Parallel = "fsdp_zero3"
+SHARDED: tuple[Parallel, ...] = ("fsdp", ZERO3)
 
 _LEFT_ON_MODULE = (
     "use_fsdp",
@@ -39,7 +42,7 @@ class Ranks:
     Attributes
     ----------
     count : int
-    parallel : {'fsdp', 'ddp'}
+    parallel : {'fsdp', 'fsdp_zero3', 'ddp', 'tensor'}
     """
 
     count: int
@@ -74,11 +77,13 @@ def ranks_of(program: str, callable_: Any, count: int, parallel: str) -> Ranks |
     if not parameters:
         raise ProgramError(f"{program} cannot be shared among ranks by {parallel}: the module has no parameters")
     scalars = [name for name, parameter in parameters.items() if parameter.ndim == 0]
-    if parallel == "fsdp" and scalars:
+    if parallel in SHARDED and scalars:
         raise ProgramError(
             f"{program} cannot be sharded: {scalars[0]} has no dimension to shard along; "
             "give it one (shape (1,)), or use parallel='ddp'"
         )
+    if parallel == "tensor" and (reason := tensor_parallel.why_not(callable_, count)):
+        raise ProgramError(f"{program} cannot be split over {count} ranks by parallel='tensor': {reason}")
     return Ranks(count, cast(Parallel, parallel))
 
 
@@ -93,7 +98,10 @@ def transforms(ranks: Ranks, device: torch.device, group: Any) -> tuple[Transfor
     group : torch.distributed.ProcessGroup
         Of `ranks.count` members; fake where the other ranks are not there.
     """
-    if ranks.parallel == "fsdp":
+    if ranks.parallel == "tensor":
+        return (tensor_parallel.TensorParallel(device, group),)
+    if ranks.parallel in SHARDED:
+        # That ZeRO-3 gathers again is the lever `saved`'s work: nothing in Thunder reads its own flag for it any more.
         return (FSDPTransform(device=device, process_group=group),)
     # Thunder's own default bucket size; nothing reads it any more.
     return (DDPTransform(process_group=group, bucket_size_in_mb=25.0, broadcast_from=None),)

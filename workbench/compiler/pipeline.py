@@ -166,10 +166,15 @@ class Hooks:
     choices : mapping of str to str
         Site id to option.
     observer : Observer, optional
+    parallel : str
+        How ranks share the program; empty for one process.
     """
 
-    def __init__(self, executor: str, choices: Mapping[str, str], observer: Observer | None = None) -> None:
+    def __init__(
+        self, executor: str, choices: Mapping[str, str], observer: Observer | None = None, parallel: str = ""
+    ) -> None:
         self.executor = executor
+        self.parallel = parallel
         self.choices = dict(choices)
         self.observer = observer
         self.warn = False
@@ -222,6 +227,7 @@ class Hooks:
                 joint=joint,
                 claimed=trace,
                 has_backward=any(BoundSymbolTag.BACKWARD in b.tags for b in trace.bound_symbols),
+                gathers_again=self.parallel == parallel.ZERO3,
             )
         )
 
@@ -528,7 +534,7 @@ def capture(program: Program, executor: str, ranks: parallel.Ranks | None = None
         If Thunder cannot trace the program; the message holds Thunder's reason.
     """
     log = StageLog()
-    hooks = Hooks(executor, {}, log)
+    hooks = Hooks(executor, {}, log, ranks.parallel if ranks is not None else "")
     try:
         with ExitStack() as inside:
             if program.fake_mode is not None:
@@ -705,7 +711,7 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     """
     if "executors" in options:
         raise ConfigError("executors= cannot be given here: the config names them")
-    hooks = Hooks(config.executor, config.choices, observer)
+    hooks = Hooks(config.executor, config.choices, observer, config.parallel)
     hooks.warn = True
     own = hooks.transforms()
     transforms = [own[0], *options.pop("transforms", ()), *own[1:]]

@@ -72,6 +72,8 @@ class Stage:
         What statements do to memory, found once.
     communication : mapping of str to Schedule
         ``forward`` and ``backward``, as far as they have collectives: what may move, and how far.
+    gathers_again : bool
+        Whether parameters are sharded and what the forward gathers is gathered again in the backward: ZeRO-3.
     """
 
     executor: str
@@ -87,6 +89,7 @@ class Stage:
     arguments: Mapping[str, torch.Tensor] = dataclasses.field(default_factory=dict)
     cache: FactsCache = dataclasses.field(default_factory=FactsCache)
     communication: Mapping[str, Schedule] = dataclasses.field(default_factory=dict)
+    gathers_again: bool = False
 
     @cached_property
     def graph(self) -> Graph:

@@ -36,6 +36,11 @@ def site_id(stage: Stage, storage: int) -> str:
     return f"saved:{stage.place(graph.values.name[graph.storages.root[storage]])}"
 
 
+def default_option(stage: Stage, storage: int) -> str:
+    """What happens to a storage where nothing is chosen: under ZeRO-3 what is gathered is gathered again."""
+    return "recompute" if stage.gathers_again and stage.recomputer.gathered(storage) else "save"
+
+
 def recomputed_storages(stage: Stage, choices: Mapping[str, str]) -> list[int]:
     """Storages that choices turn to recompute, in program order.
 
@@ -47,7 +52,7 @@ def recomputed_storages(stage: Stage, choices: Mapping[str, str]) -> list[int]:
     chosen = []
     for storage in stage.recomputer.storages():
         id = site_id(stage, int(storage))
-        if choices.get(id) == "recompute":
+        if choices.get(id, default_option(stage, int(storage))) == "recompute":
             if reason := stage.recomputer.why_not(int(storage)):
                 raise refused(id, "recompute", reason)
             chosen.append(int(storage))
@@ -57,7 +62,7 @@ def recomputed_storages(stage: Stage, choices: Mapping[str, str]) -> list[int]:
 def edit(stage: Stage, choices: Mapping[str, str]) -> Recompute:
     """The edit of the joint trace that choices ask for."""
     along = choices.get("saved.inputs", ALONG) == ALONG
-    return stage.recomputer.edit(recomputed_storages(stage, choices), along=along)
+    return stage.recomputer.edit(recomputed_storages(stage, choices), along=along, gather=stage.gathers_again)
 
 
 def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[np.bool_]) -> TraceCtx:
@@ -167,7 +172,7 @@ class Saved(Lever):
         for storage in work.storages():
             values = [graph.values.name[v] for v in work.values_on(int(storage))]
             label, source = stage.describe(graph.values.name[graph.storages.root[storage]])
-            id = site_id(stage, int(storage))
+            id, default = site_id(stage, int(storage)), default_option(stage, int(storage))
             illegal = {
                 option: reason
                 for option, reason in (
@@ -182,8 +187,8 @@ class Saved(Lever):
                 label=label,
                 source=source,
                 options=("save", "recompute", "offload"),
-                choice=choices.get(id, "save"),
-                default="save",
+                choice=choices.get(id, default),
+                default=default,
                 outcome=_outcome(kept, values),
                 illegal=illegal,
                 values=tuple(values),
@@ -214,7 +219,7 @@ class Saved(Lever):
             if any(fused.graph.values.name[v] in names for v in fused.values_on(int(s)))
         ]
         chosen = [s for s in chosen if not fused.why_not(s)]
-        change = fused.edit(chosen, along=choices.get("saved.inputs", ALONG) == ALONG)
+        change = fused.edit(chosen, along=choices.get("saved.inputs", ALONG) == ALONG, gather=stage.gathers_again)
         return _apply(trace, fused.graph, change, fused.backward) if change.before else trace
 
     def after_split(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
@@ -236,7 +241,10 @@ class Saved(Lever):
 
 
 def _any(stage: Stage, choices: Mapping[str, str], option: str) -> bool:
-    return stage.has_backward and any(c == option and i.startswith("saved:") for i, c in choices.items())
+    if not stage.has_backward:
+        return False
+    again = option == "recompute" and stage.gathers_again
+    return again or any(c == option and i.startswith("saved:") for i, c in choices.items())
 
 
 def _stage(stage: Stage, choices: Mapping[str, str]) -> str:

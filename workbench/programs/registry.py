@@ -39,7 +39,7 @@ def program[F: Factory](factory: F) -> F:
 
 
 def parallel[F: Factory](kind: str) -> Callable[[F], F]:
-    """Decorator, above `program`: a built-in program that several ranks share, and how (``fsdp`` or ``ddp``)."""
+    """Decorator, above `program`: a built-in program that several ranks share, and how, one of `config.PARALLEL`."""
 
     def mark(factory: F) -> F:
         _PARALLEL[factory.__name__] = kind
