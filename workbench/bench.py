@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.analysis.overlap import OverlapChange, change
 from workbench.config import Config, installed_versions
 from workbench.errors import ChoiceError, ConfigWarning, RunError, nearest
 from workbench.levers.base import Effect, Site, all_levers
@@ -39,6 +40,8 @@ class PlanDiff:
         The plan's `counts` that changed.
     changed : tuple of str
         Ids of all sites whose choice, outcome or legality changed, or that came or went.
+    overlap : OverlapChange or None
+        Simulated; None where no ranks share the program.
     """
 
     peak_bytes: int
@@ -48,12 +51,11 @@ class PlanDiff:
     fusions: int
     counts: Mapping[str, int]
     changed: tuple[str, ...]
+    overlap: OverlapChange | None = None
 
 
 def diff(before: Plan, after: Plan) -> PlanDiff:
     """What changed from one plan to another."""
-    old = {site.id: (site.choice, site.outcome, dict(site.illegal)) for site in before.sites}
-    new = {site.id: (site.choice, site.outcome, dict(site.illegal)) for site in after.sites}
     return PlanDiff(
         peak_bytes=after.peak_bytes - before.peak_bytes,
         saved_bytes=after.saved_bytes - before.saved_bytes,
@@ -61,8 +63,19 @@ def diff(before: Plan, after: Plan) -> PlanDiff:
         flops=after.flops - before.flops,
         fusions=after.census.count - before.census.count,
         counts=_changed_counts(before, after),
-        changed=tuple(id for id in {**old, **new} if old.get(id) != new.get(id)),
+        changed=_changed_sites(before, after),
+        overlap=change(before.overlap, after.overlap),
     )
+
+
+def _changed_sites(before: Plan, after: Plan) -> tuple[str, ...]:
+    old, new = ({site.id: site for site in plan.sites} for plan in (before, after))
+    ends = ((id, old.get(id), new.get(id)) for id in {**old, **new})
+    return tuple(id for id, was, now in ends if was is not now and _state(was) != _state(now))
+
+
+def _state(site: Site | None) -> tuple[str, str, dict[str, str]] | None:
+    return None if site is None else (site.choice, site.outcome, dict(site.illegal))
 
 
 def _changed_counts(before: Plan, after: Plan) -> dict[str, int]:
@@ -256,10 +269,10 @@ class Workbench:
         with self._lock:
             before = self.plan
             wanted = self.choices
+            known = {site.id: site for site in before.sites}
             for id, option in choices.items():
                 if not all(isinstance(given, str) for given in (id, option)):
                     raise ChoiceError(f"a choice is a site id and an option, both texts; given {id!r}: {option!r}")
-                known = {site.id: site for site in before.sites}
                 if id in known:
                     self._widened(known[id], option).check(option)
                     if option == known[id].default:
@@ -331,9 +344,11 @@ class Workbench:
             now = self.plan
         changed: tuple[str, ...] = ()
         counts: Mapping[str, int] = {}
+        overlapped = None
         if isinstance(now, Plan) and isinstance(then, Plan):
-            changed = tuple(c for c in diff(now, then).changed if c not in choices)
+            changed = tuple(c for c in _changed_sites(now, then) if c not in choices)
             counts = _changed_counts(now, then)
+            overlapped = change(now.overlap, then.overlap)
         return Effect(
             peak_bytes=then.peak_bytes - now.peak_bytes,
             saved_bytes=then.saved_bytes - now.saved_bytes,
@@ -341,6 +356,7 @@ class Workbench:
             flops=then.flops - now.flops,
             counts=counts,
             changed=changed,
+            overlap=overlapped,
         )
 
     def undo(self) -> None:

@@ -251,12 +251,14 @@ class Graph:
     @cached_property
     def consumers(self) -> Ragged:
         """For each value the top-level statements that read it."""
-        rows: list[list[int]] = [[] for _ in range(len(self.values))]
-        for statement, inputs in enumerate(self.statements.inputs):
-            if self.statements.parent[statement] < 0:
-                for value in dict.fromkeys(inputs.tolist()):
-                    rows[value].append(statement)
-        return Ragged.of(rows)
+        inputs = self.statements.inputs
+        row = np.repeat(np.arange(len(inputs)), np.diff(inputs.offsets))
+        top = self.statements.parent[row] < 0
+        # Each value with each of its readers once, both in ascending order.
+        pairs = np.unique(inputs.items[top].astype(np.int64) * len(inputs) + row[top])
+        counts = np.bincount(pairs // max(len(inputs), 1), minlength=len(self.values))
+        offsets = np.concatenate(([0], np.cumsum(counts)))
+        return Ragged(offsets.astype(np.int32), (pairs % max(len(inputs), 1)).astype(np.int32))
 
     @property
     def first_backward(self) -> int:

@@ -33,6 +33,12 @@ class Census:
     backward_unique: int
     groups: tuple[tuple[int, ...], ...]
 
+    def reordered(self, positions: Sequence[int]) -> Census:
+        """The census of the same fusions in another order: for each place the position that it has here."""
+        place = {position: at for at, position in enumerate(positions)}
+        groups = (tuple(sorted(place[position] for position in group)) for group in self.groups)
+        return dataclasses.replace(self, groups=tuple(sorted(groups)))
+
 
 def census(keys: Sequence[Hashable], sides: Sequence[int], sizes: Sequence[int]) -> Census:
     """Count fusions by structure.

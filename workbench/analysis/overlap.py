@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from workbench.analysis.cost import Calibration, signature
 from workbench.analysis.machines import H100, Machine
 from workbench.graph import FORWARD, Graph, Kind, StatementFlag, ValueFlag
 
@@ -37,8 +38,12 @@ class Costs:
     compute_s: NDArray[np.float64]
     communication_s: NDArray[np.float64]
 
+    def reordered(self, rows: NDArray[np.intp]) -> Costs:
+        """The same for the graph with its rows in another order."""
+        return Costs(self.host_s[rows], self.compute_s[rows], self.communication_s[rows])
 
-def costs(graph: Graph, machine: Machine, ranks: int) -> Costs:
+
+def costs(graph: Graph, machine: Machine, ranks: int, calibration: Calibration | None = None) -> Costs:
     """Roofline costs: a kernel takes its operations or its bytes at the machine's peak, whichever is longer.
 
     Parameters
@@ -47,6 +52,9 @@ def costs(graph: Graph, machine: Machine, ranks: int) -> Costs:
     machine : Machine
     ranks : int
         Processes that take part in each collective.
+    calibration : Calibration, optional
+        What kernels took in a run, and the rates for those that it did not have. Collectives are the machine's all
+        the same: what a run measures of one is when it was launched and how long it was waited for.
     """
     statements, values = graph.statements, graph.values
     top = statements.parent < 0
@@ -55,13 +63,18 @@ def costs(graph: Graph, machine: Machine, ranks: int) -> Costs:
     compute = np.zeros(len(statements))
     communication = np.zeros(len(statements))
     slowest = min(machine.flops_per_s.values())
-    for row in np.flatnonzero(kernel):
+    for row in np.flatnonzero(kernel).tolist():
         touched = np.concatenate((statements.inputs[row], statements.outputs[row]))
+        nbytes = float(values.bytes[np.unique(touched)].sum())
+        if calibration is not None:
+            known = calibration.seconds.get(signature(graph, row))
+            compute[row] = calibration.rates.seconds(float(statements.flops[row]), nbytes) if known is None else known
+            continue
         dtype = next((values.dtype[v] for v in statements.outputs[row] if values.dtype[v]), "")
         # Thunder's own name has its module before it.
         operations_s = statements.flops[row] / machine.flops_per_s.get(dtype.rpartition(".")[2], slowest)
-        compute[row] = max(operations_s, values.bytes[np.unique(touched)].sum() / machine.bytes_per_s)
-    for row in np.flatnonzero(top & (statements.kind == Kind.COLLECTIVE)):
+        compute[row] = max(operations_s, nbytes / machine.bytes_per_s)
+    for row in np.flatnonzero(top & (statements.kind == Kind.COLLECTIVE)).tolist():
         factor = next((f for word, f in _TRAFFIC.items() if word in statements.name[row]), 1.0)
         moved = factor * _full_bytes(graph, row) * (ranks - 1) / ranks
         communication[row] = machine.latency_s + moved / machine.link_bytes_per_s
@@ -76,6 +89,8 @@ def _full_bytes(graph: Graph, row: int | np.integer[Any]) -> int:
 
 def _result_bytes(graph: Graph, row: int | np.integer[Any]) -> int:
     storages = graph.values.storage[graph.statements.outputs[row]]
+    if len(storages) == 1:
+        return int(graph.storages.bytes[storages[0]]) if storages[0] >= 0 else 0
     return int(graph.storages.bytes[np.unique(storages[storages >= 0])].sum())
 
 
@@ -92,12 +107,10 @@ def _pairs(graph: Graph) -> list[_Pair]:
     """Collectives in the order in which they are issued."""
     statements, consumers = graph.statements, graph.consumers
     found = []
-    for issue in _rows(graph):
-        if statements.kind[issue] != Kind.COLLECTIVE:
-            continue
-        waits = [r for v in statements.outputs[issue] for r in consumers[v] if statements.kind[r] == Kind.WAIT]
-        wait = int(min(waits, default=-1))
-        found.append(_Pair(int(issue), wait, _first_reader(graph, wait) if wait >= 0 else -1))
+    for issue in np.flatnonzero((statements.parent < 0) & (statements.kind == Kind.COLLECTIVE)).tolist():
+        readers = [r for v in statements.outputs[issue].tolist() for r in consumers[v].tolist()]
+        wait = min((r for r in readers if statements.kind[r] == Kind.WAIT), default=-1)
+        found.append(_Pair(issue, wait, _first_reader(graph, wait) if wait >= 0 else -1))
     return found
 
 
@@ -105,7 +118,7 @@ def _first_reader(graph: Graph, row: int) -> int:
     """The first statement that does something with what `row` makes; views do nothing."""
     statements, consumers = graph.statements, graph.consumers
     readers: list[int] = []
-    for value in statements.outputs[row]:
+    for value in statements.outputs[row].tolist():
         for reader in consumers[value].tolist():
             if statements.flags[reader] & StatementFlag.VIEW:
                 reader = _first_reader(graph, reader)
@@ -159,8 +172,7 @@ def order(graph: Graph) -> Order:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Bar:
+class Bar(NamedTuple):
     """What a stream does from one second to another: a row of a Gantt chart.
 
     Attributes
@@ -368,6 +380,10 @@ class Overlap:
     order : Order
     simulation : Simulation
     lower_bound_s : float
+    cost : Costs
+        What the simulation rests on.
+    calibrated : bool
+        Whether kernels take what they took in a run.
     """
 
     machine: Machine
@@ -375,6 +391,13 @@ class Overlap:
     order: Order
     simulation: Simulation
     lower_bound_s: float
+    cost: Costs
+    calibrated: bool = False
+
+    def reordered(self, graph: Graph, rows: NDArray[np.intp]) -> Overlap:
+        """The same for `graph`, which has these rows of the one that this is for."""
+        cost = self.cost.reordered(rows)
+        return dataclasses.replace(self, order=order(graph), simulation=simulate(graph, cost), cost=cost)
 
     def to_json(self) -> dict[str, Any]:
         """The figures as plain JSON data."""
@@ -390,19 +413,51 @@ class Overlap:
             "lower_bound_s": self.lower_bound_s,
             "machine": self.machine.name,
             "ranks": self.ranks,
+            "calibrated": self.calibrated,
             "simulated": True,
         }
 
 
-def overlap(graph: Graph, ranks: int, machine: Machine = H100) -> Overlap | None:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OverlapChange:
+    """What a change did to a plan's overlap, simulated: after minus before.
+
+    Attributes
+    ----------
+    step_s, exposed_communication_s : float
+    in_flight_peak_bytes : int
+    """
+
+    step_s: float
+    exposed_communication_s: float
+    in_flight_peak_bytes: int
+
+
+def change(before: Overlap | None, after: Overlap | None) -> OverlapChange | None:
+    """What changed from one plan to another; None where there are no collectives."""
+    if before is None or after is None:
+        return None
+    old, new = before.simulation, after.simulation
+    return OverlapChange(
+        step_s=new.step_s - old.step_s,
+        exposed_communication_s=new.exposed_communication_s - old.exposed_communication_s,
+        in_flight_peak_bytes=new.in_flight_peak_bytes - old.in_flight_peak_bytes,
+    )
+
+
+def overlap(
+    graph: Graph, ranks: int, machine: Machine = H100, calibration: Calibration | None = None
+) -> Overlap | None:
     """Order, simulation and lower bound of an execution graph; None if it has no collectives."""
     if not (graph.statements.kind == Kind.COLLECTIVE).any():
         return None
-    cost = costs(graph, machine, ranks)
+    cost = costs(graph, machine, ranks, calibration)
     return Overlap(
         machine=machine,
         ranks=ranks,
         order=order(graph),
         simulation=simulate(graph, cost),
         lower_bound_s=lower_bound(graph, cost),
+        cost=cost,
+        calibrated=calibration is not None,
     )

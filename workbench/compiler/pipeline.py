@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import time
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 import thunder
 import torch
+from numpy.typing import NDArray
 from thunder.core import compile_data, langctxs
 from thunder.core.prims import PrimIDs
 from thunder.core.symbol import BoundSymbol, BoundSymbolTag
@@ -29,9 +31,12 @@ from thunder.extend import FusionExecutor, get_always_executors
 from thunder.transforms.autodiff import split_into_forward_and_backward
 
 from workbench.analysis.census import Census, census
+from workbench.analysis.cost import Calibration
+from workbench.analysis.machines import H100, Machine
 from workbench.analysis.memory import Prediction, Timeline, timeline
 from workbench.analysis.overlap import Overlap, overlap
-from workbench.compiler import copies, devices, parallel, patches
+from workbench.analysis.reordered import reordered, top_rows, with_members
+from workbench.compiler import copies, devices, parallel, patches, reorder
 from workbench.compiler.facts import fusion_key
 from workbench.compiler.fusion import (
     Control,
@@ -41,18 +46,21 @@ from workbench.compiler.fusion import (
     nvfuser_executor,
     region_executor,
 )
-from workbench.compiler.names import tag_origins
+from workbench.compiler.names import is_statement, tag_origins
 from workbench.compiler.reader import read_execution
 from workbench.compiler.stage import Stage
-from workbench.compiler.validate import validate
+from workbench.compiler.validate import validate, validate_order
 from workbench.config import Config
 from workbench.errors import ConfigError, ConfigWarning, ProgramError, WorkbenchError
 from workbench.graph import Graph, Kind
-from workbench.levers import saved
+from workbench.levers import saved, waits
 from workbench.levers.base import Site, all_levers
 from workbench.programs import Program
 
 patches.record_scopes()
+
+UNORDERED_KEPT = 4
+"""Plans kept with their stages, so that another order of collectives is planned in milliseconds."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -296,12 +304,31 @@ class Hooks:
         return tuple(found)
 
 
-@dataclasses.dataclass(frozen=True)
 class Split:
-    """The traces that run."""
+    """The traces that run, made when first asked for.
 
-    forward: TraceCtx
-    backward: TraceCtx | None
+    Parameters
+    ----------
+    make : callable
+        Gives the forward trace, and the backward trace if there is one.
+    """
+
+    def __init__(self, make: Callable[[], tuple[TraceCtx, TraceCtx | None]]) -> None:
+        self._make = make
+
+    @cached_property
+    def _traces(self) -> tuple[TraceCtx, TraceCtx | None]:
+        return self._make()
+
+    @property
+    def forward(self) -> TraceCtx:
+        """The forward trace."""
+        return self._traces[0]
+
+    @property
+    def backward(self) -> TraceCtx | None:
+        """The backward trace."""
+        return self._traces[1]
 
 
 @dataclasses.dataclass
@@ -327,6 +354,8 @@ class Capture:
     _compile_data: Any
     _compile_stats: Any
     _cache_info: dict[str, Any]
+    _unordered: OrderedDict[tuple[tuple[str, str], ...], _Unordered] = dataclasses.field(default_factory=OrderedDict)
+    """Plans in which no choice is made that only orders statements, by the choices made in them."""
 
     @contextmanager
     def _inside(self) -> Iterator[None]:
@@ -396,7 +425,11 @@ class Plan:
     ranks : int
         Processes that share the program.
     traces : tuple of (str, tuple of TraceCtx)
-        Thunder's traces on the way, named by the step that made them: one, then forward and backward.
+        Thunder's traces on the way to `split`, named by the step that made them: one, then forward and backward.
+    unordered : Plan or None
+        The plan that this one is, but for the order of statements.
+    rows : (statements,) intp or None
+        For each row of the graph the row of `unordered`'s graph.
     """
 
     program: str
@@ -413,6 +446,8 @@ class Plan:
     warnings: tuple[str, ...] = ()
     ranks: int = 1
     traces: tuple[tuple[str, tuple[TraceCtx, ...]], ...] = ()
+    unordered: Plan | None = None
+    rows: NDArray[np.intp] | None = None
 
     @property
     def peak_bytes(self) -> int:
@@ -449,10 +484,36 @@ class Plan:
         """Floating point operations of forward and backward."""
         return int(self.graph.statements.flops[self.graph.statements.parent < 0].sum())
 
-    @cached_property
+    @property
     def overlap(self) -> Overlap | None:
         """Collectives beside compute, simulated on `workbench.analysis.machines.H100`; None if there are none."""
-        return overlap(self.graph, self.ranks)
+        return self.overlap_on(H100)
+
+    def overlap_on(self, machine: Machine, calibration: Calibration | None = None) -> Overlap | None:
+        """Collectives beside compute, simulated on a machine; None if there are none.
+
+        Parameters
+        ----------
+        machine : Machine
+        calibration : Calibration, optional
+            What statements took in a run: kernels that were measured take as long, the others what its rates say.
+        """
+        key = (machine.name, id(calibration))
+        known = self._overlaps.get(key)
+        # Held with what it was made for: a name may be given twice, and the number of an object that is gone again.
+        if known is None or known[0] != machine or known[1] is not calibration:
+            known = self._overlaps[key] = (machine, calibration, self._overlap(machine, calibration))
+        return known[2]
+
+    @cached_property
+    def _overlaps(self) -> dict[tuple[str, int], tuple[Machine, Calibration | None, Overlap | None]]:
+        return {}
+
+    def _overlap(self, machine: Machine, calibration: Calibration | None) -> Overlap | None:
+        if self.unordered is None or self.rows is None:
+            return overlap(self.graph, self.ranks, machine, calibration)
+        known = self.unordered.overlap_on(machine, calibration)
+        return known.reordered(self.graph, self.rows) if known is not None else None
 
     def text(self) -> str:
         """The traces as Thunder prints them."""
@@ -462,7 +523,8 @@ class Plan:
     def passes(self) -> tuple[Pass, ...]:
         """The program after each step of its compilation, without the steps that changed nothing."""
         found: list[Pass] = []
-        for name, traces in self.traces:
+        split = tuple(trace for trace in (self.split.forward, self.split.backward) if trace is not None)
+        for name, traces in (*self.traces, ("choices after the split", split)):
             text = _text(*traces)
             if not found or _statements(text) != _statements(found[-1].text):
                 found.append(Pass(name, text))
@@ -566,12 +628,104 @@ def capture(program: Program, executor: str, ranks: parallel.Ranks | None = None
 
 
 def plan(captured: Capture, choices: Mapping[str, str]) -> Plan:
-    """Plan again from the kept joint trace under `choices`.
+    """Plan again from the kept joint trace under `choices`; where they only order statements, from the split traces.
 
     Raises
     ------
     PlanError
         If a pass made a trace that reads what it does not define.
+    ChoiceError
+        If a choice is refused.
+    """
+    ordering = {id for id in choices if waits.orders(id, choices)}
+    others = {id: option for id, option in choices.items() if id not in ordering}
+    key = tuple(sorted(others.items()))
+    begun, known = time.perf_counter(), captured._unordered.get(key)
+    if known is None:
+        known = captured._unordered[key] = _Unordered(*plan_anew(captured, others))
+        if len(captured._unordered) > UNORDERED_KEPT:
+            captured._unordered.popitem(last=False)
+    else:
+        captured._unordered.move_to_end(key)
+    return known.plan if not ordering else known.ordered(choices, begun)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Unordered:
+    """A plan to be put into other orders, in milliseconds: no statement changes, so that no trace is read again."""
+
+    plan: Plan
+    stage: Stage
+
+    @cached_property
+    def rows(self) -> dict[str, NDArray[np.intp]]:
+        """For each statement of a schedule the row of the plan's graph, by side; other sides' rows as they are."""
+        graph, split = self.plan.graph, self.plan.split
+        top = top_rows(graph)
+        first_backward = int(np.searchsorted(top, graph.first_backward))
+        found = {"forward": top[:first_backward], "backward": top[first_backward:]}
+        for side, trace in (("forward", split.forward), ("backward", split.backward)):
+            schedule = self.stage.communication.get(side)
+            if schedule is not None and trace is not None:
+                place = {id(bsym): at for at, bsym in enumerate(filter(is_statement, trace.bound_symbols))}
+                found[side] = found[side][[place[id(bsym)] for bsym in schedule.statements]]
+        return found
+
+    def ordered(self, choices: Mapping[str, str], begun: float) -> Plan:
+        """The plan under `choices`, all of them; `begun` is when planning began."""
+        schedules, split = self.stage.communication, self.plan.split
+        sites = waits.sites_under(self.plan.sites, self.stage, choices)
+        orders = {side: schedule.arrange(waits.keys(schedule, choices)) for side, schedule in schedules.items()}
+        arranged = time.perf_counter()
+        order = np.concatenate([rows[orders[side]] if side in orders else rows for side, rows in self.rows.items()])
+        rows = with_members(self.plan.graph, order)
+        graph = reordered(self.plan.graph, rows)
+        validate_order(graph)
+        read = time.perf_counter()
+
+        def traces() -> tuple[TraceCtx, TraceCtx | None]:
+            edited = {
+                side: reorder.reordered(trace, schedules[side], orders[side]) if side in schedules else trace
+                for side, trace in (("forward", split.forward), ("backward", split.backward))
+                if trace is not None
+            }
+            validate(edited["forward"], edited.get("backward"))
+            return edited["forward"], edited.get("backward")
+
+        line = timeline(graph)
+        fusions = np.flatnonzero(self.plan.graph.statements.kind == Kind.FUSION)
+        moved = np.searchsorted(fusions, rows[graph.statements.kind == Kind.FUSION])
+        return dataclasses.replace(
+            self.plan,
+            graph=graph,
+            timeline=line,
+            census=self.plan.census.reordered(moved.tolist()),
+            sites=sites,
+            split=Split(traces),
+            unmatched=_unmatched(choices, sites),
+            stages=(
+                StageTime("order", arranged - begun),
+                StageTime("read", read - arranged),
+                StageTime("predict", time.perf_counter() - read),
+            ),
+            unordered=self.plan,
+            rows=rows,
+        )
+
+
+def _unmatched(choices: Mapping[str, str], sites: Sequence[Site]) -> tuple[str, ...]:
+    return tuple(sorted(set(choices) - {site.id for site in sites}))
+
+
+def plan_anew(captured: Capture, choices: Mapping[str, str]) -> tuple[Plan, Stage]:
+    """Plan again from the kept joint trace, whatever the choices; with the stage that the levers worked on.
+
+    Raises
+    ------
+    PlanError
+        If a pass made a trace that reads what it does not define.
+    ChoiceError
+        If a choice is refused.
     """
     log = StageLog()
     hooks = Hooks(captured.executor, choices, log)
@@ -605,8 +759,8 @@ def plan(captured: Capture, choices: Mapping[str, str]) -> Plan:
             backward = hooks.after_split(backward)
         else:
             forward = unwrap_return_value(forward)
-        split = Split(forward, backward)
-        traces.append(("choices after the split", tuple(t for t in (forward, backward) if t is not None)))
+        ran = (forward, backward)
+        split = Split(lambda: ran)
         validate(split.forward, split.backward)
         hooks.mark("after split")
         assert hooks.stage is not None
@@ -630,7 +784,7 @@ def plan(captured: Capture, choices: Mapping[str, str]) -> Plan:
     )
     line = timeline(graph)
     hooks.mark("predict")
-    return Plan(
+    made = Plan(
         program=captured.program.name,
         device=captured.program.device,
         executor=captured.executor,
@@ -641,11 +795,12 @@ def plan(captured: Capture, choices: Mapping[str, str]) -> Plan:
         stages=tuple(log.times),
         split=split,
         counts=_counts(split, graph, hooks.control.options, captured.executor, captured.program.device),
-        unmatched=tuple(sorted(set(choices) - {site.id for site in sites})),
+        unmatched=_unmatched(choices, sites),
         warnings=captured.stage.caveats,
         ranks=captured.ranks.count if captured.ranks is not None else 1,
         traces=tuple(traces),
     )
+    return made, hooks.stage
 
 
 def _counts(split: Split, graph: Graph, options: FusionOptions, executor: str, device: str) -> dict[str, int]:

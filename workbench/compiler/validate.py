@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 from thunder.core import prims
 from thunder.core.trace import TraceCtx
 
 from workbench.errors import PlanError
+from workbench.graph import Graph
 
 _UNPACKING = {prims.PrimIDs.UNPACK_TRIVIAL, prims.PrimIDs.UNPACK_SEQUENCE}
 
@@ -21,6 +23,24 @@ def validate(forward: TraceCtx, backward: TraceCtx | None) -> None:
     _validate(forward, "forward")
     if backward is not None:
         _validate(backward, "backward")
+
+
+def validate_order(graph: Graph) -> None:
+    """Check that no statement of an execution graph stands before one whose values it reads.
+
+    Raises
+    ------
+    PlanError
+        Naming the statement and the value.
+    """
+    statements, values = graph.statements, graph.values
+    reader = np.repeat(np.arange(len(statements)), np.diff(statements.inputs.offsets))
+    read = statements.inputs.items
+    early = np.flatnonzero((statements.parent[reader] < 0) & (values.producer[read] >= reader))
+    if len(early):
+        row, value = int(reader[early[0]]), int(read[early[0]])
+        side = "backward" if statements.side[row] else "forward"
+        raise PlanError(f"{side}: {statements.name[row]} reads {values.name[value]}, which nothing before it defines")
 
 
 def _validate(trace: TraceCtx, side: str) -> None:

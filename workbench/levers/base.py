@@ -14,6 +14,7 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from workbench.analysis.overlap import OverlapChange
 from workbench.errors import ChoiceError
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class Effect:
         Which of the plan's counts (compilations, copies, sets, fences) would change, and by how much.
     changed : tuple of str
         Ids of the other sites whose outcome would change too.
+    overlap : OverlapChange or None
+        Simulated; None where no ranks share the program.
     """
 
     peak_bytes: int
@@ -41,6 +44,7 @@ class Effect:
     flops: int = 0
     counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     changed: tuple[str, ...] = ()
+    overlap: OverlapChange | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,155 @@
+"""Another order of collectives, planned in milliseconds from the split traces, is the plan that planning anew makes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import workbench as wb
+from workbench.compiler import pipeline
+from workbench.compiler.pipeline import Plan
+from workbench.errors import ChoiceError
+from workbench.graph import Graph
+
+POLICIES = [
+    {"waits.wait": "late"},
+    {"waits.issue": "consumer", "waits.wait": "early", "waits.gradients": "earliest"},
+    {"waits.issue": "just_in_time", "waits.wait": "late"},
+    {"waits.issue": "in_flight(3)", "waits:lm_head_weight>all_gather": "earliest"},
+]
+
+
+def told(graph: Graph) -> list[tuple]:
+    """Statements in order: what each is, reads, makes and frees, by name."""
+    statements, name = graph.statements, graph.values.name
+    columns = zip(
+        statements.name,
+        statements.kind.tolist(),
+        statements.side.tolist(),
+        statements.parent.tolist(),
+        statements.flags.tolist(),
+        statements.transient_bytes.tolist(),
+        statements.inputs,
+        statements.outputs,
+        statements.frees,
+        strict=True,
+    )
+    return [
+        (*plain, [name[v] for v in i], [name[v] for v in o], sorted(name[v] for v in f)) for *plain, i, o, f in columns
+    ]
+
+
+def values(graph: Graph) -> dict[str, tuple]:
+    found, storages = graph.values, graph.storages
+    return {
+        name: (
+            found.shape[v],
+            found.dtype[v],
+            int(found.bytes[v]),
+            int(found.flags[v]),
+            int(found.producer[v]),
+            int(storages.bytes[found.storage[v]]) if found.storage[v] >= 0 else -1,
+        )
+        for v, name in enumerate(found.name)
+    }
+
+
+def printed(plan: Plan) -> str:
+    """The traces; the objects that they hold are numbered anew each time that they are printed."""
+    return re.sub(r"(ProcessGroup|ReduceOps_SUM)_\d+", r"\1", plan.text())
+
+
+def assert_same(quick: Plan, anew: Plan) -> None:
+    assert told(quick.graph) == told(anew.graph)
+    assert values(quick.graph) == values(anew.graph)
+    assert quick.timeline.live_bytes.tolist() == anew.timeline.live_bytes.tolist()
+    assert quick.timeline.statement_peak_bytes.tolist() == anew.timeline.statement_peak_bytes.tolist()
+    assert quick.sites == anew.sites
+    assert quick.counts == anew.counts
+    assert quick.census == anew.census
+    assert quick.unmatched == anew.unmatched
+    assert printed(quick) == printed(anew)
+    assert quick.overlap is not None
+    assert anew.overlap is not None
+    assert quick.overlap.to_json() == pytest.approx(anew.overlap.to_json())
+
+
+@pytest.mark.parametrize("choices", POLICIES, ids=str)
+def test_a_policy_is_planned_as_anew(planned: wb.Workbench, choices: dict[str, str]) -> None:
+    quick = pipeline.plan(planned._captured, choices)
+    assert quick.unordered is planned.stock_plan
+    assert_same(quick, pipeline.plan_anew(planned._captured, choices)[0])
+
+
+@given(data=st.data())
+@settings(max_examples=4, phases=[Phase.generate])
+def test_places_by_hand_are_planned_as_anew(planned: wb.Workbench, data: st.DataObject) -> None:
+    stage = planned._captured._unordered[()].stage
+    choices = {}
+    for schedule in stage.communication.values():
+        names = (*schedule.names, "end")
+        for collective in data.draw(st.lists(st.sampled_from(schedule.collectives), max_size=5, unique=True)):
+            slots = st.integers(schedule.low[collective.issue], schedule.high[collective.wait])
+            issue, wait = sorted((data.draw(slots), data.draw(slots)))
+            choices[f"waits:{collective.place}"] = f"at({names[issue]})"
+            choices[f"waits:{collective.place}!wait"] = f"at({names[wait]})"
+    assert_same(
+        pipeline.plan(planned._captured, choices) if choices else planned.stock_plan,
+        pipeline.plan_anew(planned._captured, choices)[0],
+    )
+
+
+def test_an_order_on_top_of_other_choices_is_planned_as_anew(replicated: wb.Workbench) -> None:
+    saved = next(site for site in replicated.sites("saved") if "recompute" in site.options and not site.illegal)
+    others = {saved.id: "recompute"}
+    choices = {**others, "waits.gradients": "earliest"}
+    quick = pipeline.plan(replicated._captured, choices)
+    assert quick.unordered is not None
+    assert quick.unordered.saved_bytes == replicated.plan_under(others).saved_bytes
+    assert_same(quick, pipeline.plan_anew(replicated._captured, choices)[0])
+
+
+@pytest.mark.parametrize("choices", [{"waits.issue": "in_flight(0)"}, {"waits.wait": "never"}])
+def test_an_option_that_is_none_is_refused_as_anew(planned: wb.Workbench, choices: dict[str, str]) -> None:
+    with pytest.raises(ChoiceError) as anew:
+        pipeline.plan_anew(planned._captured, choices)
+    with pytest.raises(ChoiceError) as quick:
+        pipeline.plan(planned._captured, choices)
+    assert str(quick.value) == str(anew.value)
+
+
+def test_a_site_that_is_not_there_is_left_out_as_anew(planned: wb.Workbench) -> None:
+    choices = {"waits:nothing>all_gather": "earliest"}
+    assert pipeline.plan(planned._captured, choices).unmatched == tuple(choices)
+    assert pipeline.plan_anew(planned._captured, choices)[0].unmatched == tuple(choices)
+
+
+def test_effects_tell_what_the_simulation_says(planned: wb.Workbench) -> None:
+    choices = {"waits.issue": "in_flight(2)", "waits.wait": "late", "waits.gradients": "earliest"}
+    before, after = planned.plan.overlap, planned.plan_under({**planned.choices, **choices}).overlap
+    assert before is not None
+    assert after is not None
+    effect = planned.effect(choices).overlap
+    assert effect is not None
+    assert effect.step_s == pytest.approx(after.simulation.step_s - before.simulation.step_s)
+    assert effect.step_s < 0
+    assert effect.exposed_communication_s < 0
+    assert effect.in_flight_peak_bytes < 0
+    diff = planned.choose(choices)
+    planned.undo()
+    assert diff.overlap == effect
+
+
+def test_a_program_for_one_process_has_no_change_of_overlap() -> None:
+    bench = wb.open("mlp", device="cpu", executor="torch")
+    site, option = next(
+        (site, option)
+        for site in bench.sites()
+        for option in site.options
+        if option not in (site.choice, *site.illegal)
+    )
+    assert bench.effect({site.id: option}).overlap is None
+    assert bench.choose({site.id: option}).overlap is None
