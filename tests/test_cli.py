@@ -178,6 +178,10 @@ def test_what_a_program_prints_is_not_in_the_json(call: Call, tmp_path: Path) ->
         (["run", "swap", "--device", "planned"], "swap is planned for a GPU that is not there"),
         (["plan", "swap", "--device", "cpu", "--executor", "nvfuser"], "nvFuser fuses CUDA tensors only"),
         (["plan", "swap", "--device", "tpu"], "'tpu' is not one of 'cpu', 'cuda', 'planned'"),
+        (["run", "swap", "--against", "stok"], "--against stok: legal: stock, thunder, a config file (.py), or"),
+        (["run", "swap", "--against", "saved:x=y"], "saved:x=y: swap has no site 'saved:x'"),
+        (["run", "swap", "--against", "gone.py"], "cannot read the config gone.py: no such file or directory"),
+        (["run", "swap", "--device", "cpu", "--samples", "0"], "0 is not in the range x>=1"),
         (["plan"], "Missing argument"),
         (["plna"], "No such command 'plna'"),
         (["doctor", "--jsn"], "No such option"),
@@ -207,6 +211,16 @@ def test_run(call: Call) -> None:
     assert Path(document["run_dir"]).is_dir()
 
 
+def test_a_run_beside_another_way_with_its_records(call: Call, tmp_path: Path) -> None:
+    records = ("--trace", "trace.json", "--memory-snapshot", "memory.pickle")
+    status, out, err = call("run", "swap", "--device", "cpu", "--samples", "3", "--against", "stock", *records)
+    assert status == 0, err
+    assert re.search(r"against stock +\S+ ms: it takes \S+ times as long \(\S+ to \S+\), ", out)
+    assert re.search(r"largest at the peak, predicted +\S+ 256 B", out)
+    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert (tmp_path / "memory.pickle").stat().st_size > 0
+
+
 class FailingRun:
     """In the place of a run that fails."""
 
@@ -227,7 +241,7 @@ class FailingRun:
 
 
 def test_a_failed_run_is_status_1_and_says_what_failed(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.bench.Workbench.run", lambda _: FailingRun())
+    monkeypatch.setattr("workbench.bench.Workbench.run", lambda *_, **__: FailingRun())
     status, out, err = call("run", "swap", "--device", "cpu")
     assert status == 1
     assert err.splitlines()[-1] == "thunder-workbench: the run failed: the worker was killed"
@@ -236,7 +250,7 @@ def test_a_failed_run_is_status_1_and_says_what_failed(call: Call, monkeypatch: 
 
 
 def test_a_run_that_cannot_be_started_is_status_1(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise RunError("no space left on device")
 
     monkeypatch.setattr("workbench.bench.Workbench.run", refuse)
@@ -250,7 +264,7 @@ def test_an_interrupted_run_is_cancelled(call: Call, monkeypatch: pytest.MonkeyP
         raise KeyboardInterrupt
 
     run.wait = interrupt  # type: ignore[method-assign]
-    monkeypatch.setattr("workbench.bench.Workbench.run", lambda _: run)
+    monkeypatch.setattr("workbench.bench.Workbench.run", lambda *_, **__: run)
     assert call("run", "swap", "--device", "cpu")[0] == 130
     assert run.state == "cancelled"
 

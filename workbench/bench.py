@@ -83,6 +83,31 @@ def _changed_counts(before: Plan, after: Plan) -> dict[str, int]:
     return {name: by for name, by in moved.items() if by}
 
 
+def alive_at_peak(plan: Plan) -> list[dict[str, Any]]:
+    """What a plan has alive at its peak, the largest first.
+
+    Returns
+    -------
+    list of dict
+        ``bytes``, ``value``, and the ``statement`` that makes it, -1 for an argument, with its ``name`` and ``source``.
+    """
+    from workbench.analysis.memory import alive_at
+
+    if plan.timeline.peak_statement < 0:
+        return []
+    statements = plan.graph.statements
+    return [
+        {
+            "bytes": value.bytes,
+            "value": value.name,
+            "statement": value.producer,
+            "name": statements.name[value.producer] if value.producer >= 0 else "",
+            "source": value.source,
+        }
+        for value in alive_at(plan.graph, plan.timeline.peak_statement)
+    ]
+
+
 class Workbench:
     """A program with its choices, plan and runs. Made by `workbench.open`.
 
@@ -410,6 +435,7 @@ class Workbench:
         name: str = "",
         folder: str | Path | None = None,
         options: RunOptions | None = None,
+        against: Mapping[str, Mapping[str, str] | Config | None] | None = None,
     ) -> Run:
         """Compile and run under the choices in force, in a process of its own.
 
@@ -422,6 +448,10 @@ class Workbench:
         folder : path, optional
             The run's folder; by default a new one in the runs folder.
         options : RunOptions, optional
+        against : mapping, optional
+            Other ways to run the program, by name, timed in turns with this one in the same process: choices, all of
+            them, so that ``{}`` is the same executor's without any; a config; or None for `thunder.jit` as it comes.
+            Their times are in `Run.against`.
 
         Returns
         -------
@@ -429,6 +459,8 @@ class Workbench:
 
         Raises
         ------
+        ChoiceError
+            If choices to compare with are refused.
         RunError
             If it cannot be started.
         """
@@ -439,7 +471,7 @@ class Workbench:
             raise RunError(
                 f"{self.program.name} is planned as rank 0 of {self.ranks}; the others are not there: it cannot run"
             )
-        run_dir = self.prepare(name=name, folder=folder, options=options)
+        run_dir = self.prepare(name=name, folder=folder, options=options, against=against)
         run = jobs.start(run_dir)
         with self._lock:
             self.runs = (*self.runs, run)
@@ -449,14 +481,21 @@ class Workbench:
             self._tell()
         return run
 
-    def prepare(self, *, name: str = "", folder: str | Path | None = None, options: RunOptions | None = None) -> Path:
+    def prepare(
+        self,
+        *,
+        name: str = "",
+        folder: str | Path | None = None,
+        options: RunOptions | None = None,
+        against: Mapping[str, Mapping[str, str] | Config | None] | None = None,
+    ) -> Path:
         """Make the folder of a run under the choices in force, and start nothing.
 
         The folder is all that a machine needs to carry the run out; see `workbench.runs.jobs.Run.command`.
 
         Parameters
         ----------
-        name, folder, options
+        name, folder, options, against
             As in `run`.
 
         Returns
@@ -465,22 +504,48 @@ class Workbench:
 
         Raises
         ------
+        ChoiceError
+            If choices to compare with are refused.
         RunError
-            If it cannot be written.
+            If it cannot be written, or asks for what the device cannot measure.
         """
         from workbench.runs import request, store
 
-        ranks = self._captured.ranks
+        ranks, plan = self._captured.ranks, self.plan
+        options = options or request.RunOptions()
+        variants = self._variants(against or {})
+        request.check(options, self.program.device, variants, ranks=self.ranks)
         return request.prepare(
             Path(folder) if folder else store.new_folder(name or self.program.name),
             self.program,
             config_text=self.config.text(self._notes()),
             name=name,
-            predicted_peak_bytes=self.plan.peak_bytes,
+            predicted_peak_bytes=plan.peak_bytes,
+            predicted_alive=alive_at_peak(plan),
+            variants=variants,
             options=options,
             ranks=self.ranks,
             parallel=ranks.parallel if ranks is not None else "",
         )
+
+    def _variants(self, against: Mapping[str, Mapping[str, str] | Config | None]) -> dict[str, str | None]:
+        """The text of a config for each other way to run the program."""
+        found: dict[str, str | None] = {}
+        for name, way in against.items():
+            if not name:
+                raise RunError("what a run is compared with needs a name: against={'stock': {}}")
+            if way is not None and not isinstance(way, Config):
+                plan = self.plan_under(way)
+                if plan.unmatched:
+                    gone = plan.unmatched[0]
+                    raise ChoiceError(
+                        f"{name}: {self.program.name} has no site {gone!r}"
+                        f"{nearest(gone, [site.id for site in plan.sites])}",
+                        gone,
+                    )
+                way = dataclasses.replace(self.config, choices=dict(way))
+            found[name] = None if way is None else way.text()
+        return found
 
     def _notes(self) -> dict[str, str]:
         return {site.id: " ".join(t for t in (site.label, site.source) if t) for site in self.plan.sites}

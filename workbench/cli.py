@@ -37,12 +37,16 @@ from workbench.errors import (
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
-    from workbench.compiler.pipeline import Plan
+    from workbench.config import Config
+    from workbench.runs.jobs import Run
     from workbench.runs.sweep import Progress, SweepResult
 
 DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
 NOTEBOOK = "quickstart.ipynb"
+
+_LARGEST = 3
+"""Values named of those alive at a peak; ``--json`` has them all."""
 
 app = typer.Typer(
     name="thunder-workbench",
@@ -163,10 +167,12 @@ def plan(
     as_json: JsonOption = False,
 ) -> int:
     """Plan a program: what Thunder would execute, predicted. Nothing runs."""
+    from workbench.bench import alive_at_peak
+
     if sites is not None:
         _check_lever(sites)
     bench = _open(program, settings, choices, config, device, executor, ranks, parallel)
-    document = {**bench.plan.to_json(), "alive_at_peak": _alive_at_peak(bench.plan)}
+    document = {**bench.plan.to_json(), "alive_at_peak": alive_at_peak(bench.plan)}
     if sites is not None:
         document["sites"] = [site for site in document["sites"] if site["lever"] == sites]
     if export is not None:
@@ -203,17 +209,45 @@ def run(
         int | None,
         typer.Option("--submit", metavar="M", help="Start nothing: say what to start on each of M machines.", min=1),
     ] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--against",
+            metavar="WHAT",
+            help="Time it in turns with another way to run it: stock (without choices), thunder (thunder.jit as it "
+            "comes), a config file, or ID=OPTION,ID=OPTION,…; repeat for more.",
+        ),
+    ] = None,
+    samples: Annotated[int | None, typer.Option("--samples", metavar="N", help="Steps to time.", min=1)] = None,
+    cuda_graph: Annotated[
+        bool, typer.Option("--cuda-graph", help="Time it as a CUDA graph, too, in turns: without the host's launches.")
+    ] = False,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE.json", help="Write a trace for Perfetto there.")
+    ] = None,
+    memory_snapshot: Annotated[
+        Path | None,
+        typer.Option("--memory-snapshot", metavar="FILE.pickle", help="Write a step's allocations for memory_viz."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Compile a program and run it in processes of its own, checked against unmodified Thunder."""
+    from workbench.runs.request import RunOptions
+
     bench = _open(program, settings, choices, config, device, executor, ranks, parallel)
+    for path in (trace, memory_snapshot):
+        if path is not None and not path.expanduser().parent.is_dir():
+            raise RunError(f"{path} cannot be written: there is no folder {path.parent}")
+    options = RunOptions(cuda_graph=cuda_graph, memory_snapshot=memory_snapshot is not None)
+    if samples is not None:
+        options = dataclasses.replace(options, samples=samples)
     if submit is not None:
-        return _submit(bench, submit, as_json)
+        return _submit(bench.prepare(options=options, against=_ways(against)), submit, as_json)
     if bench.program.device == "planned":
         raise DeviceError(
             f"{bench.program.name} is planned for a GPU that is not there: plan it, or run it with --device cpu"
         )
-    running = bench.run()
+    running = bench.run(options=options, against=_ways(against))
     try:
         if as_json:
             running.wait()
@@ -225,6 +259,8 @@ def run(
         running.cancel()
         raise
     document = running.to_json()
+    if running.state == "done":
+        _write_records(running, trace, memory_snapshot)
     if as_json:
         _print_json(document)
     else:
@@ -234,11 +270,10 @@ def run(
     return DONE if document["ok"] else FAILED
 
 
-def _submit(bench: Workbench, machines: int, as_json: bool) -> int:
-    """Make a run's folder, and tell the command that carries it out on several machines."""
+def _submit(run_dir: Path, machines: int, as_json: bool) -> int:
+    """Tell the command that carries a run's folder out on several machines."""
     from workbench.runs.jobs import Run
 
-    run_dir = bench.prepare()
     try:
         command = Run(run_dir).command(machines)
     except RunError:
@@ -254,6 +289,34 @@ def _submit(bench: Workbench, machines: int, as_json: bool) -> int:
         )
         console.print(command, highlight=False, soft_wrap=True, markup=False)
     return DONE
+
+
+def _ways(given: list[str] | None) -> dict[str, dict[str, str] | Config | None]:
+    """What ``--against`` names, each under the name that it was given."""
+    import workbench as wb
+
+    found: dict[str, dict[str, str] | Config | None] = {}
+    for what in given or []:
+        if what in ("stock", "thunder"):
+            found[what] = {} if what == "stock" else None
+        elif "=" in what:
+            found[what] = _pairs("--choose", what.split(","), ChoiceError)
+        elif what.endswith(".py"):
+            found[what] = wb.load(what)
+        else:
+            raise ChoiceError(
+                f"--against {what}: legal: stock, thunder, a config file (.py), or choices as ID=OPTION,ID=OPTION"
+            )
+    return found
+
+
+def _write_records(run: Run, trace: Path | None, memory_snapshot: Path | None) -> None:
+    from workbench.runs import clocks, snapshot
+
+    if trace is not None:
+        clocks.write_chrome_trace(run, trace)
+    if memory_snapshot is not None:
+        snapshot.write(run, memory_snapshot)
 
 
 @app.command()
@@ -458,24 +521,6 @@ def _check_lever(name: str) -> None:
         raise ChoiceError(f"--sites {name}: there is no such lever; legal: {', '.join(known)}{nearest(name, known)}")
 
 
-def _alive_at_peak(plan: Plan) -> list[dict[str, Any]]:
-    from workbench.analysis.memory import alive_at
-
-    if plan.timeline.peak_statement < 0:
-        return []
-    statements = plan.graph.statements
-    return [
-        {
-            "bytes": value.bytes,
-            "value": value.name,
-            "statement": value.producer,
-            "name": statements.name[value.producer] if value.producer >= 0 else "",
-            "source": value.source,
-        }
-        for value in alive_at(plan.graph, plan.timeline.peak_statement)
-    ]
-
-
 def _levers(document: dict[str, Any]) -> list[str]:
     return sorted({site["lever"] for site in document["sites"]})
 
@@ -518,10 +563,21 @@ def _run_table(document: dict[str, Any]) -> Table:
         "peak memory, measured": human_bytes(measured) if measured is not None else "",
         "run": str(document["run_dir"]),
     }
+    for kind, alive in (("predicted", "predicted_alive_at_peak"), ("measured", "alive_at_peak")):
+        largest = [f"{each['value'] or each['name']} {human_bytes(each['bytes'])}" for each in memory.get(alive) or []]
+        rows[f"largest at the peak, {kind}"] = ", ".join(largest[:_LARGEST])
+    for name, other in (document.get("against") or {}).items():
+        rows[f"against {name}"] = _ratio_text(other)
     if accuracy is not None:
         verdict = "right" if accuracy["ok"] else "wrong"
         rows["results"] = f"{verdict}: largest error {accuracy['max_error']} against {accuracy['against']}"
     return _rows_table("measured", {name: value for name, value in rows.items() if value})
+
+
+def _ratio_text(other: dict[str, Any]) -> str:
+    times = f"it takes {other['ratio']:.3g} times as long ({other['low']:.3g} to {other['high']:.3g})"
+    verdict = "a difference within the noise" if other["verdict"] == "noise" else f"it is {other['verdict']}"
+    return f"{_seconds(other['step_s'])}: {times}, {verdict}"
 
 
 def _seconds(value: float | None) -> str:

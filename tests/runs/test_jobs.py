@@ -131,7 +131,12 @@ def test_the_measured_peak_is_one_statements(finished: Run) -> None:
     assert len(peak.statement_peak_bytes) == len(peak.statement_live_bytes) == len(finished.statements.names)
     alive = finished.to_json()["memory"]["alive_at_peak"]
     assert sum(each["bytes"] for each in alive) == peak.measured_peak_bytes - peak.baseline_bytes
-    assert {"bytes", "statement", "name", "outputs", "source"} == set(alive[0])
+    assert {"bytes", "value", "statement", "name", "outputs", "source"} == set(alive[0])
+    assert finished.statements.names[peak.peak_statement["statement"]] == peak.peak_statement["name"]
+    for each in alive:
+        assert each["value"] in ("", *each["outputs"])
+    # What a statement of the forward gave and the backward needs is named.
+    assert any(each["value"] and finished.statements.sides[each["statement"]] == 0 for each in alive)
     # Between the traces autograd itself allocates, such as the gradients of the outputs.
     assert peak.baseline_bytes < max(peak.statement_peak_bytes) <= peak.measured_peak_bytes
 

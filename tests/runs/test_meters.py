@@ -86,4 +86,20 @@ def test_what_is_alive_at_the_peak_is_told_with_who_allocated_it() -> None:
     ticks = [(-1, False), (0, False), (0, True), (1, False)]
     moments = [(5, 1, 0xA), (12, 100, 0xB), (25, -100, 0xB), (31, 70, 0xB), (33, 40, 0xC), (45, -40, 0xC)]
     changes = [Change(*moment) for moment in moments]
-    assert meters.alive_at_peak(changes, ticks, [10, 20, 30, 40]) == [(70, 1), (40, 1), (1, -1)]
+    at_ns, alive = meters.alive_at_peak(changes, ticks, [10, 20, 30, 40])
+    assert at_ns == 33
+    assert [(each.nbytes, each.statement) for each in alive] == [(70, 1), (40, 1), (1, -1)]
+
+
+def test_what_a_statement_takes_in_passing_is_no_value_of_it() -> None:
+    """An address that is given out again within the statement, to a value, and one that is freed after it."""
+    ticks = [(-1, False), (0, False), (0, True)]
+    moments = [(12, 10, 0xA), (13, -10, 0xA), (14, 20, 0xA), (15, 30, 0xB), (25, -30, 0xB)]
+    found = meters.allocations([Change(*moment) for moment in moments], ticks, [10, 20, 30])
+    assert [(each.nbytes, each.statement, each.end, each.outlives_statement) for each in found] == [
+        (10, 0, 1, False), (20, 0, 5, True), (30, 0, 4, True)
+    ]  # fmt: skip
+
+
+def test_without_allocations_nothing_is_alive_at_the_peak() -> None:
+    assert meters.alive_at_peak([], [], [])[1] == []

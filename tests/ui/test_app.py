@@ -10,6 +10,7 @@ import pytest
 import workbench as wb
 from workbench.graph import Kind
 from workbench.runs import events, jobs, request, store
+from workbench.ui.alive import measured_content
 from workbench.ui.app import App, mimebundles
 from workbench.ui.compile_tab import Waterfall
 from workbench.ui.experiments import Experiments
@@ -155,10 +156,40 @@ def test_the_passes_tell_what_each_step_changed(app):
 
 
 def test_what_is_alive_at_the_peak_adds_up_to_it(app, bench):
-    shown = app.alive.content
+    assert app.alive.content["measured"] is None
+    shown = app.alive.content["predicted"]
     assert shown["head"].endswith("predicted")
     assert shown["peak"]["id"] in app.graph.data["strings"]
     assert all(row["id"] in app.graph.data["strings"] for row in shown["rows"] if row["id"])
+
+
+def test_what_is_alive_at_the_measured_peak_is_told_apart(app, bench, tmp_path):
+    folder = request.prepare(tmp_path / "run", bench.program, predicted_peak_bytes=100)
+    by = {"statement": 3, "name": "torch_tanh_prim_impl", "outputs": ["t7"], "source": "mlp.py:19"}
+    none = {"statement": -1, "name": "", "outputs": [], "source": ""}
+    found = ((2048, "t7", by), (1024, "", by), (4, "", none))
+    alive = [{"bytes": nbytes, "value": value, **made} for nbytes, value, made in found]
+    log = events.EventLog(folder / events.LOG_FILE)
+    peak = {"measured_peak_bytes": 7172, "baseline_bytes": 4096, "timeline_s": [0.0], "live_bytes": [4096]}
+    log.write(events.PeakMeasured(t_s=1.0, **peak, method="allocation events", peak_statement=by, alive=alive))
+    log.write(events.Finished(t_s=2.0))
+    run = jobs.follow(folder)
+    shown = measured_content(run, {"t7": "t:t7"})
+    assert shown["head"] == "7.00 KiB in all, measured"
+    assert shown["peak"] == {"id": "t:t7", "name": "tanh"}
+    assert [(row["value"], row["statement"], row["bytes"], row["id"]) for row in shown["rows"]] == [
+        ("", "parameters, buffers and inputs", "4.00 KiB", ""),
+        ("t7", "tanh", "2.00 KiB", "t:t7"),
+        ("in passing", "tanh", "1.00 KiB", "t:t7"),
+        ("", "autograd, between statements", "4 B", ""),
+    ]
+    assert measured_content(run, {})["head"].endswith("measured under other choices")
+    bench.runs = (run,)
+    app._refresh()
+    app._on_news(run)
+    assert app.alive.content["measured"]["rows"][1]["value"] == "t7"
+    assert app.alive.content["predicted"]["head"].endswith("predicted")
+    bench.runs = ()
 
 
 def test_a_chosen_pin_is_what_the_strip_compares_with(bench, tmp_path, monkeypatch):

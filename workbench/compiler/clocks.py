@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from thunder.common import transform_to_torch_types
 from thunder.core.prims import PrimIDs
+from thunder.core.proxies import Proxy
 from thunder.core.symbol import BoundSymbol, Symbol
 from thunder.core.trace import TraceCtx, from_trace
 
@@ -21,7 +23,7 @@ from workbench.compiler.patches import SourceFile
 from workbench.compiler.reader import display_name
 from workbench.graph import BACKWARD, FORWARD
 
-_NOW, _HAND_OVER = "wb_now", "wb_hand_over"
+_NOW, _HAND_OVER, _NOTE = "wb_now", "wb_hand_over", "wb_note"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +86,9 @@ class StatementClocks:
     ticks : tuple of Tick
     times_ns : list of int
         Of the last step; `clear` it before each.
+    addresses : dict of int to tuple of int
+        Where the outputs of a statement lay when it had run, in the last step; 0 for what is no tensor. Only with
+        `frees`.
     """
 
     def __init__(self, jitted: Any, now: Callable[[], int] = time.perf_counter_ns, *, frees: bool = False) -> None:
@@ -91,6 +96,7 @@ class StatementClocks:
         self._cache: list[Any] = jitted._lc_cs.interpreter_cache
         self._without = self._cache[-1]
         self.times_ns: list[int] = []
+        self.addresses: dict[int, tuple[int, ...]] = {}
         self.statements: tuple[Clocked, ...] = ()
         self.ticks: tuple[Tick, ...] = ()
         context = {_NOW: now, _HAND_OVER: self.times_ns.extend}
@@ -112,6 +118,7 @@ class StatementClocks:
     def clear(self) -> None:
         """Forget the ticks of the step before."""
         self.times_ns.clear()
+        self.addresses.clear()
 
     def _clocked(self, trace: TraceCtx, side: int, context: dict[str, Any]) -> TraceCtx:
         statements, ticks = list(self.statements), list(self.ticks)
@@ -139,12 +146,29 @@ class StatementClocks:
             clocked.bound_symbols.append(bsym)
             if is_statement(bsym) and self._frees:
                 tick(Tick(len(statements) - 1, frees=False))
+                noted = (len(statements) - 1, *_outputs(bsym))
+                clocked.bound_symbols.append(_NOTE_OUTPUTS.bind(*noted, output=None, _call_ctx={_NOTE: self._note}))
             elif is_statement(bsym):
                 open_ = Tick(len(statements) - 1, frees=False)
             elif bsym.sym.id is PrimIDs.DEL and statements and statements[-1].side == side and self._frees:
                 open_ = Tick(len(statements) - 1, frees=True)
         self.statements, self.ticks = tuple(statements), tuple(ticks)
         return clocked
+
+    def _note(self, statement: int, *outputs: Any) -> None:
+        self.addresses[statement] = tuple(_address(output) for output in outputs)
+
+
+def _address(output: Any) -> int:
+    if isinstance(output, torch.Tensor) and output.layout is torch.strided:
+        return output.untyped_storage().data_ptr()
+    return 0
+
+
+def _outputs(bsym: BoundSymbol) -> list[Proxy]:
+    """What a statement makes, each once, without what it was given."""
+    given = {arg.name for arg in bsym.flat_proxy_args}
+    return list({out.name: out for out in bsym.flat_proxy_outs if out.name not in given}.values())
 
 
 def _print_tick(bsym: BoundSymbol, outputs: Any, arguments: Sequence[Any], keywords: Any) -> str:
@@ -155,10 +179,16 @@ def _print_hand_over(bsym: BoundSymbol, outputs: Any, arguments: Sequence[Any], 
     return f"{_HAND_OVER}(({''.join(f'{_local(index)}, ' for index in range(bsym.args[0]))}))"
 
 
+def _print_note(bsym: BoundSymbol, outputs: Any, arguments: Sequence[Any], keywords: Any) -> str:
+    statement, *noted = bsym.args
+    return f"{_NOTE}({', '.join((str(statement), *(proxy.name for proxy in noted)))})"
+
+
 def _local(index: int) -> str:
     return f"wb_tick_{index}"
 
 
+_NOTE_OUTPUTS = Symbol("workbench_note", meta=None, is_prim=True, python_printer=_print_note)
 _TICK = Symbol("workbench_tick", meta=None, is_prim=True, python_printer=_print_tick)
 _HAND_OVER_TICKS = Symbol("workbench_hand_over", meta=None, is_prim=True, python_printer=_print_hand_over)
 
@@ -168,10 +198,9 @@ def _described(bsym: BoundSymbol, side: int) -> Clocked:
     line = bsym.source_positions.lineno if bsym.source_positions else 0
     if isinstance(where, SourceFile):
         line, where = where.user_line, where.user_file
-    given = {arg.name for arg in bsym.flat_proxy_args}
     return Clocked(
         name=display_name(bsym),
         side=side,
-        outputs=tuple(dict.fromkeys(out.name for out in bsym.flat_proxy_outs if out.name not in given)),
+        outputs=tuple(proxy.name for proxy in _outputs(bsym)),
         source=f"{where.rsplit('/', 1)[-1]}:{line}" if where and line else "",
     )

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 LOG_FILE = "events.jsonl"
 """Name of the log in a run's folder."""
@@ -246,6 +246,13 @@ class VariantTimes(Event):
     ratio: float
     ratio_low: float
     ratio_high: float
+
+    @property
+    def verdict(self) -> Literal["faster", "slower", "noise"]:
+        """What the variant is beside the run: noise where the interval holds 1."""
+        if self.ratio_low <= 1 <= self.ratio_high:
+            return "noise"
+        return "faster" if self.ratio < 1 else "slower"
 
 
 @_event

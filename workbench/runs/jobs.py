@@ -181,25 +181,53 @@ class Run:
         return {n: getattr(times, n) for n in ("step_s", "low_s", "high_s", "host_s", "device_s", "noise")}
 
     @property
+    def against(self) -> dict[str, dict[str, Any]]:
+        """By name, each other way to run the program that was timed in turns with this run's.
+
+        ``step_s``; ``ratio`` to this run's own time with its 95 % interval ``low`` to ``high``; and the ``verdict``:
+        ``faster`` or ``slower`` than this run, or ``noise`` where the interval holds 1.
+        """
+        found = {}
+        for event in self.events:
+            if isinstance(event, events.VariantTimes):
+                figures = {"ratio": event.ratio, "low": event.ratio_low, "high": event.ratio_high}
+                found[event.name] = {"step_s": event.step_s, **figures, "verdict": event.verdict}
+        return found
+
+    @property
     def statements(self) -> StatementTimes | None:
         """Where the time of a step goes, statement by statement; None where it was not clocked."""
         return self._last(StatementTimes)
 
     @property
     def memory(self) -> dict[str, int | None]:
-        """``predicted_peak_bytes``, ``measured_peak_bytes`` and ``baseline_bytes``; None where not known."""
+        """``predicted_peak_bytes``, ``measured_peak_bytes`` and ``baseline_bytes``; None where not known.
+
+        On CUDA ``reserved_bytes`` and ``fragmented_bytes``, too: see `workbench.runs.events.PeakMeasured`.
+        """
         peak = self._last(events.PeakMeasured)
+        names = ("measured_peak_bytes", "baseline_bytes", "reserved_bytes", "fragmented_bytes")
         return {
             "predicted_peak_bytes": self.request.predicted_peak_bytes,
-            "measured_peak_bytes": peak.measured_peak_bytes if peak is not None else None,
-            "baseline_bytes": peak.baseline_bytes if peak is not None else None,
+            **{name: getattr(peak, name) if peak is not None else None for name in names},
         }
 
     @property
     def alive_at_peak(self) -> list[dict[str, Any]]:
-        """What was alive at the measured peak; see `workbench.runs.events.PeakMeasured`."""
+        """What the step had allocated at the measured peak; see `workbench.runs.events.PeakMeasured`."""
         peak = self._last(events.PeakMeasured)
         return peak.alive if peak is not None else []
+
+    @property
+    def peak_statement(self) -> dict[str, Any] | None:
+        """What ran at the measured peak: ``statement``, ``name``, ``outputs``, ``source``; None where not known."""
+        peak = self._last(events.PeakMeasured)
+        return peak.peak_statement or None if peak is not None else None
+
+    @property
+    def predicted_alive_at_peak(self) -> list[dict[str, Any]]:
+        """What the plan has alive at the peak that it predicts; see `workbench.runs.request.RunRequest`."""
+        return self.request.predicted_alive
 
     @property
     def timeline(self) -> tuple[list[float], list[int]] | None:
@@ -259,7 +287,13 @@ class Run:
             "step_s": self.step_s,
             "times": self.times,
             "clocks": self._clocks_json(),
-            "memory": {**self.memory, "alive_at_peak": self.alive_at_peak},
+            "against": self.against,
+            "memory": {
+                **self.memory,
+                "peak_statement": self.peak_statement,
+                "alive_at_peak": self.alive_at_peak,
+                "predicted_alive_at_peak": self.predicted_alive_at_peak,
+            },
             "accuracy": None
             if accuracy is None
             else {
@@ -533,10 +567,12 @@ def start(run_dir: Path) -> Run:
     run = Run(run_dir)
     if (run_dir / events.LOG_FILE).exists():
         raise RunError(f"{run_dir} was run before; its log would be lost")
-    if run.request.program.get("device") == "planned":
+    device = run.request.program.get("device", "")
+    if device == "planned":
         raise RunError("a planned device is not there to run on; legal: cpu, or cuda where one is attached")
+    request.check(run.request.options, device, run.request.variants, ranks=run.request.ranks)
     shared = bool(run.request.parallel)
-    if shared and run.request.program.get("device") == "cuda":
+    if shared and device == "cuda":
         _check_gpus(run_dir, run.request.ranks)
     scratch = run_dir / SCRATCH
     mark = uuid.uuid4().hex

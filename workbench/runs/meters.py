@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -13,7 +15,7 @@ import torch
 from torch._C._profiler import _EventType
 
 from workbench.runs.accuracy import Stepper
-from workbench.runs.clocks import device_kernels
+from workbench.runs.clocks import Kernel, device_kernels
 from workbench.runs.events import EventLog, MemorySample
 
 if TYPE_CHECKING:
@@ -25,6 +27,13 @@ TIMELINE_POINTS = 4000
 
 ALIVE_LISTED = 200
 """Most allocations alive at the peak that go into the log, the largest first."""
+
+_CUDA_STATS = {
+    "allocated_bytes": "allocated_bytes",
+    "reserved_bytes": "reserved_bytes",
+    "fragmented_bytes": "inactive_split_bytes",
+}
+"""Figures of a memory sample by what `torch.cuda.memory_stats` calls them."""
 
 
 class MemorySampler(threading.Thread):
@@ -55,16 +64,12 @@ class MemorySampler(threading.Thread):
         self.join()
 
     def _sample(self) -> MemorySample:
-        allocated = reserved = None
+        device: dict[str, int] = {}
         # Asking a CUDA that is not in use would start it, and that takes seconds and memory.
         if torch.cuda.is_initialized():
-            allocated, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
-        return MemorySample(
-            t_s=self._log.now_s(),
-            rss_bytes=self._process.memory_info().rss,
-            allocated_bytes=allocated,
-            reserved_bytes=reserved,
-        )
+            stats = torch.cuda.memory_stats()
+            device = {name: stats[f"{key}.all.current"] for name, key in _CUDA_STATS.items()}
+        return MemorySample(t_s=self._log.now_s(), rss_bytes=self._process.memory_info().rss, **device)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,8 +83,11 @@ class Peak:
     method: str
     statement_live_bytes: list[int] = dataclasses.field(default_factory=list)
     statement_peak_bytes: list[int] = dataclasses.field(default_factory=list)
+    peak_statement: dict[str, Any] = dataclasses.field(default_factory=dict)
     alive: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     kernels: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    reserved_bytes: int | None = None
+    fragmented_bytes: int | None = None
 
 
 def measure_peak(stepper: Stepper, clocks: StatementClocks | None = None) -> Peak:
@@ -103,12 +111,51 @@ def measure_peak(stepper: Stepper, clocks: StatementClocks | None = None) -> Pea
     stepper.synchronize()
     baseline = stepper.baseline_bytes()
     cuda = stepper.device.type == "cuda"
-    activities = [torch.profiler.ProfilerActivity.CPU]
     held = 0
     if cuda:
-        activities.append(torch.profiler.ProfilerActivity.CUDA)
         held = torch.cuda.memory_allocated(stepper.device)
         torch.cuda.reset_peak_memory_stats(stepper.device)
+    changes, kernels = observe_step(stepper, clocks)
+    live = most = baseline
+    timeline_s, live_bytes = [0.0], [live]
+    for change in changes:
+        live += change.nbytes
+        most = max(most, live)
+        timeline_s.append((change.at_ns - changes[0].at_ns) / 1e9)
+        live_bytes.append(live)
+    more: dict[str, Any] = {}
+    if clocks is not None:
+        ticks = [(tick.statement, tick.frees) for tick in clocks.ticks]
+        peak_ns, alive = alive_at_peak(changes, ticks, clocks.times_ns)
+        inside = by_statement(changes, baseline, ticks, clocks.times_ns)
+        more = {
+            "statement_live_bytes": inside[0],
+            "statement_peak_bytes": inside[1],
+            "peak_statement": _described(clocks, statement_at(peak_ns, ticks, clocks.times_ns)),
+            "alive": [{"bytes": each.nbytes, **describe(each, clocks)} for each in alive[:ALIVE_LISTED]],
+        }
+    if cuda:
+        # Whatever else is held on the device, such as a compiler's workspaces, was so before the step and is not its.
+        most = baseline + torch.cuda.max_memory_allocated(stepper.device) - held
+        stats = torch.cuda.memory_stats(stepper.device)
+        more |= {name: stats[f"{_CUDA_STATS[name]}.all.peak"] for name in ("reserved_bytes", "fragmented_bytes")}
+    timeline_s, live_bytes = thin_out(timeline_s, live_bytes, TIMELINE_POINTS)
+    return Peak(
+        measured_peak_bytes=most,
+        baseline_bytes=baseline,
+        timeline_s=timeline_s,
+        live_bytes=live_bytes,
+        method="cuda allocator" if cuda else "allocation events",
+        kernels=[dataclasses.asdict(kernel) for kernel in kernels],
+        **more,
+    )
+
+
+def observe_step(stepper: Stepper, clocks: StatementClocks | None) -> tuple[list[Change], list[Kernel]]:
+    """Step once; what was allocated and freed on the device, and the device's work."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if stepper.device.type == "cuda":
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
     if clocks is not None:
         clocks.clear()
         clocks.start()
@@ -121,45 +168,31 @@ def measure_peak(stepper: Stepper, clocks: StatementClocks | None = None) -> Pea
         if clocks is not None:
             clocks.stop()
     del outputs
-    changes = _memory_changes(profile, stepper.device.type)
-    live = most = baseline
-    timeline_s, live_bytes = [0.0], [live]
-    for change in changes:
-        live += change.nbytes
-        most = max(most, live)
-        timeline_s.append((change.at_ns - changes[0].at_ns) / 1e9)
-        live_bytes.append(live)
-    inside: tuple[list[int], list[int]] = ([], [])
-    alive: list[dict[str, Any]] = []
-    if clocks is not None:
-        ticks = [(tick.statement, tick.frees) for tick in clocks.ticks]
-        inside = by_statement(changes, baseline, ticks, clocks.times_ns)
-        for nbytes, statement in alive_at_peak(changes, ticks, clocks.times_ns)[:ALIVE_LISTED]:
-            by = clocks.statements[statement] if statement >= 0 else None
-            alive.append(
-                {
-                    "bytes": nbytes,
-                    "statement": statement,
-                    "name": by.name if by is not None else "",
-                    "outputs": list(by.outputs) if by is not None else [],
-                    "source": by.source if by is not None else "",
-                }
-            )
-    if cuda:
-        # Whatever else is held on the device, such as a compiler's workspaces, was so before the step and is not its.
-        most = baseline + torch.cuda.max_memory_allocated(stepper.device) - held
-    timeline_s, live_bytes = thin_out(timeline_s, live_bytes, TIMELINE_POINTS)
-    return Peak(
-        measured_peak_bytes=most,
-        baseline_bytes=baseline,
-        timeline_s=timeline_s,
-        live_bytes=live_bytes,
-        method="cuda allocator" if cuda else "allocation events",
-        statement_live_bytes=inside[0],
-        statement_peak_bytes=inside[1],
-        alive=alive,
-        kernels=[dataclasses.asdict(kernel) for kernel in device_kernels(profile, begun_ns)],
-    )
+    return _memory_changes(profile, stepper.device.type), device_kernels(profile, begun_ns)
+
+
+def describe(allocation: Allocation, clocks: StatementClocks | None) -> dict[str, Any]:
+    """Whose an allocation is.
+
+    Returns
+    -------
+    dict
+        The ``value`` that lies there, empty where it is none that the statement gives; and the ``statement``, with its
+        ``name``, ``outputs`` and ``source``.
+    """
+    if clocks is None or allocation.statement < 0:
+        return {"value": "", **_described(clocks, -1)}
+    found = _described(clocks, allocation.statement)
+    lie = zip(found["outputs"], clocks.addresses[allocation.statement], strict=True)
+    values = (name for name, address in lie if allocation.outlives_statement and address == allocation.address)
+    return {"value": next(values, ""), **found}
+
+
+def _described(clocks: StatementClocks | None, statement: int) -> dict[str, Any]:
+    if clocks is None or statement < 0:
+        return {"statement": -1, "name": "", "outputs": [], "source": ""}
+    by = clocks.statements[statement]
+    return {"statement": statement, "name": by.name, "outputs": list(by.outputs), "source": by.source}
 
 
 def by_statement(
@@ -220,10 +253,39 @@ class Change:
     address: int
 
 
-def alive_at_peak(
+@dataclasses.dataclass(frozen=True)
+class Allocation:
+    """What a step allocated.
+
+    Attributes
+    ----------
+    address, nbytes : int
+    statement : int
+        That allocated it, or -1 where none did.
+    begin, end : int
+        The changes that allocated and freed it; `end` is their number where it is left over.
+    outlives_statement : bool
+        Whether it was not freed before its statement ended.
+    """
+
+    address: int
+    nbytes: int
+    statement: int
+    begin: int
+    end: int
+    outlives_statement: bool
+
+
+def statement_at(at_ns: float, ticks: Sequence[tuple[int, bool]], times_ns: Sequence[int]) -> int:
+    """The statement that ran at a moment, or -1 where none did; `ticks` and `times_ns` as in `by_statement`."""
+    at = bisect.bisect_right(times_ns, at_ns)
+    return ticks[at][0] if at < len(ticks) and not ticks[at][1] else -1
+
+
+def allocations(
     changes: Sequence[Change], ticks: Sequence[tuple[int, bool]], times_ns: Sequence[int]
-) -> list[tuple[int, int]]:
-    """What was allocated during a step and alive at its peak.
+) -> list[Allocation]:
+    """What a step allocated, in order; what was there before it is not among them.
 
     Parameters
     ----------
@@ -231,28 +293,41 @@ def alive_at_peak(
         In order of time.
     ticks, times_ns
         As in `by_statement`.
-
-    Returns
-    -------
-    list of (int, int)
-        Bytes, and the statement that allocated them or -1 where none did; the largest first.
     """
-    live = most = peak = 0
-    for index, change in enumerate(changes, start=1):
+    freed: dict[int, int] = {}
+    held: dict[int, int] = {}
+    for index, change in enumerate(changes):
+        if change.nbytes > 0:
+            held[change.address] = index
+        elif change.address in held:
+            freed[held.pop(change.address)] = index
+    ended_ns = {statement: at_ns for (statement, frees), at_ns in zip(ticks, times_ns, strict=True) if not frees}
+    found = []
+    for index, change in enumerate(changes):
+        if change.nbytes <= 0:
+            continue
+        statement = statement_at(change.at_ns, ticks, times_ns)
+        end = freed.get(index, len(changes))
+        freed_ns = changes[end].at_ns if end < len(changes) else math.inf
+        outlives = statement >= 0 and freed_ns >= ended_ns[statement]
+        found.append(Allocation(change.address, change.nbytes, statement, index, end, outlives))
+    return found
+
+
+def alive_at_peak(
+    changes: Sequence[Change], ticks: Sequence[tuple[int, bool]], times_ns: Sequence[int]
+) -> tuple[float, list[Allocation]]:
+    """When a step's peak was, in nanoseconds, and what it had allocated and not yet freed then, the largest first."""
+    live = most = 0
+    peak = -1
+    for index, change in enumerate(changes):
         live += change.nbytes
         if live > most:
             most, peak = live, index
-    held: dict[int, tuple[int, int]] = {}
-    at = 0
-    for change in changes[:peak]:
-        while at < len(times_ns) and times_ns[at] <= change.at_ns:
-            at += 1
-        if change.nbytes > 0:
-            statement = ticks[at][0] if at < len(ticks) and not ticks[at][1] else -1
-            held[change.address] = (change.nbytes, statement)
-        else:
-            held.pop(change.address, None)
-    return sorted(held.values(), reverse=True)
+    if peak < 0:
+        return math.inf, []
+    alive = [each for each in allocations(changes, ticks, times_ns) if each.begin <= peak < each.end]
+    return changes[peak].at_ns, sorted(alive, key=lambda each: -each.nbytes)
 
 
 def _memory_changes(profile: Any, device_type: str) -> list[Change]:

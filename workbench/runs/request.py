@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -49,6 +49,11 @@ class RunOptions:
     measure_peak, clocks, check_accuracy : bool
         Whether to measure the peak by allocation events, to clock each statement, and to compare with unmodified
         Thunder, eager and, where it can run so, double precision.
+    memory_snapshot : bool
+        Whether to record one step's allocations for PyTorch's memory_viz; see `workbench.runs.snapshot`.
+    cuda_graph : bool
+        Whether to time the step as a CUDA graph, too, in turns with the run's own: the time without the host's
+        launches. On CUDA only.
     cold : bool
         Compile with caches of the run's own, empty at first, so that compile times can be compared.
     timeout_s : float, optional
@@ -68,6 +73,8 @@ class RunOptions:
     measure_peak: bool = True
     clocks: bool = True
     check_accuracy: bool = True
+    memory_snapshot: bool = False
+    cuda_graph: bool = False
     cold: bool = True
     timeout_s: float | None = None
     memory_limit_bytes: int | None = None
@@ -88,6 +95,9 @@ class RunRequest:
         Seconds since the epoch.
     predicted_peak_bytes : int, optional
         By the plan, to stand beside what is measured.
+    predicted_alive : list of dict
+        What the plan has alive at its peak, the largest first: ``bytes``, ``value``, and the ``statement`` that makes
+        it, -1 for an argument, with its ``name`` and ``source``.
     variants : dict of str to str, optional
         Other ways to run the program, timed in turns with the run's own: the text of a config, or None for unmodified
         Thunder.
@@ -102,6 +112,7 @@ class RunRequest:
     program: dict[str, Any]
     created_s: float
     predicted_peak_bytes: int | None = None
+    predicted_alive: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     variants: dict[str, str | None] = dataclasses.field(default_factory=dict)
     options: RunOptions = dataclasses.field(default_factory=RunOptions)
     ranks: int = 1
@@ -115,6 +126,7 @@ def prepare(
     config_text: str | None = None,
     name: str = "",
     predicted_peak_bytes: int | None = None,
+    predicted_alive: Sequence[Mapping[str, Any]] = (),
     variants: Mapping[str, str | None] | None = None,
     options: RunOptions | None = None,
     ranks: int = 1,
@@ -133,6 +145,7 @@ def prepare(
     name : str
         By default the folder's name.
     predicted_peak_bytes : int, optional
+    predicted_alive : sequence of mapping, optional
     variants : mapping of str to str or None, optional
         As in `RunRequest`.
     options : RunOptions, optional
@@ -159,6 +172,7 @@ def prepare(
             program=program.dump(run_dir),
             created_s=time.time(),
             predicted_peak_bytes=predicted_peak_bytes,
+            predicted_alive=[dict(each) for each in predicted_alive],
             variants=dict(variants or {}),
             options=options or RunOptions(),
             ranks=ranks,
@@ -170,6 +184,23 @@ def prepare(
     except OSError as error:
         raise RunError(f"the run's folder {run_dir} cannot be written: {error.strerror}") from error
     return run_dir
+
+
+def check(options: RunOptions, device: str, variants: Collection[str] = (), *, ranks: int = 1) -> None:
+    """Refuse what a device cannot measure, before anything is started.
+
+    Raises
+    ------
+    RunError
+        Saying what was asked, and what to do.
+    """
+    if options.cuda_graph and device != "cuda":
+        raise RunError(f"a CUDA graph needs a CUDA device, and the program is for {device}: run it without")
+    if ranks > 1 and (options.cuda_graph or options.memory_snapshot):
+        what = "a CUDA graph" if options.cuda_graph else "a memory snapshot"
+        raise RunError(f"{what} is of one process, and {ranks} ranks share the program: run it without")
+    if (variants or options.cuda_graph) and not options.samples:
+        raise RunError("with samples=0 no step is timed, so there is nothing to compare: ask for samples")
 
 
 def write(run_dir: Path, request: RunRequest) -> None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import psutil
 
-from workbench.errors import ConfigWarning, WorkbenchError
+from workbench.errors import ConfigWarning, RunError, WorkbenchError
 from workbench.runs import events, request
 
 if TYPE_CHECKING:
@@ -168,7 +168,8 @@ def run_program(run_dir: Path, log: events.EventLog, join: Callable[[request.Run
     _phase(log, "build")
     build, transforms = _builder(run_dir, asked, group), group.transforms if group is not None else tuple
     path = run_dir / request.CONFIG_FILE
-    compile_program = compiler_of(path.read_text() if path.exists() else None, str(path), transforms)
+    own = path.read_text() if path.exists() else None
+    compile_program = compiler_of(own, str(path), transforms)
     recorded, stepper = _compile(compile_program, build, log, options)
 
     _phase(log, "warmup")
@@ -181,9 +182,14 @@ def run_program(run_dir: Path, log: events.EventLog, join: Callable[[request.Run
         peak = meters.measure_peak(stepper, _clocks(stepper, time.time_ns, frees=True) if options.clocks else None)
         kernels = peak.kernels
         log.write(events.PeakMeasured(t_s=log.now_s(), **vars(peak)))
+    if options.memory_snapshot:
+        from workbench.runs import snapshot
+
+        _phase(log, "memory")
+        snapshot.save(snapshot.take(stepper, _clocks(stepper, time.time_ns, frees=True)), run_dir)
     if options.samples:
         _phase(log, "time")
-        _time(stepper, _variants(asked, build, transforms, options, log), log, options)
+        _time(stepper, _variants(asked, own, build, transforms, options, log), log, options)
     if options.clocks and (clocks := _clocks(stepper, time.perf_counter_ns)) is not None:
         from workbench.runs import clocks as clocking
 
@@ -263,20 +269,29 @@ def _time(stepper: Stepper, variants: dict[str, Stepper], log: events.EventLog, 
 
 def _variants(
     asked: request.RunRequest,
+    own: str | None,
     build: Callable[[], Parts],
     transforms: Transforms,
     options: request.RunOptions,
     log: events.EventLog,
 ) -> dict[str, Stepper]:
     """The program compiled in each other way that was asked for, and warmed up."""
-    from workbench.runs import accuracy
+    from workbench.runs import accuracy, graphed
 
+    ways: dict[str, tuple[str | None, type[Stepper]]] = {
+        name: (text, accuracy.Stepper) for name, text in asked.variants.items()
+    }
+    if options.cuda_graph:
+        ways[graphed.NAME] = (own, graphed.GraphedStepper)
     found: dict[str, Stepper] = {}
-    for name, text in asked.variants.items():
-        callable_, args, kwargs = build()
-        jitted = compiler_of(text, name, transforms)(callable_, None)
-        found[name] = accuracy.Stepper(callable_, args, kwargs, jitted, seed=options.seed)
-        _warm_up(found[name], max(options.warmup, 1), log)
+    for name, (text, kind) in ways.items():
+        try:
+            callable_, args, kwargs = build()
+            jitted = compiler_of(text, name, transforms)(callable_, None)
+            found[name] = kind(callable_, args, kwargs, jitted, seed=options.seed)
+            _warm_up(found[name], max(options.warmup, 1), log)
+        except Exception as error:
+            raise RunError(f"{name}, to be timed in turns with the run: {explain(error)}") from error
     return found
 
 

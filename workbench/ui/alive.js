@@ -1,20 +1,28 @@
-// What is alive at the predicted peak: values by size, each a way into the graph.
+// What is alive at the predicted peak, and at the measured one: values by size, each a way into the graph.
 
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
   panel(el, "alive");
   return follow(model, ["content"], () => {
-    const { head = "", rows = [], peak } = model.get("content");
-    const go = (id) => (id ? () => model.send({ type: "go", id }) : null);
-    el.replaceChildren(
-      h("h4", {}, "Alive at the peak", peak && [", inside ", h("button", { class: "wb-link", onclick: go(peak.id) }, peak.name)]),
-      h("div", { class: "wb-muted" }, head),
-      h("div", { class: "wb-scroll" }, h("table", {},
-        h("thead", {}, h("tr", {}, h("th", { class: "wb-right" }, "bytes"), h("th", {}, "value"), h("th", {}, "made by"), h("th", {}, "source"))),
-        h("tbody", {}, rows.map((row) => h("tr", { class: row.id ? "wb-can" : null, "data-value": row.value, onclick: go(row.id) },
-          h("td", { class: "wb-right" }, row.bytes), h("td", { title: row.value }, h("code", {}, row.value)), h("td", { title: row.statement }, h("code", {}, row.statement)),
-          h("td", {}, h("code", { class: "wb-muted" }, row.source))))))));
+    const { predicted = {}, measured = null } = model.get("content");
+    el.classList.toggle("wb-both", measured !== null);
+    el.replaceChildren(...list(model, "predicted", predicted), ...(measured ? list(model, "measured", measured) : []));
   });
+}
+
+/** A heading, what the figures are, and the rows. */
+function list(model, kind, { head = "", rows = [], peak = null }) {
+  const go = (id) => (id ? () => model.send({ type: "go", id }) : null);
+  const where = peak && (peak.id ? h("button", { class: "wb-link", onclick: go(peak.id) }, peak.name) : h("code", {}, peak.name));
+  return [
+    h("h4", {}, `Alive at the ${kind} peak`, where && [", inside ", where]),
+    h("div", { class: "wb-muted" }, head),
+    h("div", { class: "wb-scroll", "data-kind": kind }, h("table", {},
+      h("thead", {}, h("tr", {}, h("th", { class: "wb-right" }, "bytes"), h("th", {}, "value"), h("th", {}, "made by"), h("th", {}, "source"))),
+      h("tbody", {}, rows.map((row) => h("tr", { class: row.id ? "wb-can" : null, "data-value": row.value, onclick: go(row.id) },
+        h("td", { class: "wb-right" }, row.bytes), h("td", { title: row.value }, h("code", {}, row.value)), h("td", { title: row.statement }, h("code", {}, row.statement)),
+        h("td", {}, h("code", { class: "wb-muted" }, row.source))))))),
+  ];
 }
 
 export default { render };

@@ -1,8 +1,8 @@
-"""What is alive at the predicted peak, beside the memory plot."""
+"""What is alive at the predicted peak, and at the measured one, beside the memory plot."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.memory import alive_at
@@ -12,18 +12,19 @@ from workbench.ui.panel import Panel, esm
 
 if TYPE_CHECKING:
     from workbench.compiler.pipeline import Plan
+    from workbench.runs.jobs import Run
 
 _MOST = 200
 
 
 class Alive(Panel):
-    """A list of values, the largest first; content as `alive_content` makes it."""
+    """Lists of values, the largest first; content: ``predicted`` and ``measured``, the latter None before a run."""
 
     _esm = esm("alive.js")
 
 
-def alive_content(plan: Plan, ids: Sequence[str]) -> dict[str, Any]:
-    """What the list shows.
+def predicted_content(plan: Plan, ids: Sequence[str]) -> dict[str, Any]:
+    """What the list of a plan shows.
 
     Parameters
     ----------
@@ -56,3 +57,42 @@ def alive_content(plan: Plan, ids: Sequence[str]) -> dict[str, Any]:
         "peak": {"id": ids[peak], "name": short_name(statements.name[peak])},
         "rows": rows,
     }
+
+
+def measured_content(run: Run | None, named: Mapping[str, str]) -> dict[str, Any] | None:
+    """What the list of a run shows; None where it did not measure its peak.
+
+    Parameters
+    ----------
+    run : Run, optional
+    named : mapping of str to str
+        Node by the name of a value; empty where the plan that is shown is another one than the run's.
+    """
+    memory = run.memory if run is not None else {}
+    peak_bytes, baseline_bytes = memory.get("measured_peak_bytes"), memory.get("baseline_bytes")
+    if run is None or peak_bytes is None or baseline_bytes is None:
+        return None
+    facts = [f"{human_bytes(peak_bytes)} in all, measured" + ("" if named else " under other choices")]
+    reserved, fragmented = memory.get("reserved_bytes"), memory.get("fragmented_bytes")
+    if reserved is not None and fragmented is not None:
+        facts.append(f"{human_bytes(reserved)} reserved, {human_bytes(fragmented)} of them in fragments")
+    alive = run.alive_at_peak
+    rows = [_row("", "parameters, buffers and inputs", "", baseline_bytes, "")]
+    for one in alive:
+        value, outputs = one.get("value", ""), one["outputs"]
+        id = next((named[name] for name in (value, *outputs, one["name"]) if name in named), "")
+        made_by = short_name(one["name"]) if one["name"] else "autograd, between statements"
+        rows.append(_row(value or ("in passing" if one["name"] else ""), made_by, one["source"], one["bytes"], id))
+    unlisted = peak_bytes - baseline_bytes - sum(one["bytes"] for one in alive)
+    if unlisted > 0:
+        facts.append(f"{human_bytes(unlisted)} not listed")
+    content: dict[str, Any] = {"head": "; ".join(facts), "rows": rows}
+    at = run.peak_statement
+    if at is not None:
+        id = next((named[name] for name in (*at["outputs"], at["name"]) if name in named), "")
+        content["peak"] = {"id": id, "name": short_name(at["name"]) if at["name"] else "autograd, between statements"}
+    return content
+
+
+def _row(value: str, statement: str, source: str, nbytes: int, id: str) -> dict[str, Any]:
+    return {"value": value, "statement": statement, "source": source, "bytes": human_bytes(nbytes), "id": id}

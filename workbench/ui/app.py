@@ -16,7 +16,7 @@ from workbench.graph import Kind
 from workbench.levers.base import Effect, Site
 from workbench.summary import count_name, human_bytes, human_change, text_summary
 from workbench.ui import inspector, svg, tables
-from workbench.ui.alive import Alive, alive_content
+from workbench.ui.alive import Alive, measured_content, predicted_content
 from workbench.ui.compile_tab import CompileTab
 from workbench.ui.controls import Controls, Readout
 from workbench.ui.experiments import Experiments, choices_of
@@ -245,7 +245,7 @@ class App:
                 self.settings.content = {"rows": tables.setting_rows(plan.sites)}
                 self._show_trace()
                 self.memory.show_plan(plan, bench.stock_plan)
-                self.alive.content = alive_content(plan, self.graph.shown_ids())
+                self._show_alive()
                 self._show_fusions()
                 self.passes.show_plan(plan)
                 self._show_times()
@@ -262,6 +262,8 @@ class App:
             self._show_figures()
             if run.timeline is not None:
                 self.memory.show_run(run)
+                if run is not self._peak_run:
+                    self._show_alive()
             self._show_fusions()
             self._show_times()
             if run.state in ("done", "failed", "cancelled"):
@@ -308,19 +310,35 @@ class App:
         self.fusions.content = fusions_content(self.bench.plan, self.graph.shown_ids(), seconds)
 
     def _show_times(self) -> None:
-        run, graph = self._shown_run, self.bench.plan.graph
+        run = self._shown_run
         if run is None or (run.statements is None and self.timeline.content["lanes"]):
             # What was measured before stays until there is something newer.
             return
+        self.timeline.content = timeline_content(run.statements, self._nodes_of(run))
+
+    def _show_alive(self) -> None:
+        run = self._shown_run
+        if run is not None and run.timeline is not None:
+            self._peak_run = run
+        measured = measured_content(self._peak_run, self._nodes_of(self._peak_run))
+        predicted = predicted_content(self.bench.plan, self.graph.shown_ids())
+        self.alive.content = {"predicted": predicted, "measured": measured}
+
+    _peak_run: Run | None = None
+    """The latest run that measured its peak: that stays on the screen until there is something newer."""
+
+    def _nodes_of(self, run: Run | None) -> dict[str, str]:
+        """Nodes by what a run calls a value or a fusion; empty where the plan that is shown is another one."""
         named: dict[str, str] = {}
-        if self._has_choices(run):
-            ids = self.graph.shown_ids()
-            for statement in range(len(graph.statements)):
-                for value in graph.statements.outputs[statement].tolist():
-                    named.setdefault(graph.values.name[value], ids[statement])
-                if graph.statements.kind[statement] == Kind.FUSION:
-                    named[graph.statements.name[statement]] = ids[statement]
-        self.timeline.content = timeline_content(run.statements, named)
+        if run is None or not self._has_choices(run):
+            return named
+        graph, ids = self.bench.plan.graph, self.graph.shown_ids()
+        for statement in range(len(graph.statements)):
+            for value in graph.statements.outputs[statement].tolist():
+                named.setdefault(graph.values.name[value], ids[statement])
+            if graph.statements.kind[statement] == Kind.FUSION:
+                named[graph.statements.name[statement]] = ids[statement]
+        return named
 
     def _show_trace(self) -> None:
         plan, layout = self.bench.plan, self.graph.layout_shown

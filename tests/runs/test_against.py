@@ -1,0 +1,166 @@
+"""One run beside other ways to run the same program, and a step's allocations as a snapshot for memory_viz."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.cuda import _memory_viz
+
+import workbench as wb
+from workbench.errors import ChoiceError, RunError
+from workbench.runs import events, graphed, jobs, request, snapshot
+from workbench.runs.jobs import Run
+from workbench.runs.meters import Allocation, Change
+from workbench.runs.request import RunOptions
+
+
+@pytest.fixture(scope="module")
+def bench() -> wb.Workbench:
+    bench = wb.open("mlp", layers=1, device="cpu")
+    site = next(s for s in bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal)
+    bench.choose({site.id: "recompute"})
+    return bench
+
+
+@pytest.fixture(scope="module")
+def run(bench: wb.Workbench, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return bench.run(
+        wait=True,
+        folder=tmp_path_factory.mktemp("runs") / "run",
+        options=RunOptions(samples=5, threads=2, check_accuracy=False, memory_snapshot=True),
+        against={"stock": {}, "thunder": None, "config": bench.config},
+    )
+
+
+def test_each_other_way_is_timed_in_turns_with_the_run(run: Run) -> None:
+    assert run.ok, (run.error, run.detail)
+    assert list(run.against) == ["stock", "thunder", "config"]
+    own = events.last_of(run.events, events.StepTimes)
+    assert own is not None
+    for event in run.events:
+        if isinstance(event, events.VariantTimes):
+            # Samples at one index were taken in one turn.
+            assert len(event.samples_s) == len(own.samples_s) == 5
+            found = run.against[event.name]
+            assert found["low"] <= found["ratio"] <= found["high"]
+            assert found["step_s"] > 0
+    assert run.to_json()["against"] == run.against
+
+
+def test_a_difference_is_noise_where_its_interval_holds_one() -> None:
+    def verdict(ratio: float, low: float, high: float) -> str:
+        return events.VariantTimes(
+            t_s=0.0, name="", samples_s=[], step_s=1.0, ratio=ratio, ratio_low=low, ratio_high=high
+        ).verdict
+
+    assert verdict(1.2, 1.1, 1.3) == "slower"
+    assert verdict(0.8, 0.7, 0.9) == "faster"
+    assert verdict(1.2, 0.9, 1.3) == verdict(0.9, 0.8, 1.0) == "noise"
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "message"),
+    [
+        ({"against": {"a": {"saved:nothing": "save"}}}, ChoiceError, "a: mlp has no site 'saved:nothing'"),
+        ({"against": {"": {}}}, RunError, "needs a name"),
+        ({"against": {"stock": {}}, "options": RunOptions(samples=0)}, RunError, "with samples=0 no step is timed"),
+        ({"options": RunOptions(cuda_graph=True)}, RunError, "a CUDA graph needs a CUDA device, .* is for cpu"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_anything_starts(
+    bench: wb.Workbench, asked: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=message):
+        bench.run(folder=tmp_path / "run", **asked)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_way_that_fails_is_named(bench: wb.Workbench, tmp_path: Path) -> None:
+    folder = request.prepare(
+        tmp_path / "run",
+        bench.program,
+        variants={"theirs": "exit(5)"},
+        options=RunOptions(samples=3, measure_peak=False, clocks=False, check_accuracy=False, threads=2),
+    )
+    run = jobs.start(folder).wait(120)
+    assert run.state == "failed"
+    assert (run.error or "").startswith("theirs, to be timed in turns with the run: theirs:1: code in it")
+
+
+def test_what_is_alive_is_told_of_the_prediction_and_of_the_measurement(run: Run) -> None:
+    memory = run.to_json()["memory"]
+    predicted, measured = memory["predicted_alive_at_peak"], memory["alive_at_peak"]
+    assert sum(each["bytes"] for each in predicted) <= memory["predicted_peak_bytes"]
+    in_all = memory["baseline_bytes"] + sum(each["bytes"] for each in measured)
+    assert in_all == memory["measured_peak_bytes"]
+    # The largest of what both name is of one size; a storage with several values may go by another of them.
+    sizes = {each["value"]: each["bytes"] for each in predicted}
+    both = [each for each in measured if each["value"] in sizes]
+    assert len(both) > len(measured) / 2
+    assert all(each["bytes"] == sizes[each["value"]] for each in both)
+    assert memory["peak_statement"]["name"]
+
+
+def test_a_snapshot_holds_the_measured_peak_with_statements_as_frames(run: Run, tmp_path: Path) -> None:
+    snap = pickle.loads(snapshot.write(run, tmp_path / "snapshot.pickle").read_bytes())
+    live = most = 0
+    for entry in snap["device_traces"][0]:
+        live += {"alloc": 1, "free_requested": -1}.get(entry["action"], 0) * entry["size"]
+        most = max(most, live)
+    memory = run.memory
+    assert memory["baseline_bytes"] is not None
+    assert memory["baseline_bytes"] + most == memory["measured_peak_bytes"]
+    held = [segment for segment in snap["segments"] if segment["blocks"][0]["frames"][0]["name"].startswith("blocks.")]
+    assert len(held) == 4  # two linear layers with biases
+    assert any(frame["filename"] == "mlp.py" for entry in snap["device_traces"][0] for frame in entry["frames"])
+    # PyTorch's own tool draws it.
+    assert "<script" in _memory_viz.trace_plot(snap)
+
+
+def test_a_snapshot_frees_what_was_freed_and_keeps_what_was_left() -> None:
+    changes = [Change(1000, 64, 0xA), Change(2000, 32, 0xB), Change(3000, -64, 0xA)]
+    allocated = [(Allocation(0xA, 64, 0, 0, 2, True), []), (Allocation(0xB, 32, 0, 1, 3, True), [])]
+    snap = snapshot.of_events(changes, allocated, [(0xC, 16, "weight")])
+    actions = [(entry["action"], entry["addr"], entry["time_us"]) for entry in snap["device_traces"][0]]
+    assert actions == [("alloc", 0xA, 1), ("alloc", 0xB, 2), ("free_requested", 0xA, 3), ("free_completed", 0xA, 3)]
+    assert [(segment["address"], segment["total_size"]) for segment in snap["segments"]] == [(0xB, 32), (0xC, 16)]
+
+
+def test_a_run_without_a_snapshot_says_how_to_take_one(bench: wb.Workbench, tmp_path: Path) -> None:
+    run = Run(request.prepare(tmp_path / "run", bench.program))
+    with pytest.raises(RunError, match=r"run it with RunOptions\(memory_snapshot=True\)"):
+        snapshot.write(run, tmp_path / "s.pickle")
+
+
+def test_a_step_on_the_cpu_is_no_cuda_graph() -> None:
+    with pytest.raises(RunError, match="the program is on cpu"):
+        graphed.GraphedStepper(torch.tanh, (torch.ones(4),), {})
+
+
+@pytest.mark.gpu
+def test_a_step_as_a_cuda_graph_gives_what_the_step_gives() -> None:
+    x = torch.ones(64, device="cuda", requires_grad=True)
+    stepper = graphed.GraphedStepper(lambda x: torch.tanh(x).sum(), (x,), {})
+    x.data.fill_(0.5)
+    outputs = stepper.step()
+    stepper.synchronize()
+    torch.testing.assert_close(outputs, torch.tanh(x).sum())
+
+
+@pytest.mark.gpu
+def test_a_run_on_cuda_is_timed_as_a_graph_and_tells_what_is_reserved(tmp_path: Path) -> None:
+    run = wb.open("mlp", layers=1, device="cuda").run(
+        wait=True, folder=tmp_path / "run", options=RunOptions(samples=5, cuda_graph=True, memory_snapshot=True)
+    )
+    assert run.ok, (run.error, run.detail)
+    assert list(run.against) == [graphed.NAME]
+    memory = run.memory
+    assert memory["reserved_bytes"] is not None
+    assert memory["measured_peak_bytes"] is not None
+    assert memory["reserved_bytes"] >= memory["measured_peak_bytes"] - (memory["baseline_bytes"] or 0)
+    assert memory["fragmented_bytes"] is not None
+    assert (run.run_dir / snapshot.SNAPSHOT_FILE).exists()
