@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import comm
 import pytest
+from ipykernel.comm.comm import BaseComm
 
 import workbench as wb
 from workbench.graph import Kind
@@ -13,7 +15,9 @@ from workbench.runs import events, jobs, request, store
 from workbench.ui.alive import measured_content
 from workbench.ui.app import App, mimebundles
 from workbench.ui.compile_tab import Waterfall
+from workbench.ui.controls import Controls
 from workbench.ui.experiments import Experiments
+from workbench.ui.graph_view import GraphView
 from workbench.ui.layout import Style
 from workbench.ui.timeline import timeline_content
 
@@ -234,6 +238,14 @@ def test_a_run_renamed_while_its_row_is_read_is_shown_with_its_new_name(bench, t
     shown._load()
     shown._load()
     assert [row["name"] for row in shown.content["rows"]] == ["lesser"]
+
+
+def test_messages_go_to_the_shell_that_the_page_names_and_not_to_a_busy_one(monkeypatch):
+    monkeypatch.setattr(comm, "create_comm", lambda **how: BaseComm(**how))
+    graph = GraphView(on_turn=lambda sites: None, on_undo=lambda: None, on_redo=lambda: None)
+    for widget in (Controls(), graph):
+        # As the kernel asks, in ipykernel.kernelbase; see the panel.
+        assert getattr(widget.comm, "_reply_subshell_for", None) is None
 
 
 def test_the_waterfall_tells_what_is_compiled_now_and_what_took_how_long():

@@ -6,7 +6,6 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import anywidget
 import numpy as np
 import traitlets
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from workbench.summary import human_bytes, human_shape
 from workbench.ui import layout as u_layout
 from workbench.ui.layout import Layout, Style
 from workbench.ui.names import next_option, node_ids, short_name
+from workbench.ui.panel import Answering
 
 HERE = pathlib.Path(__file__).parent
 
@@ -254,7 +254,7 @@ def _aliases(layout: Layout, sites: Sequence[Site], strings: Strings) -> dict[st
     return {"id": strings.column(ids), "arc": np.asarray(arcs, np.int32), "mark": np.asarray(marks, np.int32)}
 
 
-class GraphView(anywidget.AnyWidget):
+class GraphView(Answering):
     """The U-shaped graph, drawn by ``graph_view.js``.
 
     Parameters

@@ -12,7 +12,20 @@ import traitlets
 HERE = pathlib.Path(__file__).parent
 
 
-class Panel(anywidget.AnyWidget):
+class Answering(anywidget.AnyWidget):
+    """A widget whose messages are answered while a cell runs."""
+
+    def open(self) -> None:
+        """Open the comm to the page."""
+        super().open()
+        # ipykernel 7.4 sends a comm's messages to the shell that last sent on it, and not to the one that they are for:
+        # of a widget made by a cell that is the main shell, where they wait for the cell that runs. Without the
+        # method they go where the page sends them, to a subshell; 7.3 has no such method.
+        if hasattr(self.comm, "_reply_subshell_for"):
+            self.comm._reply_subshell_for = None
+
+
+class Panel(Answering):
     """Content goes to the page as one trait; what a person does comes back as messages. Subclasses set ``_esm``.
 
     Parameters

@@ -1,0 +1,127 @@
+"""A real notebook kernel of a given ipykernel version, and its frontend's part: cells, subshells, clicks in the app."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.manager import KernelManager
+
+ROOT = Path(__file__).parents[1]
+
+ANSWER_S = 180.0
+
+
+def install(folder: Path, version: str) -> Path:
+    """Put one version of ipykernel into a folder of its own, beside what is installed and not in its place."""
+    target = folder / f"ipykernel-{version}"
+    wanted = ["--target", str(target), "--no-deps", f"ipykernel=={version}"]
+    uv = shutil.which("uv")
+    has_uv = uv is not None and subprocess.run([uv, "--version"], capture_output=True, check=False).returncode == 0
+    command = [uv, "pip", "install", "--python"] if has_uv else []
+    pip = [sys.executable, "-m", "pip", "install"]
+    subprocess.run([*command, sys.executable, *wanted] if command else [*pip, *wanted], check=True, capture_output=True)
+    return target
+
+
+class Kernel:
+    """A kernel, and a client that does what JupyterLab does.
+
+    Parameters
+    ----------
+    folder : Path
+        Made; the kernel's runs and its temporary files go there.
+    ipykernel : Path, optional
+        Folder of the version to use, from `install`; by default the one that is installed.
+    """
+
+    def __init__(self, folder: Path, ipykernel: Path | None = None) -> None:
+        self.runs, self.temporary = folder / "runs", folder / "tmp"
+        self.runs.mkdir(parents=True)
+        self.temporary.mkdir()
+        paths = [*([str(ipykernel)] if ipykernel is not None else []), str(ROOT)]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "WORKBENCH_RUNS": str(self.runs),
+            "TMPDIR": str(self.temporary),
+            "IPYTHONDIR": str(folder / "ipython"),
+            "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
+        }
+        self._manager = KernelManager(connection_file=str(folder / "kernel.json"))
+        self._manager._kernel_spec = KernelSpec(
+            argv=[sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        )
+        self._manager.start_kernel(env=environment, cwd=str(folder))
+        self.client: BlockingKernelClient = self._manager.blocking_client()
+        self.client.start_channels()
+        try:
+            self.client.wait_for_ready(timeout=ANSWER_S)
+        except BaseException:
+            self.stop()
+            raise
+        self.pid: int = self._manager.provisioner.pid
+
+    def stop(self) -> None:
+        """End the kernel, whatever it is at."""
+        self.client.stop_channels()
+        self._manager.shutdown_kernel(now=True)
+
+    def start(self, code: str) -> str:
+        """Run a cell and do not wait for it; the id to wait for it with."""
+        return self.client.execute(code, store_history=False)
+
+    def finish(self, cell: str, timeout_s: float = ANSWER_S) -> str:
+        """Wait until a cell is done; what it printed."""
+        printed = ""
+        give_up = time.monotonic() + timeout_s
+        while True:
+            message = self.client.get_iopub_msg(timeout=max(0.01, give_up - time.monotonic()))
+            if message["parent_header"].get("msg_id") != cell:
+                continue
+            kind, content = message["msg_type"], message["content"]
+            if kind == "stream":
+                printed += content["text"]
+            elif kind == "error":
+                raise AssertionError("\n".join(content["traceback"]))
+            elif kind == "status" and content["execution_state"] == "idle":
+                return printed
+
+    def execute(self, code: str) -> str:
+        """Run a cell to its end; what it printed."""
+        return self.finish(self.start(code))
+
+    def subshell(self) -> str:
+        """Make a subshell, as JupyterLab does for the messages of widgets."""
+        request = self.client.session.msg("create_subshell_request")
+        self.client.control_channel.send(request)
+        while True:
+            reply = self.client.get_control_msg(timeout=ANSWER_S)
+            if reply["parent_header"].get("msg_id") == request["header"]["msg_id"]:
+                return reply["content"]["subshell_id"]
+
+    def press(self, comm: str, subshell: str, message: dict[str, Any]) -> None:
+        """Send what a panel of the app sends when a person clicks in it."""
+        content = {"comm_id": comm, "data": {"method": "custom", "content": message}}
+        request = self.client.session.msg("comm_msg", content)
+        request["header"]["subshell_id"] = subshell
+        self.client.shell_channel.send(request)
+
+
+@contextlib.contextmanager
+def kernel(folder: Path, ipykernel: Path | None = None) -> Iterator[Kernel]:
+    """A kernel that ends with the block."""
+    made = Kernel(folder, ipykernel)
+    try:
+        yield made
+    finally:
+        made.stop()
