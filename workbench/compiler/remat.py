@@ -1,32 +1,31 @@
 """Rematerialization between fusions, with the cut in our hands: legality read off first, then a minimum cut per pair.
 
-The pass does what `thunder.core.rematerialization.rematerialize` does and calls its functions that rewrite producer and
-consumer; the cut itself is ours: weights and pins are inputs, and SciPy's maximum flow finds it. Of all cuts of least
-cost the one nearest to the consumer is taken, which is the one that Thunder's NetworkX call returns.
+The pass gives what `thunder.core.rematerialization.rematerialize` gives, to the order of statements, but weights and
+pins are inputs. Of all cuts of least cost the one nearest to the consumer is taken, which is the one that Thunder's
+NetworkX call returns.
+
+It is fast because a statement is flattened once a pass, not once a pair; because what is inside a fusion is indexed by
+name, and anew only when it changes; and because a search for a cut begins at what the consumer reads and ends at what
+the producer has to hand out or is given. SciPy's maximum flow is asked only where something flows between the two.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+import functools
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+from scipy.sparse.csgraph import maximum_flow
 from thunder.core import prims, utils
 from thunder.core.proxies import NumberProxy, Proxy, TensorProxy
-from thunder.core.rematerialization import (
-    apply_rematerialization_for_consumer,
-    apply_rematerialization_for_producer,
-    find_external_consumer_inputs,
-    find_external_producer_outputs,
-    find_fusion_producer_consumer_pairs,
-)
 from thunder.core.symbol import BoundSymbol, has_tags
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace
+from thunder.core.transform_common import order_proxies
 
 from workbench.compiler.copies import Writes
 
@@ -40,12 +39,7 @@ _RELUCTANT = 1 << 24
 _INFINITE = 1 << 30
 
 _NEVER_RECOMPUTED = {prims.OpTags.REDUCTION_OP, prims.OpTags.RANDOM_OP, prims.OpTags.MATMUL_OP}
-_SKIPPED = {
-    prims.PrimIDs.UNPACK_SEQUENCE,
-    prims.PrimIDs.UNPACK_TRIVIAL,
-    prims.PrimIDs.UNPACK_KEY,
-    prims.PrimIDs.RETURN,
-}
+_READS_NOTHING = {prims.PrimIDs.DEL, prims.PrimIDs.COMMENT, prims.PrimIDs.UNPACK_TRIVIAL}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,45 +177,376 @@ class Report:
     failed: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-class _Network:
-    """Capacities by node pair: node 0 is the source, 1 the sink, 2i and 2i+1 the two halves of a variable."""
+@dataclasses.dataclass(slots=True, eq=False)
+class _Member:
+    """A statement inside a fusion, flattened.
+
+    `key` is the same for statements that Thunder takes for equal; `made` are the names of `outs` that the statement
+    does not merely pass on; `names` all names in it, those of its own statements first, as `order_proxies` counts.
+    """
+
+    bsym: BoundSymbol
+    key: int
+    args: tuple[str, ...]
+    outs: tuple[Proxy, ...]
+    made: tuple[str, ...]
+    names: tuple[str, ...]
+    tagged: bool
+
+
+class _Members:
+    """Each statement flattened once, however many fusions it comes to be in."""
 
     def __init__(self) -> None:
-        self.index: dict[str, int] = {}
-        self.capacity: dict[tuple[int, int], int] = {}
+        self._known: dict[int, _Member] = {}
+        self._alike: defaultdict[tuple[str, ...], list[_Member]] = defaultdict(list)
 
-    def halves(self, name: str) -> tuple[int, int]:
-        i = 2 * (self.index.setdefault(name, len(self.index)) + 1)
-        return i, i + 1
+    def of(self, fusion: BoundSymbol) -> list[_Member]:
+        """The statements inside a fusion."""
+        return [self._known.get(id(bsym)) or self._add(bsym) for bsym in fusion.subsymbols]
 
-    def edge(self, start: int, end: int, capacity: int) -> None:
-        self.capacity[start, end] = capacity
+    def _add(self, bsym: BoundSymbol) -> _Member:
+        args = tuple(a.name for a in bsym.flat_proxy_args)
+        outs = bsym.flat_proxy_outs
+        alike = self._alike[tuple(out.name for out in outs)]
+        key = next((m.key for m in alike if hash(m.bsym) == hash(bsym) and m.bsym == bsym), id(bsym))
+        made = tuple(out.name for out in outs if out.name not in args)
+        member = _Member(bsym, key, args, outs, made, tuple(order_proxies([bsym])), _tagged(bsym))
+        alike.append(member)
+        self._known[id(bsym)] = member
+        return member
 
-    def cuts(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Names of the variables in the least cut nearest to the sink, and in the one nearest to the source."""
-        n = 2 * (len(self.index) + 1)
-        if not self.capacity:
-            return (), ()
-        ends = np.array(list(self.capacity), np.int32)
-        matrix = csr_array((np.array(list(self.capacity.values()), np.int32), (ends[:, 0], ends[:, 1])), shape=(n, n))
-        flow = maximum_flow(matrix, 0, 1).flow
-        residual = matrix - flow
-        residual.data[residual.data < 0] = 0
-        residual.eliminate_zeros()
-        before_sink = np.ones(n, bool)
-        before_sink[breadth_first_order(residual.T.tocsr(), 1, return_predecessors=False)] = False
-        from_source = np.zeros(n, bool)
-        from_source[breadth_first_order(residual.tocsr(), 0, return_predecessors=False)] = True
-        return self._crossed(before_sink), self._crossed(from_source)
 
-    def _crossed(self, near: NDArray[np.bool_]) -> tuple[str, ...]:
-        return tuple(sorted(name for name, i in self.index.items() if near[2 * (i + 1)] and not near[2 * (i + 1) + 1]))
+class _Inside:
+    """What is inside a fusion, by name; valid as long as its statements stay the same."""
+
+    def __init__(self, members: Sequence[_Member]) -> None:
+        self.members = members
+        self.produced = [out for member in members for out in member.outs]
+        self.proxies = {out.name: out for out in self.produced}
+        self.makers: defaultdict[str, list[_Member]] = defaultdict(list)
+        """Every statement with the name among its outputs."""
+        self.producer: dict[str, _Member] = {}
+        """The first statement that makes the name and is not given it."""
+        for member in members:
+            for out in member.outs:
+                self.makers[out.name].append(member)
+            for name in member.made:
+                self.producer.setdefault(name, member)
+
+    @functools.cached_property
+    def order(self) -> dict[str, int]:
+        """Names by first appearance."""
+        names = dict.fromkeys(chain.from_iterable(member.names for member in self.members))
+        return {name: i for i, name in enumerate(names)}
+
+    def leading_to(self, names: Iterable[str], stops: Collection[str]) -> dict[int, _Member]:
+        """Statements by key that the names are made of, without what the stops are made of."""
+        found: dict[int, _Member] = {}
+        queue, seen = list(names), set(stops)
+        while queue:
+            member = self.producer.get(queue.pop())
+            if member is None or member.key in found:
+                continue
+            found[member.key] = member
+            for name in member.args:
+                if name not in seen:
+                    seen.add(name)
+                    queue.append(name)
+        return found
+
+    def in_order(self, members: Collection[int]) -> list[_Member]:
+        """Those of the statements, given by key, each once."""
+        left, found = set(members), []
+        for member in self.members:
+            if member.key in left:
+                left.remove(member.key)
+                found.append(member)
+        return found
+
+
+class _Fusion:
+    """A fusion while cuts are made: what it takes, what is inside, what it hands out."""
+
+    def __init__(self, bsym: BoundSymbol, members: _Members) -> None:
+        self.bsym = bsym
+        self.args: tuple[Proxy, ...] = bsym.flat_proxy_args
+        self.outs: tuple[Proxy, ...] = bsym.flat_proxy_outs
+        self.inside = _Inside(members.of(bsym))
+        self._takes_other = False
+        self._gives_other = False
+        self._wanted: tuple[set[str], set[str]] | None = None
+
+    def give(self, outs: Iterable[Proxy]) -> None:
+        """Hand out other variables."""
+        self.outs, self._gives_other, self._wanted = tuple(outs), True, None
+
+    def become(self, args: Iterable[Proxy], members: Sequence[_Member]) -> None:
+        """Take other variables, in the order in which they appear inside, and make other ones of them."""
+        self.inside, self._takes_other, self._wanted = _Inside(members), True, None
+        self.args = tuple(sorted(args, key=lambda a: self.inside.order[a.name]))
+
+    def is_equal_to_its_original(self) -> bool:
+        """Whether Thunder takes it for the statement that it was: what is inside does not count; a list is no tuple."""
+        if self._takes_other and _names(self.args) != _names(self.bsym.flat_proxy_args):
+            return False
+        return not self._gives_other or (
+            isinstance(self.bsym.output, tuple) and _names(self.outs) == _names(self.bsym.flat_proxy_outs)
+        )
+
+    def wanted(self, outside: Collection[str]) -> tuple[set[str], set[str]]:
+        """Names that are inside for the sake of its outputs, or come from `outside`; and what is read to make them."""
+        if any(name in self.inside.makers for name in outside):
+            return self._path(outside)
+        if self._wanted is None:
+            self._wanted = self._path(())
+        wanted, reads = self._wanted
+        return wanted.union(outside), reads
+
+    def _path(self, outside: Collection[str]) -> tuple[set[str], set[str]]:
+        outs, makers = _names(self.outs), self.inside.makers
+        path = self.inside.leading_to(outs, outside).values()
+        wanted = {*outs, *outside, *(out.name for member in path for out in member.outs)}
+        return wanted, {a for name in wanted for member in makers.get(name, ()) for a in member.args}
+
+    def statement(self) -> BoundSymbol:
+        """The fusion as Thunder has it."""
+        changes: dict[str, Any] = {"output": self.outs} if self._gives_other else {}
+        if self._takes_other:
+            changes |= {"args": self.args, "subsymbols": [member.bsym for member in self.inside.members]}
+        return dataclasses.replace(self.bsym, **changes) if changes else self.bsym
+
+
+def _names(proxies: Iterable[Proxy]) -> list[str]:
+    return [proxy.name for proxy in proxies]
+
+
+class _Network:
+    """What lies between two fusions: variables with capacities, which of them the source feeds and the sink drains.
+
+    Parameters
+    ----------
+    capacity : mapping of str to int
+        Of every variable.
+    edges : collection of pairs of str
+        From a variable to one that is made of it, if the source does not feed that one.
+    fed, drained : set of str
+    """
+
+    def __init__(
+        self, capacity: Mapping[str, int], edges: Collection[tuple[str, str]], fed: set[str], drained: set[str]
+    ) -> None:
+        self.capacity = capacity
+        self.edges = edges
+        self.fed = fed
+        self.drained = drained
+
+    def cuts(self) -> tuple[set[str], set[str]]:
+        """The variables in the least cut nearest to the sink, and in the one nearest to the source."""
+        users, sources = defaultdict(list), defaultdict(list)
+        for start, end in self.edges:
+            users[start].append(end)
+            sources[end].append(start)
+        # Both cuts take what stands between source and sink alone, whatever it costs.
+        alone = self.fed & self.drained
+        near_source, reached = self._until_stopped(self.fed - alone, users)
+        if reached.isdisjoint(self.drained):
+            near_sink, _ = self._until_stopped(self.drained - alone, sources)
+        else:
+            near_sink, near_source = self._flow(alone)
+        return alone | near_sink, alone | near_source
+
+    def _until_stopped(self, starts: Iterable[str], following: Mapping[str, list[str]]) -> tuple[set[str], set[str]]:
+        """Variables without capacity that are met first from `starts` on, and what is passed on the way."""
+        queue = list(starts)
+        seen = set(queue)
+        stopped = set()
+        while queue:
+            name = queue.pop()
+            if not self.capacity[name]:
+                stopped.add(name)
+                continue
+            for other in following.get(name, ()):
+                if other not in seen:
+                    seen.add(other)
+                    queue.append(other)
+        return stopped, seen - stopped
+
+    def _flow(self, alone: set[str]) -> tuple[set[str], set[str]]:
+        # Node 0 is the source, 1 the sink, i and i + 1 the two halves of a variable.
+        index = {name: 2 * i for i, name in enumerate(self.capacity.keys() - alone, 1)}
+        capacity = {(i, i + 1): self.capacity[name] for name, i in index.items()}
+        infinite = [(0, index[name]) for name in self.fed - alone]
+        infinite += [(index[name] + 1, 1) for name in self.drained - alone]
+        infinite += [(index[a] + 1, index[b]) for a, b in self.edges if a in index and b in index]
+        capacity |= dict.fromkeys(infinite, _INFINITE)
+        rows, columns = np.array(list(capacity), np.int32).T
+        size = 2 * len(index) + 2
+        matrix = csr_array((np.array(list(capacity.values()), np.int32), (rows, columns)), shape=(size, size))
+        flow = maximum_flow(matrix, 0, 1).flow.tocoo()
+        used = dict(zip(zip(*(nodes.tolist() for nodes in flow.coords), strict=True), flow.data.tolist(), strict=True))
+        onward, back = defaultdict(list), defaultdict(list)
+        for (start, end), most in capacity.items():
+            flowing = used.get((start, end), 0)
+            if flowing < most:
+                onward[start].append(end)
+                back[end].append(start)
+            if flowing > 0:
+                onward[end].append(start)
+                back[start].append(end)
+        sink_side, source_side = _reached(1, back), _reached(0, onward)
+        return (
+            {name for name, i in index.items() if i not in sink_side and i + 1 in sink_side},
+            {name for name, i in index.items() if i in source_side and i + 1 not in source_side},
+        )
+
+
+def _reached(start: int, following: Mapping[int, list[int]]) -> set[int]:
+    queue, seen = [start], {start}
+    while queue:
+        for node in following.get(queue.pop(), ()):
+            if node not in seen:
+                seen.add(node)
+                queue.append(node)
+    return seen
 
 
 def _bytes_of(variable: Proxy) -> float:
     if isinstance(variable, TensorProxy):
         return float(variable.dtype.bytes)
     return 0.0 if isinstance(variable, NumberProxy) else 1.0
+
+
+class _Producer:
+    """A fusion whose readers are dealt with, one after the other."""
+
+    def __init__(self, fusion: _Fusion) -> None:
+        self.fusion = fusion
+        self.inside = fusion.inside
+        self.arguments = {a.name: a for a in fusion.args}
+        self.tagged = {out.name for member in self.inside.members if member.tagged for out in member.outs}
+        self._known = {*self.arguments, *self.inside.proxies}
+        self._kept: set[str] = set()
+
+    def outside(self, consumer: _Fusion) -> list[Proxy]:
+        """What others give the consumer."""
+        given = {out.name for out in self.fusion.outs}
+        return [a for a in consumer.args if a.name not in self._known and a.name not in given]
+
+    def find_cut(
+        self,
+        consumer: _Fusion,
+        external: Collection[str],
+        options: RematOptions,
+        overwritten: Collection[str],
+        report: Report | None,
+    ) -> tuple[str, ...]:
+        """See `find_cut`."""
+        required = {*self.arguments, *external, *self.tagged}
+        required.update(self._not_to_be_repeated(consumer.bsym.sym.executor, overwritten))
+        wanted, reads = consumer.wanted(_names(self.outside(consumer)))
+        if not wanted or not required.isdisjoint(wanted):
+            return ()
+        saved = {
+            name
+            for name in {out.name for out in self.fusion.outs}.intersection(_names(consumer.args))
+            if options.pins.get(name) == "save"
+        }
+
+        def capacity(name: str) -> int:
+            if name in self.arguments:
+                return round(_bytes_of(self.arguments[name]) * options.argument_weight * _UNIT)
+            if options.pins.get(name) == "recompute":
+                return _RELUCTANT
+            made = self.inside.proxies if name in self.inside.proxies else consumer.inside.proxies
+            return round(_bytes_of(made[name]) * _UNIT)
+
+        network = self._between(consumer, required | saved, wanted - saved, reads | saved, capacity)
+        cut, other = network.cuts()
+        if report is not None:
+            # What costs nothing may be handed over even if nothing that the consumer wants is made of it.
+            other.update(name for name in required if name not in network.capacity and not capacity(name))
+            if other != cut:
+                tie = f"{{{', '.join(sorted(cut))}}} and {{{', '.join(sorted(other))}}} cost the same"
+                report.ties.update(dict.fromkeys(cut, tie))
+        return tuple(sorted(cut))
+
+    def _not_to_be_repeated(self, executor: Any, overwritten: Collection[str]) -> Iterator[str]:
+        foreign = executor != self.fusion.bsym.sym.executor
+        if not foreign and not overwritten:
+            return
+        for member in self.inside.members:
+            if (foreign and not executor.can_fuse(member.bsym)) or any(a in overwritten for a in member.args):
+                yield from _names(member.outs)
+
+    def _between(
+        self,
+        consumer: _Fusion,
+        required: Collection[str],
+        wanted: Collection[str],
+        reads: Collection[str],
+        capacity: Callable[[str], int],
+    ) -> _Network:
+        """What the wanted is made of, back to what is required."""
+        drained = {*reads, *(a for name in wanted for member in self.inside.makers.get(name, ()) for a in member.args)}
+        drained.difference_update(wanted)
+        queue = list(drained)
+        found = set(queue)
+        edges = set()
+        while queue:
+            name = queue.pop()
+            if name in required:
+                continue
+            for member in chain(self.inside.makers.get(name, ()), consumer.inside.makers.get(name, ())):
+                for arg in member.args:
+                    edges.add((arg, name))
+                    if arg not in found:
+                        found.add(arg)
+                        queue.append(arg)
+        return _Network({name: capacity(name) for name in found}, edges, found.intersection(required), drained)
+
+    def hand_over(self, consumer: _Fusion, cut: Collection[str], external: Collection[str]) -> None:
+        """Let the consumer take the cut, and make the rest of what it took before again."""
+        outside = self.outside(consumer)
+        taken = [*(p for p in chain(self.inside.produced, self.fusion.args) if p.name in cut), *outside]
+        names = {a.name for a in taken}
+        missing = [a.name for a in consumer.args if a.name not in names]
+        if missing:
+            again = self.inside.in_order(self.inside.leading_to(missing, cut))
+            members = [*again, *consumer.inside.members]
+            made = {out.name for member in members for out in member.outs}
+            read = set().union(*(member.args for member in members))
+            taken += [a for a in self.fusion.args if a.name in read and a.name not in names and a.name not in made]
+            consumer.become(taken, _sorted(members))
+        self._kept.update(cut)
+        given = {*external, *self._kept}.difference(self.arguments)
+        order = self.inside.order
+        self.fusion.give(sorted((p for p in self.inside.produced if p.name in given), key=lambda p: order[p.name]))
+
+
+def _sorted(members: Sequence[_Member]) -> list[_Member]:
+    """The statements in the order of Thunder's `toposort_bsym_dag`, bottom up from those that nothing reads."""
+    maker: dict[str, int] = {}
+    readers: defaultdict[str, list[int]] = defaultdict(list)
+    for i, member in enumerate(members):
+        for name in member.made:
+            maker.setdefault(name, i)
+        for name in member.args:
+            readers[name].append(i)
+    keys = [member.key for member in members]
+    after = [{keys[i] for name in member.made for i in readers.get(name, ())} for member in members]
+    eligible = deque(i for i, following in enumerate(after) if not following)
+    done: set[int] = set()
+    found = []
+    while eligible:
+        member = members[eligible.popleft()]
+        found.append(member)
+        done.add(member.key)
+        for i in dict.fromkeys(maker[name] for name in member.args if name in maker):
+            if after[i] <= done:
+                eligible.append(i)
+    found.reverse()
+    return found
 
 
 def find_cut(
@@ -252,58 +577,10 @@ def find_cut(
     tuple of str
         Sorted; empty where the pair cannot be cut.
     """
-    argument_names = {a.name for a in producer.args if isinstance(a, Proxy)}
-    required = [a for a in chain(producer.args, external) if isinstance(a, Proxy)]
-    for sub in producer.subsymbols:
-        foreign = producer.sym.executor != consumer.sym.executor and not consumer.sym.executor.can_fuse(sub)
-        if _tagged(sub) or foreign or any(a.name in overwritten for a in sub.flat_proxy_args):
-            required.extend(sub.flat_proxy_outs)
-
-    outside = find_external_consumer_inputs(producer, consumer)
-    consumer_trace = TraceCtx(None)
-    consumer_trace.bound_symbols = consumer.subsymbols
-    wanted = {x.name for x in consumer.flat_proxy_outs} | {x.name for x in outside}
-    for sub in utils.find_producer_symbols(consumer_trace, consumer.output, outside):
-        wanted.update(x.name for x in sub.flat_proxy_outs)
-    if not wanted or any(x.name in wanted for x in required):
-        return ()
-
-    users: defaultdict[str, list[BoundSymbol]] = defaultdict(list)
-    for sub in chain(producer.subsymbols, consumer.subsymbols):
-        for arg in sub.flat_proxy_args:
-            users[arg.name].append(sub)
-
-    network = _Network()
-    for name in wanted:
-        network.edge(network.halves(name)[0], 1, _INFINITE)
-
-    def add(variable: Proxy) -> None:
-        start, end = network.halves(variable.name)
-        weight = _bytes_of(variable) * (options.argument_weight if variable.name in argument_names else 1.0)
-        reluctant = options.pins.get(variable.name) == "recompute" and variable.name not in argument_names
-        network.edge(start, end, _RELUCTANT if reluctant else round(weight * _UNIT))
-        for user in users.get(variable.name, ()):
-            if user.sym.id not in _SKIPPED:
-                for out in user.flat_proxy_outs:
-                    network.edge(end, network.halves(out.name)[0], _INFINITE)
-
-    for variable in required:
-        network.edge(0, network.halves(variable.name)[0], _INFINITE)
-        add(variable)
-    for sub in chain(producer.subsymbols, consumer.subsymbols):
-        for variable in sub.flat_proxy_outs:
-            add(variable)
-    handed_over = {x.name for x in producer.flat_proxy_outs} & {x.name for x in consumer.flat_proxy_args}
-    for name in handed_over:
-        if options.pins.get(name) == "save":
-            start, end = network.halves(name)
-            network.edge(0, start, _INFINITE)
-            network.edge(end, 1, _INFINITE)
-    cut, other = network.cuts()
-    if report is not None and other != cut:
-        for name in cut:
-            report.ties[name] = f"{{{', '.join(cut)}}} and {{{', '.join(other)}}} cost the same"
-    return cut
+    members = _Members()
+    return _Producer(_Fusion(producer, members)).find_cut(
+        _Fusion(consumer, members), _names(external), options, overwritten, report
+    )
 
 
 def rematerialize(trace: TraceCtx, options: RematOptions, report: Report | None = None) -> TraceCtx:
@@ -323,8 +600,9 @@ def rematerialize(trace: TraceCtx, options: RematOptions, report: Report | None 
     if not options.enabled:
         return trace
     report = report if report is not None else Report()
+    members = _Members()
     while True:
-        done = _rematerialize(trace, options, report)
+        done = _rematerialize(trace, options, report, members)
         lost = _undefined(done) & {name for name, pin in options.pins.items() if pin == "recompute"}
         if not lost:
             return done
@@ -340,35 +618,60 @@ def _undefined(trace: TraceCtx) -> set[str]:
     return {a.name for b in trace.bound_symbols if b.sym.is_fusion for a in b.flat_proxy_args if a.name not in made}
 
 
-def _rematerialize(trace: TraceCtx, options: RematOptions, report: Report) -> TraceCtx:
-    consumers = utils.consumers(trace)
+def _readers(trace: TraceCtx) -> dict[str, list[int]]:
+    """Positions of the statements that read each name."""
+    readers: defaultdict[str, list[int]] = defaultdict(list)
+    for i, bsym in enumerate(trace.bound_symbols):
+        if bsym.sym.id not in _READS_NOTHING:
+            for name in dict.fromkeys(_names(bsym.flat_proxy_args)):
+                readers[name].append(i)
+    return readers
+
+
+def _rematerialize(trace: TraceCtx, options: RematOptions, report: Report, members: _Members) -> TraceCtx:
+    readers = _readers(trace)
     writes = Writes(trace)
-    pairs = find_fusion_producer_consumer_pairs(trace, proxy_to_consumers=consumers)
-    current = {fusion: fusion for pair in pairs for fusion in pair}
-    following = [consumer for _, consumer in pairs]
-    # Pairs are ordered by producer.
-    last_of = {producer: i for i, (producer, _) in enumerate(pairs)}
-    cuts: defaultdict[BoundSymbol, tuple[str, ...]] = defaultdict(tuple)
-    for i, (producer, consumer) in enumerate(pairs):
-        now_producer, now_consumer = current[producer], current[consumer]
-        following_consumers = tuple(current[c] for c in following[i + 1 : last_of[producer] + 1])
-        # A variable that several fusions read is external to each pair, unless all of them shall make it again.
-        external = tuple(
-            out
-            for out in find_external_producer_outputs(consumers, following_consumers, now_producer, now_consumer)
-            if options.pins.get(out.name) != "recompute"
-        )
-        overwritten = writes.between(producer, consumer)
-        cut = find_cut(external, now_producer, now_consumer, options, overwritten, report)
-        if not cut:
-            continue
-        external += cuts[producer]
-        new_producer = apply_rematerialization_for_producer(external, now_producer, cut)
-        new_consumer = apply_rematerialization_for_consumer(now_producer, now_consumer, cut)
-        current[producer] = current[now_producer] = new_producer
-        current[consumer] = current[now_consumer] = new_consumer
-        cuts[producer] += cut
+    fusions = {i: _Fusion(bsym, members) for i, bsym in enumerate(trace.bound_symbols) if bsym.sym.is_fusion}
+    for fusion in fusions.values():
+        reading = {i for out in fusion.outs for i in readers.get(out.name, ()) if i in fusions}
+        if reading:
+            _deal_with(fusion, {i: fusions[i] for i in sorted(reading)}, readers, writes, options, report)
     done = from_trace(trace)
-    done.bound_symbols = [current.get(bsym, bsym) for bsym in trace.bound_symbols]
+    done.bound_symbols = [
+        fusions[i].statement() if i in fusions else bsym for i, bsym in enumerate(trace.bound_symbols)
+    ]
     done.set_provenance(TraceProvenance("Rematerialization"))
     return done
+
+
+def _deal_with(
+    fusion: _Fusion,
+    consumers: Mapping[int, _Fusion],
+    readers: Mapping[str, list[int]],
+    writes: Writes,
+    options: RematOptions,
+    report: Report,
+) -> None:
+    """Cut between a fusion and each that reads from it, in program order."""
+    producer = _Producer(fusion)
+    times_read = Counter(_names(chain(fusion.args, *(consumer.args for consumer in consumers.values()))))
+    # Thunder does not know a consumer again whose arguments have changed, and takes it for another one.
+    known = {i for i, consumer in consumers.items() if consumer.is_equal_to_its_original()}
+
+    def is_external(name: str, given: Collection[str]) -> bool:
+        # A variable that several fusions read is external to each pair, unless all of them shall make it again.
+        if options.pins.get(name) == "recompute":
+            return False
+        if times_read[name] > 1 or not known.issuperset(readers.get(name, ())):
+            return True
+        return times_read[name] == 1 and name not in given
+
+    for i, consumer in consumers.items():
+        given = _names(consumer.args)
+        external = [name for name in _names(fusion.outs) if is_external(name, given)]
+        overwritten = writes.between(fusion.bsym, consumer.bsym)
+        cut = producer.find_cut(consumer, external, options, overwritten, report)
+        if cut:
+            producer.hand_over(consumer, cut, external)
+        times_read.subtract(given)
+        known.discard(i)
