@@ -1,0 +1,141 @@
+"""Lever `saved`: what each option does to the whole plan, where recomputation goes, how storages come back."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import workbench
+from tests.levers import proof
+from workbench.bench import Workbench
+from workbench.compiler.devices import copy_bandwidth
+from workbench.compiler.offload import ARRIVE, RELOAD
+from workbench.errors import ChoiceError
+
+
+class Block(nn.Module):
+    """Two norms and what is between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(16, 32), nn.Linear(32, 16)
+        self.norm, self.out = nn.LayerNorm(32), nn.LayerNorm(16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.second(nn.functional.gelu(self.norm(self.first(x)))))
+
+
+def build() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        return Block(), (torch.randn(8, 16),), {}
+
+
+def opened(executor: str, module: Any = None) -> Workbench:
+    made, args, _ = build()
+    return workbench.open(module or made, *args, device="cpu", executor=executor)
+
+
+def storages(bench: Workbench) -> list[Any]:
+    return [site for site in bench.sites("saved") if site.bytes]
+
+
+@pytest.mark.parametrize("executor", ["torch", "torchcompile"])
+def test_an_effect_is_what_choosing_then_gives(executor: str) -> None:
+    bench = opened(executor)
+    for site in storages(bench):
+        for option, effect in bench.effects(site.id).items():
+            before = bench.plan
+            changed = bench.choose({site.id: option})
+            assert (effect.peak_bytes, effect.saved_bytes) == (changed.peak_bytes, changed.saved_bytes)
+            assert bench.plan.peak_bytes == before.peak_bytes + effect.peak_bytes
+            bench.undo()
+
+
+def test_recomputing_one_tensor_can_cost_memory_and_the_effect_says_so() -> None:
+    def sum_of_two(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.sin(x @ w + y @ w).sum()
+
+    args = [torch.randn(8, 8, requires_grad=True) for _ in range(3)]
+    bench = workbench.open(sum_of_two, *args, executor="torch")
+    site = next(site for site in storages(bench) if site.id.endswith("/add"))
+    assert bench.effects(site.id)["recompute"].saved_bytes == -site.bytes
+    bench.choose({"saved.inputs": "cut"})
+    assert bench.effects(site.id)["recompute"].saved_bytes == site.bytes
+    assert bench.choose({site.id: "recompute"}).saved_bytes == site.bytes
+
+
+def test_recomputation_before_fusion_and_after_it_differ_and_both_are_right() -> None:
+    bench = opened("torchcompile")
+    known = proof.reference(build, build)
+    site = next(s for s in storages(bench) if s.id.endswith("gelu>mul.1"))
+    bench.choose({site.id: "recompute"})
+    plans = {}
+    for stage in ("before_fusion", "after_fusion"):
+        bench.choose({"saved.stage": stage})
+        plans[stage] = bench.plan
+        proof.holds(bench, build, known, measure=False)
+    before, after = plans["before_fusion"], plans["after_fusion"]
+    assert (before.saved_bytes, before.flops) != (after.saved_bytes, after.flops)
+
+
+def test_what_is_offloaded_is_told_in_bytes_and_in_time_at_the_measured_bandwidth() -> None:
+    bench = opened("torch")
+    chosen = storages(bench)[:2]
+    bench.choose({site.id: "offload" for site in chosen})
+    moved = sum(site.bytes for site in chosen)
+    assert bench.plan.counts["offloaded_bytes"] == moved
+    assert bench.plan.counts["offload_us"] == round(2e6 * moved / copy_bandwidth("cpu"))
+
+
+@pytest.mark.parametrize("ahead", [0, 3, 1000])
+def test_a_storage_is_brought_back_so_many_statements_ahead_or_where_the_backward_begins(ahead: int) -> None:
+    bench = opened("torch")
+    site = next(s for s in storages(bench) if s.id == "saved:norm/layer_norm>sub")
+    bench.choose({site.id: "offload", "saved.ahead": str(ahead)})
+    backward = bench.plan.split.backward
+    assert backward is not None
+    work = [b for b in backward.bound_symbols if b.sym.name not in ("python_del", "clear_mutable_collection")]
+    back = next(i for i, b in enumerate(work) if b.sym.name.startswith(RELOAD))
+    there = next(i for i, b in enumerate(work) if b.sym.name.startswith(ARRIVE))
+    if ahead < 1000:
+        assert there - back - 1 == ahead
+    else:
+        assert not [b.sym.name for b in work[:back] if b.sym.name not in ("unpack_sequence", "unpack_trivial")]
+
+
+def test_save_recompute_and_offload_mix_and_undo_brings_back_each_plan() -> None:
+    bench = opened("torch")
+    known = proof.reference(build, build)
+    options = itertools.cycle(("recompute", "offload", "save"))
+    states = [proof.state(bench)]
+    for site in storages(bench):
+        try:
+            bench.choose({site.id: next(options)})
+        except ChoiceError:
+            continue
+        if proof.state(bench) != states[-1]:
+            states.append(proof.state(bench))
+    assert {"recompute", "offload", "save"} == {site.choice for site in storages(bench)}
+    proof.holds(bench, build, known)
+    for expected in reversed(states[:-1]):
+        bench.undo()
+        assert proof.state(bench) == expected
+
+
+def test_views_of_one_storage_are_one_site() -> None:
+    def two_views(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        a, b = torch.chunk(torch.tanh(x), 2, 0)
+        return (a * b * w).sum()
+
+    bench = workbench.open(
+        two_views, torch.randn(8, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True), executor="torch"
+    )
+    shared = next(site for site in storages(bench) if "tanh" in site.id)
+    assert len(shared.values) > 1
+    assert shared.bytes == 8 * 4 * 4
+    assert bench.choose({shared.id: "offload"}).saved_bytes == -shared.bytes
