@@ -6,7 +6,7 @@ import dataclasses
 import threading
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from workbench.programs import Program, parallel_of, resolve
 
 if TYPE_CHECKING:
     from workbench.analysis.memory import Prediction
+    from workbench.analysis.search import Search
     from workbench.compiler.parallel import Ranks
     from workbench.compiler.pipeline import Capture, Plan
     from workbench.runs.jobs import Run
@@ -383,6 +384,44 @@ class Workbench:
             changed=changed,
             overlap=overlapped,
         )
+
+    def search_waits(
+        self, *, limit_bytes: int | None = None, machine: str = "H100", buckets: Sequence[str] = ()
+    ) -> Search:
+        """Find the best order of collectives, by simulation, beside the other choices in force; nothing is changed.
+
+        Parameters
+        ----------
+        limit_bytes : int, optional
+            The most bytes of results that may be on their way to a statement that reads them.
+        machine : str
+            One of `workbench.analysis.machines.MACHINES`.
+        buckets : sequence of str
+            Options of ``waits.bucket`` to try, too; each takes a plan of its own. By default the one in force.
+
+        Returns
+        -------
+        Search
+            Its ``choices`` are for `choose`; the lower bound stands beside them.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such machine.
+        ChoiceError
+            If there is no such bucket.
+        PlanError
+            If there are no collectives, or no order keeps the limit.
+        """
+        from workbench.analysis import machines
+        from workbench.compiler import pipeline
+
+        rates = machines.machine(machine)
+        known = {site.id: site for site in self.plan.sites}
+        for option in buckets:
+            site = known["waits.bucket"]
+            self._widened(site, option).check(option)
+        return pipeline.search(self._captured, self.choices, rates, limit_bytes, buckets)
 
     def undo(self) -> None:
         """Take the last change of choices back, if there is one."""

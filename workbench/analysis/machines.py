@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from workbench.errors import ConfigError, nearest
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Machine:
@@ -73,3 +75,16 @@ PCIE = Machine(
 
 MACHINES: Mapping[str, Machine] = {machine.name: machine for machine in (H100, H200, A100, PCIE)}
 """By name."""
+
+
+def machine(name: str) -> Machine:
+    """A machine by its name.
+
+    Raises
+    ------
+    ConfigError
+        If there is none of that name.
+    """
+    if name not in MACHINES:
+        raise ConfigError(f"there is no machine {name!r}; legal: {', '.join(MACHINES)}{nearest(name, list(MACHINES))}")
+    return MACHINES[name]

@@ -6,7 +6,7 @@ Every time here is simulated: rates are a machine's published peaks, nothing els
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -208,6 +208,9 @@ class Simulation:
         How far the host is ahead of the compute stream, at the most.
     in_flight_bytes : (statements,) int64
         Bytes of results between issue and wait, after each statement in program order.
+    ahead_peak_bytes : int
+        The most bytes of results between issue and wait that a statement of the same trace is to read: what is
+        returned, as gradients are, is held anyway.
     bars : tuple of Bar
     """
 
@@ -217,6 +220,7 @@ class Simulation:
     idle_compute_s: float
     host_lead_s: float
     in_flight_bytes: NDArray[np.int64]
+    ahead_peak_bytes: int
     bars: tuple[Bar, ...]
 
     @property
@@ -230,7 +234,14 @@ class Simulation:
         return int(self.in_flight_bytes.max(initial=0))
 
 
-def simulate(graph: Graph, cost: Costs, rows: Sequence[int] | None = None) -> Simulation:
+def read_results(graph: Graph) -> frozenset[int]:
+    """Rows of the collectives whose results a statement of the same trace reads; the same in every order."""
+    return frozenset(pair.issue for pair in _pairs(graph) if pair.consumer >= 0)
+
+
+def simulate(
+    graph: Graph, cost: Costs, rows: Sequence[int] | None = None, read: Collection[int] | None = None
+) -> Simulation:
     """Run a host thread, a compute stream and a communication stream, each in order.
 
     The host launches statement after statement. A kernel starts when it is launched and the compute stream is free. A
@@ -245,16 +256,20 @@ def simulate(graph: Graph, cost: Costs, rows: Sequence[int] | None = None) -> Si
     cost : Costs
     rows : sequence of int, optional
         Its top-level rows in another order; by default in program order.
+    read : collection of int, optional
+        `read_results`, where it is known.
     """
     statements = graph.statements
+    read = read_results(graph) if read is None else read
     order_ = _rows(graph).tolist() if rows is None else list(rows)
     kinds, sides = statements.kind.tolist(), statements.side.tolist()
     host_s, compute_s, communication_s = (c.tolist() for c in (cost.host_s, cost.compute_s, cost.communication_s))
     host = compute = communication = forward = busy = lead = 0.0
     stall = [0.0, 0.0]
     done: dict[int, float] = {}
-    held: dict[int, int] = {}
+    held: dict[int, tuple[int, int]] = {}
     in_flight, curve = 0, np.zeros(len(order_), np.int64)
+    ahead, most_ahead = 0, 0
     bars: list[Bar] = []
     for at, row in enumerate(order_):
         kind, side = kinds[row], sides[row]
@@ -266,8 +281,10 @@ def simulate(graph: Graph, cost: Costs, rows: Sequence[int] | None = None) -> Si
             bars.append(Bar(COMMUNICATION, row, start, communication))
             size = _result_bytes(graph, row)
             in_flight += size
+            ahead += size if row in read else 0
+            most_ahead = max(most_ahead, ahead)
             for value in statements.outputs[row].tolist():
-                done[value], held[value] = communication, size
+                done[value], held[value] = communication, (size, size if row in read else 0)
         elif kind == Kind.WAIT:
             for value in statements.inputs[row].tolist():
                 end = done.get(value, 0.0)
@@ -275,7 +292,9 @@ def simulate(graph: Graph, cost: Costs, rows: Sequence[int] | None = None) -> Si
                 if end > free:
                     stall[0 if side == FORWARD else 1] += end - free
                     compute = end
-                in_flight -= held.pop(value, 0)
+                size, to_read = held.pop(value, (0, 0))
+                in_flight -= size
+                ahead -= to_read
         elif compute_s[row] > 0:
             start = max(host, compute)
             compute = start + compute_s[row]
@@ -293,6 +312,7 @@ def simulate(graph: Graph, cost: Costs, rows: Sequence[int] | None = None) -> Si
         idle_compute_s=step - busy,
         host_lead_s=lead,
         in_flight_bytes=curve,
+        ahead_peak_bytes=most_ahead,
         bars=tuple(bars),
     )
 

@@ -34,8 +34,10 @@ from workbench.analysis.census import Census, census
 from workbench.analysis.cost import Calibration
 from workbench.analysis.machines import H100, Machine
 from workbench.analysis.memory import Prediction, Timeline, timeline
-from workbench.analysis.overlap import Overlap, overlap
+from workbench.analysis.overlap import Overlap, Simulation, overlap, read_results, simulate
 from workbench.analysis.reordered import reordered, top_rows, with_members
+from workbench.analysis.search import Search, tried_of
+from workbench.analysis.search import search as find_order
 from workbench.compiler import copies, devices, parallel, patches, reorder
 from workbench.compiler.facts import fusion_key
 from workbench.compiler.fusion import (
@@ -51,7 +53,7 @@ from workbench.compiler.reader import read_execution
 from workbench.compiler.stage import Stage
 from workbench.compiler.validate import validate, validate_order
 from workbench.config import Config
-from workbench.errors import ConfigError, ConfigWarning, ProgramError, WorkbenchError
+from workbench.errors import ConfigError, ConfigWarning, PlanError, ProgramError, WorkbenchError
 from workbench.graph import Graph, Kind
 from workbench.levers import saved, waits
 from workbench.levers.base import Site, all_levers
@@ -637,17 +639,65 @@ def plan(captured: Capture, choices: Mapping[str, str]) -> Plan:
     ChoiceError
         If a choice is refused.
     """
-    ordering = {id for id in choices if waits.orders(id, choices)}
-    others = {id: option for id, option in choices.items() if id not in ordering}
+    begun = time.perf_counter()
+    known = _unordered(captured, choices)
+    ordered = any(waits.orders(id, choices) for id in choices)
+    return known.ordered(choices, begun) if ordered else known.plan
+
+
+def search(
+    captured: Capture,
+    choices: Mapping[str, str],
+    machine: Machine,
+    limit_bytes: int | None = None,
+    buckets: Sequence[str] = (),
+) -> Search:
+    """The best order of collectives, simulated, beside the other choices made.
+
+    Parameters
+    ----------
+    captured : Capture
+    choices : mapping of str to str
+        In force.
+    machine : Machine
+    limit_bytes : int, optional
+        Of results in flight that a statement is to read.
+    buckets : sequence of str
+        Options of ``waits.bucket`` to try; by default the one in force. Each takes a plan of its own.
+
+    Raises
+    ------
+    PlanError
+        If there are no collectives, or no order keeps the limit.
+    """
+    if not _unordered(captured, choices).stage.communication:
+        raise PlanError(f"{captured.program.name} has no collectives to order")
+    kept = {id: option for id, option in waits.free_of_order(choices).items() if not id.startswith("waits:")}
+    followed = {id: waits.POLICY for id in choices if id.startswith("waits:")}
+
+    def simulated(change: Mapping[str, str]) -> tuple[Simulation, float]:
+        made = {id: option for id, option in change.items() if option not in (waits.POLICY, waits.NONE)}
+        wanted = {**{id: option for id, option in kept.items() if id not in change}, **made}
+        return _unordered(captured, wanted).simulated(wanted, machine)
+
+    bucketed: list[dict[str, str]] = [{waits.BUCKET: option} for option in dict.fromkeys(buckets)] or [{}]
+    candidates = [{**followed, **each, **order} for each in bucketed for order in waits.orders_to_try(limit_bytes)]
+    now = tried_of(choices, *_unordered(captured, choices).simulated(choices, machine))
+    return find_order(candidates, simulated, now, machine, limit_bytes)
+
+
+def _unordered(captured: Capture, choices: Mapping[str, str]) -> _Unordered:
+    """The plan under the choices that do more than order statements."""
+    others = waits.free_of_order(choices)
     key = tuple(sorted(others.items()))
-    begun, known = time.perf_counter(), captured._unordered.get(key)
+    known = captured._unordered.get(key)
     if known is None:
         known = captured._unordered[key] = _Unordered(*plan_anew(captured, others))
         if len(captured._unordered) > UNORDERED_KEPT:
             captured._unordered.popitem(last=False)
     else:
         captured._unordered.move_to_end(key)
-    return known.plan if not ordering else known.ordered(choices, begun)
+    return known
 
 
 @dataclasses.dataclass(frozen=True)
@@ -671,13 +721,34 @@ class _Unordered:
                 found[side] = found[side][[place[id(bsym)] for bsym in schedule.statements]]
         return found
 
+    @cached_property
+    def read(self) -> frozenset[int]:
+        """Rows of the collectives whose results are read."""
+        return read_results(self.plan.graph)
+
+    def orders(self, choices: Mapping[str, str]) -> dict[str, list[int]]:
+        """The statements of each schedule in their order under `choices`."""
+        schedules = self.stage.communication
+        return {side: schedule.arrange(waits.keys(schedule, choices)) for side, schedule in schedules.items()}
+
+    def in_order(self, orders: Mapping[str, list[int]]) -> NDArray[np.intp]:
+        """The top-level rows of the plan's graph in their order under `orders`."""
+        return np.concatenate([rows[orders[side]] if side in orders else rows for side, rows in self.rows.items()])
+
+    def simulated(self, choices: Mapping[str, str], machine: Machine) -> tuple[Simulation, float]:
+        """A step under `choices`, and what no order beats, without a plan."""
+        known = self.plan.overlap_on(machine)
+        assert known is not None
+        order = self.in_order(self.orders(choices)).tolist()
+        return simulate(self.plan.graph, known.cost, order, self.read), known.lower_bound_s
+
     def ordered(self, choices: Mapping[str, str], begun: float) -> Plan:
         """The plan under `choices`, all of them; `begun` is when planning began."""
         schedules, split = self.stage.communication, self.plan.split
         sites = waits.sites_under(self.plan.sites, self.stage, choices)
-        orders = {side: schedule.arrange(waits.keys(schedule, choices)) for side, schedule in schedules.items()}
+        orders = self.orders(choices)
         arranged = time.perf_counter()
-        order = np.concatenate([rows[orders[side]] if side in orders else rows for side, rows in self.rows.items()])
+        order = self.in_order(orders)
         rows = with_members(self.plan.graph, order)
         graph = reordered(self.plan.graph, rows)
         validate_order(graph)

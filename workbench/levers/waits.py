@@ -23,9 +23,10 @@ POLICY = "policy"
 """A site's default: as the lever's setting says."""
 END = "end"
 NONE, LAYER = "none", "layer"
+BUCKET = "waits.bucket"
 
 _MIB = re.compile(r"([1-9]\d*)MiB")
-_IN_FLIGHT = re.compile(r"in_flight\(([1-9]\d*)\)")
+_IN_FLIGHT = re.compile(r"in_flight\(([1-9]\d*)(MiB)?\)")
 _AT = re.compile(r"at\((.+)\)")
 _FIRST, _BY_HAND, _AT_WAIT, _HANGING = 0, 1, 2, 3
 
@@ -46,7 +47,7 @@ class Waits(Lever):
                 default=STOCK,
                 options=(STOCK, EARLIEST, CONSUMER, JUST_IN_TIME, "in_flight(2)", "in_flight(4)", "in_flight(8)"),
                 accepts=lambda option: _IN_FLIGHT.fullmatch(option) is not None,
-                range="in_flight(K) with any K from 1",
+                range="in_flight(K) or in_flight(NMiB), collectives or bytes of results, with any K or N from 1",
                 applies=_only_with_collectives,
             ),
             Setting(
@@ -155,9 +156,10 @@ def keys(schedule: Schedule, choices: Mapping[str, str]) -> list[Key]:
             found[issue] = max(first, (waits[collective], _AT_WAIT, rank, 0.5, issue))
         elif limit := _IN_FLIGHT.fullmatch(option):
             found[issue] = (schedule.low[issue], _FIRST, rank, 1.0, issue)
-            if len(in_flight) >= int(limit[1]):
-                slot, tie, at, part, _ = found[in_flight[-int(limit[1])].wait]
-                found[issue] = max(found[issue], (slot, tie, at, part + 0.5, issue))
+            beside = _beside(collective, in_flight, int(limit[1]), in_bytes=bool(limit[2]))
+            if beside < len(in_flight):
+                slot, tie, at, part, _ = found[in_flight[-beside - 1].wait]
+                found[issue] = max(found[issue], (slot, tie, at, part + 0.5, rank))
             in_flight.append(collective)
         elif _AT.fullmatch(option):
             found[issue] = (_slot(schedule, collective, site_ids(collective)[0], option), _BY_HAND, issue, 1.0, issue)
@@ -169,6 +171,18 @@ def keys(schedule: Schedule, choices: Mapping[str, str]) -> list[Key]:
             for feeder in collective.feeders:
                 found[feeder] = (slot, tie, at, part - 0.25, feeder)
     return found
+
+
+def _beside(collective: Collective, in_flight: Sequence[Collective], limit: int, *, in_bytes: bool) -> int:
+    """How many of the last collectives may be on their way beside this one."""
+    if not in_bytes:
+        return min(limit - 1, len(in_flight))
+    room = limit * buckets.MIB - collective.nbytes
+    for count, other in enumerate(reversed(in_flight)):
+        room -= other.nbytes
+        if room < 0:
+            return count
+    return len(in_flight)
 
 
 def _only_with_collectives(stage: Stage) -> str:
@@ -272,10 +286,37 @@ def orders(id: str, choices: Mapping[str, str]) -> bool:
     if id in _ORDERING:
         return True
     # What has a place of its own stays out of buckets.
-    return id.startswith(f"{Waits.name}:") and choices.get(f"{Waits.name}.bucket", NONE) == NONE
+    return id.startswith(f"{Waits.name}:") and choices.get(BUCKET, NONE) == NONE
 
 
 _ORDERING = tuple(f"{Waits.name}.{name}" for name in ("issue", "wait", "gradients"))
+
+
+def orders_to_try(limit_bytes: int | None) -> tuple[dict[str, str], ...]:
+    """Settings that a search chooses from: consumer order with ever less in flight, gradients early and at the end.
+
+    Parameters
+    ----------
+    limit_bytes : int, optional
+        Of results in flight; as much is tried, too.
+    """
+    sizes = [1 << power for power in range(6, 15)]
+    if limit_bytes is not None:
+        sizes = [size for size in sizes if size * buckets.MIB < limit_bytes]
+        sizes += [limit_bytes // buckets.MIB] if limit_bytes >= buckets.MIB else []
+    issues = [CONSUMER, *(f"in_flight({k})" for k in (*range(1, 9), 12, 16, 24, 32))]
+    issues += [f"in_flight({size}MiB)" for size in sizes]
+    settings = ({"issue": JUST_IN_TIME}, *({"issue": issue} for issue in issues))
+    return tuple(
+        {f"{Waits.name}.{name}": option for name, option in {**setting, "wait": LATE, "gradients": gradients}.items()}
+        for setting in settings
+        for gradients in (EARLIEST, STOCK)
+    )
+
+
+def free_of_order(choices: Mapping[str, str]) -> dict[str, str]:
+    """The choices without those that order collectives."""
+    return {id: option for id, option in choices.items() if not orders(id, choices)}
 
 
 def sites_under(sites: Sequence[Site], stage: Stage, choices: Mapping[str, str]) -> tuple[Site, ...]:
@@ -295,9 +336,7 @@ def sites_under(sites: Sequence[Site], stage: Stage, choices: Mapping[str, str])
     ChoiceError
         If a setting has no such option.
     """
-    moved: dict[str, tuple[str, str]] = {
-        id: (option, option) for id, option in choices.items() if id in _ORDERING
-    }
+    moved: dict[str, tuple[str, str]] = {id: (option, option) for id, option in choices.items() if id in _ORDERING}
     for schedule in stage.communication.values():
         for collective in schedule.collectives:
             _, issue, wait = _options(collective, choices)
