@@ -100,7 +100,7 @@ def text_summary(bench: Workbench) -> str:
         largest = f"the largest of {plan.census.largest} ops"
         rows.append(("fusions", f"{plan.census.unique} unique of {plan.census.count}, {largest}, predicted"))
     if counted := [
-        f"{by} {name}" for name in ("compilations", "copies", "sets", "fences") if (by := plan.counts[name])
+        f"{by} {name}" for name in ("compilations", "copies", "sets", "fences", "buckets") if (by := plan.counts[name])
     ]:
         rows.append(("counts", f"{', '.join(counted)}, predicted"))
     # A setting of a whole lever is no place in the program.

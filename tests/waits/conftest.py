@@ -1,8 +1,20 @@
-"""Benches on built-in programs with ranks, opened once: a planned GPU under nvFuser, and a CPU."""
+"""Benches on programs with ranks, opened once: a planned GPU under nvFuser, and a CPU; and two ranks that run."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
 
 import pytest
+import torch
 
 import workbench as wb
+
+SCRIPT = Path(__file__).with_name("on_ranks.py")
+LIMIT_S = 600
 
 
 @pytest.fixture(scope="session")
@@ -13,3 +25,41 @@ def planned() -> wb.Workbench:
 @pytest.fixture(scope="session")
 def replicated() -> wb.Workbench:
     return wb.open("ddp_llama", device="cpu", executor="torch", ranks=4, settings={"layers": 1})
+
+
+@pytest.fixture(scope="session")
+def programs() -> ModuleType:
+    """The modules that `on_ranks.py` trains, and its cases."""
+    spec = importlib.util.spec_from_file_location("on_ranks", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["on_ranks"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def sharded(programs: ModuleType) -> wb.Workbench:
+    return wb.open(programs.Blocks(), torch.randn(4, 5), ranks=2, parallel="fsdp", device="cpu", executor="torch")
+
+
+@pytest.fixture(scope="session")
+def regathered(programs: ModuleType) -> wb.Workbench:
+    return wb.open(programs.Blocks(), torch.randn(4, 5), ranks=2, parallel="fsdp_zero3", device="cpu", executor="torch")
+
+
+@pytest.fixture(scope="session")
+def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float | str]]:
+    """What two ranks on this machine found, case by case: an error, or a traceback."""
+    folder = tmp_path_factory.mktemp("ranks")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    ranks = [
+        subprocess.Popen([sys.executable, str(SCRIPT), str(rank), str(folder)], env=environment) for rank in range(2)
+    ]
+    try:
+        codes = [rank.wait(LIMIT_S) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    assert codes == [0, 0]
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]

@@ -16,6 +16,9 @@ from workbench.analysis.cost import Calibration, signature
 from workbench.analysis.machines import H100, Machine
 from workbench.graph import FORWARD, Graph, Kind, StatementFlag, ValueFlag
 
+PACK = "bucket_pack"
+"""How the names of statements begin that put several tensors into what one collective sends."""
+
 HOST, COMPUTE, COMMUNICATION = "host", "compute", "communication"
 
 _NO_KERNEL = (Kind.COLLECTIVE, Kind.WAIT, Kind.GET_GRAD, Kind.RETURN, Kind.FENCE, Kind.ARGUMENT)
@@ -384,7 +387,7 @@ def _movable(graph: Graph, rows: Sequence[int]) -> dict[int, bool]:
         readers = [r for v in outputs for r in graph.consumers[v].tolist()]
         if readers and all(feeds[r] for r in readers) and not (values.flags[outputs] & returned).any():
             inputs = [v for v in statements.inputs[row] if values.storage[v] >= 0]
-            if len(inputs) == 1:
+            if len(inputs) == 1 or statements.name[row].startswith(PACK):
                 feeds[row] = moves[row] = True
     return moves
 

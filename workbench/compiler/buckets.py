@@ -21,6 +21,7 @@ from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 from thunder.extend import OperatorExecutor
 
+from workbench.analysis.overlap import PACK
 from workbench.compiler import reorder
 from workbench.compiler.reorder import SPINE_TIE, Collective, Key, Role, Schedule
 from workbench.errors import PlanError
@@ -76,8 +77,8 @@ def _unpack_gather_meta(buffer: TensorProxy, shapes: Sequence[Sequence[int]], ra
     return _unpack_meta(buffer, shapes)
 
 
-_pack = _executor.register_operator(reorder.PACK, meta=_pack_meta, fn=pack)
-_pack_scatter = _executor.register_operator(f"{reorder.PACK}_scatter", meta=_pack_scatter_meta, fn=pack_scatter)
+_pack = _executor.register_operator(PACK, meta=_pack_meta, fn=pack)
+_pack_scatter = _executor.register_operator(f"{PACK}_scatter", meta=_pack_scatter_meta, fn=pack_scatter)
 _unpack = _executor.register_operator(reorder.UNPACK, meta=_unpack_meta, fn=unpack)
 _unpack_gather = _executor.register_operator(f"{reorder.UNPACK}_gather", meta=_unpack_gather_meta, fn=unpack_gather)
 

@@ -267,7 +267,8 @@ class _Walk:
             return _assume(outputs)
         if any(isinstance(proxy, FutureTensorProxy) for proxy in (*inputs, *outputs)):
             # A future is PyTorch's pair of work and tensor: waiting for it gives that tensor.
-            return _wait(outputs) if bsym.sym.name.startswith("torch_wait") else _assume(outputs)
+            same = bsym.sym.name.startswith("torch_wait") or reduces_in_place(bsym)
+            return _wait(outputs) if same else _assume(outputs)
         try:
             return self._execute(bsym, inputs, outputs)
         except Exception:  # noqa: BLE001 - any kernel may refuse fake tensors in its own way; `assumed` says that it did
@@ -335,6 +336,11 @@ def _moved(
         strides = tuple(known[proxy.name] for proxy in inputs)
         return _Fact(sources=tuple(range(len(outputs))), strides=strides, new_bytes=())
     return None
+
+
+def reduces_in_place(bsym: Any) -> bool:
+    """Whether a collective writes its result into what it is given: the last argument says to make no clone."""
+    return "all_reduce" in bsym.sym.name and len(bsym.args) > 4 and bool(bsym.args[4])
 
 
 def _assume(outputs: Sequence[Any]) -> _Fact:

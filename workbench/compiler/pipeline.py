@@ -34,7 +34,7 @@ from workbench.analysis.census import Census, census
 from workbench.analysis.cost import Calibration
 from workbench.analysis.machines import H100, Machine
 from workbench.analysis.memory import Prediction, Timeline, timeline
-from workbench.analysis.overlap import Overlap, Simulation, overlap, read_results, simulate
+from workbench.analysis.overlap import PACK, Overlap, Simulation, overlap, read_results, simulate
 from workbench.analysis.reordered import reordered, top_rows, with_members
 from workbench.analysis.search import Search, tried_of
 from workbench.analysis.search import search as find_order
@@ -50,11 +50,12 @@ from workbench.compiler.fusion import (
 )
 from workbench.compiler.names import is_statement, tag_origins
 from workbench.compiler.reader import read_execution
+from workbench.compiler.reorder import UNPACK
 from workbench.compiler.stage import Stage
 from workbench.compiler.validate import validate, validate_order
 from workbench.config import Config
 from workbench.errors import ConfigError, ConfigWarning, PlanError, ProgramError, WorkbenchError
-from workbench.graph import Graph, Kind
+from workbench.graph import Graph, Kind, StatementFlag
 from workbench.levers import saved, waits
 from workbench.levers.base import Site, all_levers
 from workbench.programs import Program
@@ -418,7 +419,8 @@ class Plan:
         Thunder's traces.
     counts : mapping of str to int
         ``compilations``: fusions to compile; ``copies`` in place, ``sets`` that nvFuser puts before them, and
-        ``fences`` around them; ``offloaded_bytes``, and ``offload_us``, microseconds to move them out and back at
+        ``fences`` around them; ``buckets`` of collectives, and ``bucket_copied_bytes`` written to fill them and to take
+        tensors out of them; ``offloaded_bytes``, and ``offload_us``, microseconds to move them out and back at
         the bandwidth of `workbench.compiler.devices.copy_bandwidth`.
     unmatched : tuple of str
         Choices that fit no site of this program.
@@ -885,6 +887,7 @@ def _counts(split: Split, graph: Graph, options: FusionOptions, executor: str, d
         facts = copies.facts(fusion)
         policies = {fact.output: options.set_policies.get(fact.output, options.set_policy) for fact in facts}
         sets += len(facts) - len(copies.without_set(fusion, policies))
+    packs = [b for b in bsyms if b.sym.name.startswith(PACK)]
     return {
         "compilations": compilations(fusions, share=options.share),
         "offloaded_bytes": moved,
@@ -892,7 +895,18 @@ def _counts(split: Split, graph: Graph, options: FusionOptions, executor: str, d
         "copies": sum(copies.is_copy(leaf) for leaf in inside),
         "sets": sets,
         "fences": sum(copies.is_fence(leaf) for leaf in inside),
+        "buckets": len(packs),
+        "bucket_copied_bytes": _bucket_copied_bytes(graph) if packs else 0,
     }
+
+
+def _bucket_copied_bytes(graph: Graph) -> int:
+    """Bytes written by putting tensors into buckets, and by taking out those that are no views of them."""
+    statements, written = graph.statements, 0
+    for row in np.flatnonzero((statements.flags & StatementFlag.VIEW) == 0):
+        if statements.name[row].startswith((PACK, UNPACK)):
+            written += int(graph.values.bytes[statements.outputs[row]].sum())
+    return written
 
 
 def predict(captured: Capture, choices: Mapping[str, str]) -> Prediction | None:

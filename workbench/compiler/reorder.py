@@ -20,8 +20,9 @@ from thunder.core.symbol import BoundSymbol
 from thunder.core.trace import TraceCtx, TraceProvenance, TraceTag, from_trace
 from thunder.executors.passes import del_last_used
 
+from workbench.analysis.overlap import PACK
 from workbench.compiler import copies
-from workbench.compiler.facts import facts
+from workbench.compiler.facts import facts, reduces_in_place
 from workbench.compiler.fusion import contains
 from workbench.compiler.names import CLONE_PREFIX, is_statement
 from workbench.compiler.stage import Stage
@@ -32,8 +33,8 @@ type Key = tuple[int, int, int, float, int]
 SPINE_TIE = 9
 """Second part of a spine statement's key: what shares its slot stands before it."""
 
-PACK, UNPACK = "bucket_pack", "bucket_unpack"
-"""How the names begin of the statements that put tensors into a bucket's buffer, and take them out."""
+UNPACK = "bucket_unpack"
+"""How the names of statements begin that take tensors out of a bucket's buffer, as `PACK` of those that fill it."""
 
 _WAITS = ("torch_wait_prim_impl", "wait")
 _SHAPES = (
@@ -230,17 +231,12 @@ def _roles(statements: Sequence[BoundSymbol], returned: set[str]) -> list[Role]:
 
 
 def _writes(bsym: BoundSymbol) -> bool:
-    return any(copies.is_copy(leaf) for leaf in copies.leaves([bsym])) or _in_place_reduction(bsym)
-
-
-def _in_place_reduction(bsym: BoundSymbol) -> bool:
-    """Whether a collective writes its result into what it is given: the last argument says to make no clone."""
-    return "all_reduce" in bsym.sym.name and len(bsym.args) > 4 and bool(bsym.args[4])
+    return any(copies.is_copy(leaf) for leaf in copies.leaves([bsym])) or reduces_in_place(bsym)
 
 
 def _written(bsym: BoundSymbol) -> list[str]:
     """Names of arguments that a statement writes; all of them where it writes something that it makes of them."""
-    if _in_place_reduction(bsym):
+    if reduces_in_place(bsym):
         return [bsym.args[0].name]
     given = [a.name for a in _tensors(bsym.flat_proxy_args)]
     destinations = [leaf.args[1].name for leaf in copies.leaves([bsym]) if copies.is_copy(leaf)]
@@ -281,7 +277,7 @@ def _add_writes(
         if bsym.sym.name in _WAITS and bsym.flat_proxy_args[0].name in made:
             sent = statements[made[bsym.flat_proxy_args[0].name]]
             reads |= {memory.get(a.name, a.name) for a in _tensors(sent.flat_proxy_args)}
-            if _in_place_reduction(sent):
+            if reduces_in_place(sent):
                 writes |= {memory.get(name, name) for name in _written(sent)}
         for storage in reads | writes:
             if storage in writers:

@@ -1,0 +1,176 @@
+"""A rank of two on a CPU: trains small modules under choices that share them, and tells how far from PyTorch it ends.
+
+``python on_ranks.py RANK FOLDER``: the ranks meet through a file in the folder, and each writes what it found there.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+RANKS, STEPS, RATE = 2, 3, 0.05
+
+ORDER = {"waits.issue": "consumer", "waits.wait": "late", "waits.gradients": "earliest"}
+
+
+class Blocks(nn.Module):
+    """Residual blocks with features that two ranks do not divide, an in-place write and a weight used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Linear(5, 6)
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(6, 7), nn.Tanh(), nn.Linear(7, 6, bias=False)) for _ in range(2)
+        )
+        self.head = nn.Linear(6, 5, bias=False)
+        self.register_buffer("seen", torch.zeros(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Loss of ``x``, of shape (batch, 5)."""
+        x = self.embed(x)
+        self.seen.add_(x.detach().sum(0))
+        for layer in self.layers:
+            x = x + layer(x)
+        return self.head(x).square().mean() + self.embed.weight.square().mean()
+
+
+class Normed(nn.Module):
+    """Batch norm, whose statistics are written in place, between convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 2, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Loss of ``x``, of shape (batch, 10), seen as images."""
+        return self.inner(x.view(-1, 2, 5, 1)).square().mean()
+
+
+class Split(nn.Module):
+    """Blocks of two linears, each with a bias, on a residual stream."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(5, 8), nn.GELU(), nn.Linear(8, 5)) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Loss of ``x``, of shape (batch, 5)."""
+        for layer in self.layers:
+            x = x + layer(x)
+        return x.square().mean()
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """How a module is shared, and under which choices."""
+
+    module: type[nn.Module]
+    parallel: str
+    choices: dict[str, str]
+
+
+CASES = {
+    "fsdp, by layer": Case(Blocks, "fsdp", {"waits.bucket": "layer"}),
+    "fsdp, one bucket, ordered": Case(Blocks, "fsdp", {"waits.bucket": "1MiB", **ORDER}),
+    "zero3, in flight": Case(Blocks, "fsdp_zero3", {**ORDER, "waits.issue": "in_flight(2)"}),
+    "zero3, by layer, ordered": Case(Blocks, "fsdp_zero3", {"waits.bucket": "layer", **ORDER}),
+    "zero3, one parameter kept": Case(Blocks, "fsdp_zero3", {"saved:head_weight>torch_all_gather_prim_impl": "save"}),
+    "ddp, batch norm, one bucket": Case(Normed, "ddp", {"waits.bucket": "1MiB", "waits.gradients": "earliest"}),
+    "tensor, stock": Case(Split, "tensor", {}),
+    "tensor, ordered": Case(Split, "tensor", ORDER | {"waits.issue": "earliest"}),
+}
+"""By name. A rank of `Normed` takes its own batch's statistics, as its copy in `expected` does."""
+
+
+def inputs(module: type[nn.Module], rank: int) -> list[Tensor]:
+    """A batch for each step."""
+    generator = torch.Generator().manual_seed(rank)
+    features = 10 if module is Normed else 5
+    return [torch.randn(4, features, dtype=torch.float64, generator=generator) for _ in range(STEPS)]
+
+
+def step(parameters: list[nn.Parameter]) -> None:
+    """Plain gradient descent."""
+    with torch.no_grad():
+        for parameter in parameters:
+            assert parameter.grad is not None
+            parameter -= RATE * parameter.grad
+            parameter.grad = None
+
+
+def expected(module: nn.Module, parallel: str) -> dict[str, Tensor]:
+    """Parameters after the steps, by PyTorch alone: gradients averaged over what every rank sees."""
+    seen = range(RANKS) if parallel != "tensor" else range(1)
+    copies = [copy.deepcopy(module) for _ in seen]
+    batches = [inputs(type(module), rank) for rank in seen]
+    for at in range(STEPS):
+        for one, given in zip(copies, batches, strict=True):
+            one(given[at]).backward()
+        for same in zip(*(one.parameters() for one in copies), strict=True):
+            mean = torch.stack([p.grad for p in same]).mean(0)
+            for parameter in same:
+                parameter.grad = mean
+        for one in copies:
+            step(list(one.parameters()))
+    return {name: parameter.detach() for name, parameter in copies[0].named_parameters()}
+
+
+def difference(full: Tensor, mine: Tensor, rank: int) -> float:
+    """How far this rank's rows or columns of a parameter are from those of `full`; Thunder's padding holds anything."""
+    for dim in range(full.ndim):
+        if mine.shape[dim] != full.shape[dim]:
+            size = mine.shape[dim]
+            there = min(size, full.shape[dim] - rank * size)
+            full, mine = full.narrow(dim, rank * size, there), mine.narrow(dim, 0, there)
+    return (full - mine).abs().max().item()
+
+
+def error(case: Case, rank: int) -> float:
+    """The largest difference of a parameter after the steps, relative to how far they came."""
+    import workbench as wb
+    from workbench.compiler import parallel
+
+    torch.manual_seed(7)
+    module = case.module().double()
+    start = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
+    wanted = expected(module, case.parallel)
+    config = wb.Config(
+        program="p", executor="torch", device="cpu", choices=case.choices, ranks=RANKS, parallel=case.parallel
+    )
+    shared = parallel.Ranks(RANKS, case.parallel)
+    jitted = config.jit(module, transforms=parallel.transforms(shared, torch.device("cpu"), dist.group.WORLD))
+    for given in inputs(case.module, rank if case.parallel != "tensor" else 0):
+        jitted(given).backward()
+        step(list(jitted.parameters()))
+    came = max((wanted[name] - start[name]).abs().max().item() for name in wanted)
+    return max(difference(wanted[name], mine, rank) for name, mine in jitted.named_parameters()) / came
+
+
+def main() -> None:
+    """Go through the cases; a rank that fails says so and ends, and with it the other one."""
+    rank, folder = int(sys.argv[1]), Path(sys.argv[2])
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder / 'meet'}", rank=rank, world_size=RANKS)
+    found: dict[str, float | str] = {}
+    for name, case in CASES.items():
+        try:
+            found[name] = error(case, rank)
+        except Exception:  # noqa: BLE001 - whatever goes wrong in a case is what the test shows
+            found[name] = traceback.format_exc()
+    (folder / f"{rank}.json").write_text(json.dumps(found))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""Buckets of collectives: what goes where, what it costs, and that training under them comes out as without."""
+
+from __future__ import annotations
+
+import math
+from types import ModuleType
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import workbench as wb
+from workbench.compiler import buckets, reorder
+from workbench.compiler.buckets import Rule, grouped, layer_of, pack, pack_scatter, unpack, unpack_gather
+from workbench.compiler.pipeline import Plan
+from workbench.errors import ChoiceError
+
+ORDERED = {"waits.issue": "consumer", "waits.wait": "late", "waits.gradients": "earliest"}
+SHAPES = st.lists(st.lists(st.integers(1, 4), max_size=2), min_size=1, max_size=4)
+
+
+def tensors(shapes: list[list[int]], ranks: int, seed: int) -> list[torch.Tensor]:
+    """Full tensors whose rows the ranks share, some of them not contiguous."""
+    generator = torch.Generator().manual_seed(seed)
+    made = []
+    for at, shape in enumerate(shapes):
+        full = torch.randn((shape[0] * ranks if shape else ranks, *shape[1:]), generator=generator)
+        made.append(full.t().contiguous().t() if full.ndim == 2 and at % 2 else full)
+    return made
+
+
+def schedules(bench: wb.Workbench) -> list[reorder.Schedule]:
+    """Forward and backward, without buckets."""
+    split = bench.stock_plan.split
+    stage = bench._captured.fresh_stage()
+    return [reorder.schedule(trace, stage) for trace in (split.forward, split.backward)]
+
+
+def planned_under(bench: wb.Workbench, choices: dict[str, str]) -> Plan:
+    return bench._plan_for(choices)
+
+
+@given(shapes=SHAPES, ranks=st.integers(1, 4))
+def test_what_is_gathered_in_a_bucket_is_what_would_be_gathered_alone(shapes: list[list[int]], ranks: int) -> None:
+    full = tensors(shapes, ranks, 0)
+    gathered = torch.cat([pack([t.chunk(ranks)[rank] for t in full]) for rank in range(ranks)])
+    for one, wanted in zip(unpack_gather(gathered, [t.shape for t in full], ranks), full, strict=True):
+        assert torch.equal(one, wanted)
+        assert one.is_contiguous()
+
+
+@given(shapes=SHAPES, ranks=st.integers(1, 4))
+def test_what_is_reduced_in_a_bucket_is_what_would_be_reduced_alone(shapes: list[list[int]], ranks: int) -> None:
+    gradients = [tensors(shapes, ranks, seed) for seed in range(ranks)]
+    parts = sum(pack_scatter(of, ranks) for of in gradients).chunk(ranks)
+    whole = sum(pack(of) for of in gradients)
+    for rank in range(ranks):
+        wanted = [sum(each).chunk(ranks)[rank] for each in zip(*gradients, strict=True)]
+        found = unpack(parts[rank], [t.shape for t in wanted])
+        assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
+    for one, each in zip(unpack(whole, [t.shape for t in gradients[0]]), zip(*gradients, strict=True), strict=True):
+        assert torch.equal(one, sum(each))
+
+
+@pytest.mark.parametrize(
+    ("place", "layer"),
+    [
+        ("transformer_h_0_attn_attn_weight>all_gather", "transformer_h_0"),
+        ("transformer_h_10_mlp_fc_1_weight<reduce_scatter", "transformer_h_10"),
+        ("0_weight>all_gather", "0"),
+        ("lm_head_weight>all_gather", "lm_head"),
+        ("scale>all_gather", "scale"),
+    ],
+)
+def test_a_layer_is_the_outermost_numbered_module(place: str, layer: str) -> None:
+    assert layer_of(place) == layer
+
+
+@pytest.mark.parametrize("limit", [1, 150, 400, 10**6])
+def test_no_bucket_is_larger_than_asked_for_and_none_could_take_the_next(sharded: wb.Workbench, limit: int) -> None:
+    for schedule in schedules(sharded):
+        found = grouped(schedule, Rule(limit_bytes=limit))
+        places = [c.place for bucket in found for c in bucket]
+        assert len(places) == len(set(places))
+        for bucket in found:
+            assert sum(buckets._full_bytes(schedule, c) for c in bucket) <= limit
+    if limit == 10**6:
+        assert [len(grouped(s, Rule(limit_bytes=limit))) for s in schedules(sharded)] == [1, 1]
+
+
+def test_a_bucket_for_each_layer_leaves_one_collective_for_each(sharded: wb.Workbench) -> None:
+    plan = planned_under(sharded, {"waits.bucket": "layer"})
+    stock = sharded.stock_plan
+    assert stock.overlap is not None
+    assert plan.overlap is not None
+    # Two layers and the embedding, each with several parameters; the head has one.
+    assert (stock.overlap.order.collectives, plan.overlap.order.collectives) == (2 * 9, 2 * 4)
+    places = {site.id for site in plan.sites if site.lever == "waits" and not site.id.endswith("!wait")}
+    assert {"waits:layers_0_2_weight+2<reduce_scatter", "waits:head_weight>all_gather"} <= places
+
+
+def test_the_copies_are_counted(sharded: wb.Workbench) -> None:
+    plan = planned_under(sharded, {"waits.bucket": "1MiB"})
+    shapes = [p.shape for p in sharded.program.callable.parameters()]
+    padded = 4 * sum(math.ceil(s[0] / 2) * 2 * math.prod(s[1:]) for s in shapes)
+    assert plan.counts["buckets"] == 2
+    # A shard of each in, all of each out; then all of each gradient in, and views out.
+    assert plan.counts["bucket_copied_bytes"] == padded // 2 + padded + padded
+    assert sharded.stock_plan.counts["bucket_copied_bytes"] == sharded.stock_plan.counts["buckets"] == 0
+    assert plan.peak_bytes > sharded.stock_plan.peak_bytes
+    kernels = {plan.graph.statements.name[r]: plan.overlap.cost.compute_s[r] for r in range(len(plan.graph.statements))}
+    assert kernels["bucket_unpack_gather"] > 0
+    assert kernels["bucket_unpack"] == 0
+
+
+def test_buckets_are_ordered_as_single_collectives_are(sharded: wb.Workbench) -> None:
+    stock = planned_under(sharded, {"waits.bucket": "layer"}).overlap
+    ordered = planned_under(sharded, {"waits.bucket": "layer", **ORDERED}).overlap
+    assert stock is not None
+    assert ordered is not None
+    assert ordered.order.inversions == 0
+    assert sum(ordered.order.distances) > sum(stock.order.distances)
+    assert ordered.lower_bound_s == pytest.approx(stock.lower_bound_s)
+    assert ordered.lower_bound_s <= ordered.simulation.step_s
+
+
+def test_what_has_a_place_by_hand_stays_out_of_buckets(sharded: wb.Workbench) -> None:
+    choices = {"waits.bucket": "1MiB", "waits:layers_1_0_weight>all_gather": "just_in_time"}
+    plan = planned_under(sharded, choices)
+    assert plan.unmatched == ()
+    assert next(s for s in plan.sites if s.id == "waits:layers_1_0_weight>all_gather").outcome == "just_in_time"
+    assert plan.overlap is not None
+    assert plan.overlap.order.collectives == 3
+
+
+@given(
+    bucket=st.sampled_from(["layer", "1MiB"]),
+    issue=st.sampled_from(["stock", "earliest", "consumer", "just_in_time", "in_flight(1)", "in_flight(2)"]),
+    wait=st.sampled_from(["stock", "late", "early"]),
+    gradients=st.sampled_from(["stock", "earliest"]),
+    again=st.booleans(),
+)
+@settings(max_examples=8)
+def test_any_order_of_buckets_is_a_plan(
+    sharded: wb.Workbench, regathered: wb.Workbench, bucket: str, issue: str, wait: str, gradients: str, again: bool
+) -> None:
+    bench = regathered if again else sharded
+    plan = planned_under(
+        bench, {"waits.bucket": bucket, "waits.issue": issue, "waits.wait": wait, "waits.gradients": gradients}
+    )
+    # Both traces are validated when they are made.
+    assert plan.split.forward is not None
+    assert plan.split.backward is not None
+    assert plan.unmatched == ()
+
+
+@pytest.mark.parametrize("option", ["0MiB", "25 MiB", "25", "all"])
+def test_what_is_no_size_is_refused(sharded: wb.Workbench, option: str) -> None:
+    with pytest.raises(ChoiceError, match="legal: none, layer, 25MiB, 100MiB, 500MiB or NMiB with any N from 1"):
+        sharded.choose({"waits.bucket": option})
+
+
+def test_training_on_two_ranks_comes_out_as_in_pytorch(
+    programs: ModuleType, on_ranks: list[dict[str, float | str]]
+) -> None:
+    for found in on_ranks:
+        assert found.keys() == programs.CASES.keys()
+        failed = {name: outcome for name, outcome in found.items() if not isinstance(outcome, float)}
+        assert not failed, "\n".join(map(str, failed.values()))
+        assert max(found.values()) < 1e-9

@@ -1,0 +1,137 @@
+"""Tensor parallel: pairs of linears split over ranks, what is sent for it, and what cannot be split."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import workbench as wb
+from workbench.errors import ProgramError
+
+
+@pytest.fixture(scope="module")
+def split() -> wb.Workbench:
+    return wb.open("tensor_parallel_mlp", device="cpu", executor="torch", ranks=2, settings={"dim": 8, "hidden": 12})
+
+
+class Two(nn.Module):
+    """Two linears with something between them."""
+
+    def __init__(self, hidden: int = 8) -> None:
+        super().__init__()
+        self.up = nn.Linear(4, hidden)
+        self.norm = nn.LayerNorm(hidden)
+        self.down = nn.Linear(hidden, 4)
+
+    def between(self, x: Tensor) -> Tensor:
+        return F.relu(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(self.between(self.up(x))).mean()
+
+
+class Softmaxed(Two):
+    def between(self, x: Tensor) -> Tensor:
+        return torch.softmax(x, -1)
+
+
+class LayerNormed(Two):
+    def between(self, x: Tensor) -> Tensor:
+        return self.norm(x)
+
+
+class Reversed(Two):
+    def between(self, x: Tensor) -> Tensor:
+        return torch.flip(x, (-1,))
+
+
+class Gated(nn.Module):
+    """SwiGLU: the second linear's result is multiplied with the first's, which is whole on every rank."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(4, 8)
+        self.up = nn.Linear(4, 8)
+        self.down = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(F.silu(self.gate(x)) * self.up(x)).mean()
+
+
+class Twice(Two):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(F.relu(self.up(x)) + F.relu(self.up(x + 1))).mean()
+
+
+def test_a_layer_sends_its_result_and_the_gradient_of_its_input(split: wb.Workbench) -> None:
+    places = [s.id for s in split.sites("waits") if ":" in s.id and not s.id.endswith("!wait")]
+    assert places == [
+        "waits:layers.0.down/linear>all_reduce",
+        "waits:layers.1.down/linear>all_reduce",
+        "waits:layers.1.up/linear<matmul>all_reduce",
+        "waits:layers.0.up/linear<matmul>all_reduce",
+    ]
+
+
+def test_parameters_of_a_pair_are_parts(split: wb.Workbench) -> None:
+    graph = split.plan.graph
+    shapes = {name: graph.values.shape[i] for i, name in enumerate(graph.values.name)}
+    assert shapes["t_layers_0_up_weight"] == (6, 8)
+    assert shapes["t_layers_0_up_bias"] == (6,)
+    assert shapes["t_layers_0_down_weight"] == (8, 6)
+    assert shapes["t_layers_0_down_bias"] == (8,)
+
+
+def test_each_statement_knows_where_it_comes_from(split: wb.Workbench) -> None:
+    ids = {site.id for site in split.sites("saved")}
+    assert {"saved:layers.0.up/linear", "saved:layers.1/gelu>mul.1"} <= ids
+    assert split.site("saved:layers.0.up/linear").source
+
+
+def test_nothing_is_bucketed_that_the_next_statement_needs(split: wb.Workbench) -> None:
+    plan = split._plan_for({"waits.bucket": "1MiB"})
+    assert plan.counts["buckets"] == 0
+    assert plan.overlap is not None
+    assert plan.overlap.order.collectives == 4
+
+
+def test_a_sum_in_place_takes_no_memory_of_its_own(split: wb.Workbench) -> None:
+    graph = split.plan.graph
+    for row, name in enumerate(graph.statements.name):
+        if "all_reduce" in name:
+            (sent,) = (v for v in graph.statements.inputs[row] if graph.values.storage[v] >= 0)
+            assert graph.values.storage[graph.statements.outputs[row][0]] == graph.values.storage[sent]
+
+
+def test_it_plans_for_a_gpu_that_is_not_there() -> None:
+    bench = wb.open("tensor_parallel_mlp", device="planned", executor="nvfuser", ranks=8, settings={"layers": 1})
+    assert bench.plan.overlap is not None
+    assert bench.plan.overlap.order.collectives == 2
+    assert "cuda" in bench.plan.text()
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (nn.Linear(4, 4), "it has no two linears in one module"),
+        (Two(hidden=9), "the 9 features between up and down do not divide by 2 ranks"),
+        (Softmaxed(), "softmax does not take each feature by itself"),
+        (LayerNormed(), "layer_norm takes t_norm_weight too, which every rank has whole"),
+        (Reversed(), "flip does not take each feature by itself"),
+        (Gated(), "which every rank has whole"),
+        (Twice(), "up is used 2 times"),
+    ],
+    ids=lambda given: type(given).__name__ if isinstance(given, nn.Module) else "",
+)
+def test_what_cannot_be_split_is_refused(module: nn.Module, reason: str) -> None:
+    with pytest.raises(ProgramError, match=re.escape(reason)):
+        wb.open(module, torch.ones(2, 4), ranks=2, parallel="tensor", device="cpu", executor="torch")
+
+
+def test_a_config_names_no_other_way_to_share() -> None:
+    with pytest.raises(wb.errors.ConfigError, match="no parallel 'zero9'; legal: fsdp, fsdp_zero3, ddp, tensor"):
+        wb.Config(program="p", executor="torch", device="cpu", parallel="zero9")

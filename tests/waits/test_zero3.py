@@ -1,0 +1,108 @@
+"""ZeRO-3: what the forward gathers is not saved, and gathered again in the backward."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import workbench as wb
+from workbench.compiler.pipeline import Plan
+from workbench.graph import BACKWARD, FORWARD, Kind
+
+HEAD = "saved:head_weight>torch_all_gather_prim_impl"
+
+
+def gathers(plan: Plan, side: int) -> int:
+    statements = plan.graph.statements
+    return sum(
+        "all_gather" in statements.name[row] and statements.side[row] == side
+        for row in np.flatnonzero(statements.kind == Kind.COLLECTIVE)
+    )
+
+
+def saved_whole(plan: Plan) -> list[str]:
+    """Saved values that live in what a collective made."""
+    graph = plan.graph
+    collective = graph.statements.kind == Kind.COLLECTIVE
+    made = {int(graph.values.storage[v]) for r in np.flatnonzero(collective) for v in graph.statements.outputs[r]}
+    return [graph.values.name[v] for v in graph.saved() if int(graph.values.storage[v]) in made]
+
+
+def test_shards_are_saved_and_no_whole_parameter(sharded: wb.Workbench, regathered: wb.Workbench) -> None:
+    once, again = sharded.stock_plan, regathered.stock_plan
+    assert len(saved_whole(once)) == 6
+    assert saved_whole(again) == []
+    assert (gathers(once, FORWARD), gathers(once, BACKWARD)) == (9, 0)
+    # Of the four biases none is needed by the backward; the embedding is, for its own gradient.
+    assert (gathers(again, FORWARD), gathers(again, BACKWARD)) == (9, 6)
+    assert again.saved_bytes < once.saved_bytes
+    assert again.peak_bytes < once.peak_bytes
+
+
+def test_under_nvfuser_too_and_fusions_stay() -> None:
+    plans = [
+        wb.open(
+            "fsdp_llama", device="planned", executor="nvfuser", ranks=8, parallel=parallel, settings={"layers": 1}
+        ).stock_plan
+        for parallel in ("fsdp", "fsdp_zero3")
+    ]
+    once, again = plans
+    assert saved_whole(once)
+    assert saved_whole(again) == []
+    assert gathers(again, BACKWARD) == len({*saved_whole(once)})
+    assert abs(again.fusions.count - once.fusions.count) <= 1
+    assert again.peak_bytes < once.peak_bytes
+
+
+def test_a_parameter_can_be_kept(regathered: wb.Workbench) -> None:
+    site = regathered.site(HEAD)
+    assert (site.choice, site.default) == ("recompute", "recompute")
+    kept = regathered._plan_for({HEAD: "save"})
+    assert len(saved_whole(kept)) == 1
+    assert gathers(kept, BACKWARD) == gathers(regathered.stock_plan, BACKWARD) - 1
+
+
+def test_a_parameter_can_be_gathered_again_where_the_others_are_kept(sharded: wb.Workbench) -> None:
+    plan = sharded._plan_for({HEAD: "recompute"})
+    assert len(saved_whole(plan)) == len(saved_whole(sharded.stock_plan)) - 1
+    assert gathers(plan, BACKWARD) == 1
+
+
+def test_what_is_gathered_again_has_a_place_of_its_own(regathered: wb.Workbench) -> None:
+    id = "waits:head_weight>all_gather~"
+    first, last = (regathered.site(i).range for i in (id, "waits:embed_weight>all_gather~"))
+    assert first != last
+    plan = regathered._plan_for({id: "just_in_time", f"{id}!wait": "late"})
+    assert plan.unmatched == ()
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_with_few_in_flight_the_backward_holds_few_whole_parameters(regathered: wb.Workbench, limit: int) -> None:
+    choices = {"waits.wait": "late", "waits.gradients": "earliest"}
+    early = regathered._plan_for({**choices, "waits.issue": "earliest"})
+    few = regathered._plan_for({**choices, "waits.issue": f"in_flight({limit})"})
+    assert early.overlap is not None
+    assert few.overlap is not None
+    begin = early.graph.first_backward
+    # Gradients in flight are the same in both: what differs is what is gathered.
+    most = [int(p.overlap.simulation.in_flight_bytes[begin:].max()) for p in (early, few)]
+    assert most[1] < most[0]
+    assert few.overlap.order.inversions == 0
+
+
+def test_gradients_are_reduced_as_soon_as_they_are_there(regathered: wb.Workbench) -> None:
+    stock = regathered.stock_plan.overlap
+    for choices in ({}, {"waits.bucket": "layer"}):
+        early = regathered._plan_for({**choices, "waits.gradients": "earliest"}).overlap
+        assert early is not None
+        assert stock is not None
+        assert sum(early.order.distances) / len(early.order.distances) > sum(stock.order.distances) / len(
+            stock.order.distances
+        )
+
+
+def test_a_config_keeps_how_ranks_share_the_program(regathered: wb.Workbench, programs, tmp_path) -> None:
+    config = wb.load(regathered.export(tmp_path / "shared.py"))
+    assert (config.ranks, config.parallel) == (2, "fsdp_zero3")
+    again = wb.open(programs.Blocks(), *regathered.program.args, config=config)
+    assert again.plan.text() == regathered.plan.text()
