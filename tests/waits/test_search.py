@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 import workbench as wb
 from workbench.analysis.machines import H100
 from workbench.analysis.overlap import Overlap, order
 from workbench.analysis.search import CLOSE, Search
+from workbench.cli import main
 from workbench.errors import ChoiceError, ConfigError, PlanError
 
 LATE = {"waits.wait": "late", "waits.gradients": "earliest"}
@@ -129,3 +133,38 @@ def test_buckets_are_searched_when_asked_for(planned: wb.Workbench) -> None:
     assert chosen is not None
     assert chosen.simulation.step_s == pytest.approx(together.best.step_s)
     assert order(planned.plan.graph).collectives > chosen.order.collectives
+
+
+def test_the_command_line_searches_and_writes_the_simulated_step(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "step.json"
+    given = ["plan", "ddp_llama", "--device", "cpu", "--executor", "torch", "--ranks", "4", "--set", "layers=1"]
+    more = ["--search-waits", "--machine", "A100", "--trace", str(trace), "--json"]
+    with pytest.raises(SystemExit) as ended:
+        main([*given, *more])
+    assert ended.value.code == 0
+    said = json.loads(capfd.readouterr().out)
+    assert said["search"]["simulated"] is True
+    assert said["overlap"]["machine"] == "A100"
+    assert said["overlap"]["step_s"] == pytest.approx(said["search"]["best"]["step_s"])
+    written = json.loads(trace.read_text())
+    spans = [event for event in written["traceEvents"] if event["ph"] == "X"]
+    assert {event["tid"] for event in spans} == {f"{name}, simulated" for name in ("host", "compute", "communication")}
+    assert max(event["ts"] + event["dur"] for event in spans) == pytest.approx(said["overlap"]["step_s"] * 1e6)
+    gathered = [event for event in spans if event["tid"] == "communication, simulated"]
+    assert len(gathered) == said["overlap"]["collectives"]
+    in_flight = [event["args"]["bytes"] for event in written["traceEvents"] if event["ph"] == "C"]
+    assert max(in_flight) == said["overlap"]["in_flight_peak_bytes"]
+
+
+def test_the_command_line_says_what_does_not_go_together(capsys: pytest.CaptureFixture[str]) -> None:
+    for given, message in (
+        (["plan", "mlp", "--limit-bytes", "5"], "--limit-bytes is for the search"),
+        (["plan", "mlp", "--machine", "TPU"], "there is no machine 'TPU'; legal: H100"),
+        (["plan", "mlp", "--trace", "step.json"], "mlp has no collectives"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(given)
+        assert ended.value.code != 0
+        assert message in capsys.readouterr().err

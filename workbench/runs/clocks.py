@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.analysis import chrome
 from workbench.analysis.cost import Calibration, calibrate
 from workbench.errors import RunError
 from workbench.runs import events, timing
@@ -27,8 +27,6 @@ CLOCKED_S = 0.5
 """Short steps are clocked more often, for this long: what clocks add to them is little beside their noise."""
 
 MOST_CLOCKED_STEPS = 400
-
-_US = 1e6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,17 +235,7 @@ def chrome_trace(run: Run) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
 
     def span(process: str, thread: str, name: str, start_s: float, seconds: float, **more: Any) -> None:
-        found.append(
-            {
-                "ph": "X",
-                "pid": process,
-                "tid": thread,
-                "name": name,
-                "ts": start_s * _US,
-                "dur": seconds * _US,
-                "args": more,
-            }
-        )
+        found.append(chrome.span(process, thread, name, start_s, seconds, **more))
 
     begun_s = 0.0
     for event in run.events:
@@ -258,15 +246,7 @@ def chrome_trace(run: Run) -> dict[str, Any]:
             for part in events.intervals_of(event):
                 span("compile", "parts of fusions", part.name, part.start_s, part.end_s - part.start_s)
         elif isinstance(event, events.MemorySample):
-            found.append(
-                {
-                    "ph": "C",
-                    "pid": "compile",
-                    "name": "process size",
-                    "ts": event.t_s * _US,
-                    "args": {"bytes": event.rss_bytes},
-                }
-            )
+            found.append(chrome.counter("compile", "process size", event.t_s, event.rss_bytes))
         elif isinstance(event, events.Compiled):
             begun_s = event.t_s
     times = events.last_of(run.events, events.StatementTimes)
@@ -283,17 +263,8 @@ def chrome_trace(run: Run) -> dict[str, Any]:
     peak = events.last_of(run.events, events.PeakMeasured)
     if peak is not None:
         for at_s, live_bytes in zip(peak.timeline_s, peak.live_bytes, strict=True):
-            found.append(
-                {
-                    "ph": "C",
-                    "pid": "step, measured for memory",
-                    "name": "memory in use",
-                    "ts": (begun_s + at_s) * _US,
-                    "args": {"bytes": live_bytes},
-                }
-            )
-    about = {"run": run.name, "verdict": times.verdict if times is not None else ""}
-    return {"traceEvents": found, "displayTimeUnit": "ms", "otherData": about}
+            found.append(chrome.counter("step, measured for memory", "memory in use", begun_s + at_s, live_bytes))
+    return chrome.document(found, run=run.name, verdict=times.verdict if times is not None else "")
 
 
 def write_chrome_trace(run: Run, path: str | Path) -> Path:
@@ -304,9 +275,4 @@ def write_chrome_trace(run: Run, path: str | Path) -> Path:
     RunError
         If it cannot be written.
     """
-    target = Path(path).expanduser()
-    try:
-        target.write_text(json.dumps(chrome_trace(run)))
-    except OSError as error:
-        raise RunError(f"the trace {path} cannot be written: {(error.strerror or str(error)).lower()}") from error
-    return target
+    return chrome.write(chrome_trace(run), path)
