@@ -1,4 +1,4 @@
-"""What a toggle costs: arithmetic against planning again, and our cuts between fusions against Thunder's own."""
+"""What a toggle costs: arithmetic against planning again."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import thunder
-from thunder.core import rematerialization as thunders
 from thunder.extend import FusionExecutor
 
 import workbench
-from tests.compiler.test_remat import partitioned, thunders_find_cut, whole
-from workbench.compiler.remat import RematOptions, rematerialize
 
 REPEATS = 3
 
@@ -45,17 +41,3 @@ def test_predicting_a_toggle_costs_milliseconds(benchmark: Any) -> None:
     predict_s = benchmark.stats.stats.median if benchmark.stats else again_s
     benchmark.extra_info.update(plan_again_s=again_s, ratio=again_s / predict_s)
     assert predict_s < 0.05
-
-
-def test_cuts_at_weight_zero_are_five_times_faster_than_thunders(
-    benchmark: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench = workbench.open("residual_chain", layers=32, device="cpu", executor="torchcompile")
-    trace = partitioned(bench)
-    monkeypatch.setattr(thunders, "find_cut", thunders_find_cut(0.0))
-    ours = benchmark(rematerialize, trace, RematOptions(argument_weight=0.0))
-    theirs_s = seconds(lambda: thunders.rematerialize(trace))
-    ours_s = benchmark.stats.stats.median if benchmark.stats else theirs_s
-    benchmark.extra_info.update(thunder_s=theirs_s, ratio=theirs_s / ours_s)
-    assert whole(ours) == whole(thunders.rematerialize(trace))
-    assert theirs_s / ours_s >= 5

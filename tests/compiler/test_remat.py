@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import combinations
 from typing import Any
+from unittest import mock
 
+import networkx
 import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
+from hypothesis import strategies as st
 from thunder.core import rematerialization as thunders
 from thunder.core import utils
 
 import workbench
 from tests.strategies import RandomProgram, programs
 from workbench.compiler.pipeline import Hooks
-from workbench.compiler.remat import RematOptions, find_cut, rematerialize
+from workbench.compiler.remat import Network, RematOptions, Report, find_cut, rematerialize
 from workbench.errors import ProgramError
 
 PROGRAMS = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
@@ -63,10 +67,59 @@ def pairs(trace: Any) -> list[tuple[Any, Any, Any]]:
 
 @PROGRAMS
 @given(programs())
-def test_the_pass_gives_what_thunders_own_gives(program: RandomProgram) -> None:
+def test_the_pass_gives_what_thunders_own_gives_at_any_weight(program: RandomProgram) -> None:
     trace = of_program(program)
     event("with pairs of fusions" if pairs(trace) else "without pairs of fusions")
-    assert whole(rematerialize(trace, RematOptions())) == whole(thunders.rematerialize(trace))
+    for weight in (0.5, 0.0):
+        with mock.patch.object(thunders, "find_cut", thunders_find_cut(weight)):
+            theirs = thunders.rematerialize(trace)
+        assert whole(rematerialize(trace, RematOptions(argument_weight=weight))) == whole(theirs)
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> Network:
+    """Variables in program order, each made of some before it unless the source feeds it."""
+    count = draw(st.integers(1, 9))
+    names = [f"t{i}" for i in range(count)]
+    some = st.sets(st.sampled_from(names))
+    fed, drained = draw(some) | {names[0]}, draw(some) | {names[-1]}
+    edges = draw(st.sets(st.sampled_from(list(combinations(names, 2))))) if count > 1 else set()
+    capacity = {name: draw(st.sampled_from((0, 1, 2, 4, 1 << 24))) for name in names}
+    order = {name: i for i, name in enumerate(names)}
+    return Network(capacity, {(a, b) for a, b in edges if b not in fed}, fed, drained, order)
+
+
+def cost(network: Network, cut: Iterable[str]) -> int:
+    return sum(network.capacity[name] for name in cut)
+
+
+@given(networks())
+def test_both_cuts_of_a_network_cost_what_networkx_finds(network: Network) -> None:
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(("source", "sink"))
+    for name, capacity in network.capacity.items():
+        graph.add_edge(f"{name} in", f"{name} out", capacity=capacity)
+    graph.add_edges_from(("source", f"{name} in") for name in network.fed)
+    graph.add_edges_from((f"{name} out", "sink") for name in network.drained)
+    graph.add_edges_from((f"{a} out", f"{b} in") for a, b in network.edges)
+    least, (_, near_sink) = networkx.minimum_cut(graph, "source", "sink")
+    _, (far_sink, _) = networkx.minimum_cut(graph.reverse(), "sink", "source")
+    cut, other = network.cuts()
+    event("nothing flows" if not least else "two cuts" if cut != other else "one cut")
+    assert cost(network, cut) == cost(network, other) == least
+    assert cut == {n for n in network.capacity if f"{n} in" not in near_sink and f"{n} out" in near_sink}
+    assert other == {n for n in network.capacity if f"{n} in" not in far_sink and f"{n} out" in far_sink}
+
+
+def test_a_tie_names_the_other_cut() -> None:
+    trace = partitioned(workbench.open("residual_chain", layers=1, device="cpu", executor="torchcompile"))
+    ties = {weight: Report() for weight in (0.5, 0.6)}
+    for weight, report in ties.items():
+        rematerialize(trace, RematOptions(argument_weight=weight), report)
+    # The sum handed over costs 4 bytes an element; its two arguments 2 + 2 at the stock weight, more above it.
+    assert ties[0.5].ties
+    assert all("cost the same" in tie and "{" + name + "}" in tie for name, tie in ties[0.5].ties.items())
+    assert not ties[0.6].ties
 
 
 @pytest.mark.timeout(900)

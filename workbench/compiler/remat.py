@@ -6,7 +6,8 @@ NetworkX call returns.
 
 It is fast because a statement is flattened once a pass, not once a pair; because what is inside a fusion is indexed by
 name, and anew only when it changes; and because a search for a cut begins at what the consumer reads and ends at what
-the producer has to hand out or is given. SciPy's maximum flow is asked only where something flows between the two.
+the producer has to hand out or is given. SciPy's maximum flow is asked only where something flows between the two,
+and once for networks of the same shape.
 """
 
 from __future__ import annotations
@@ -321,7 +322,7 @@ def _names(proxies: Iterable[Proxy]) -> list[str]:
     return [proxy.name for proxy in proxies]
 
 
-class _Network:
+class Network:
     """What lies between two fusions: variables with capacities, which of them the source feeds and the sink drains.
 
     Parameters
@@ -331,15 +332,23 @@ class _Network:
     edges : collection of pairs of str
         From a variable to one that is made of it, if the source does not feed that one.
     fed, drained : set of str
+    order : mapping of str to int
+        Where variables stand in the program: networks of the same shape are solved once.
     """
 
     def __init__(
-        self, capacity: Mapping[str, int], edges: Collection[tuple[str, str]], fed: set[str], drained: set[str]
+        self,
+        capacity: Mapping[str, int],
+        edges: Collection[tuple[str, str]],
+        fed: set[str],
+        drained: set[str],
+        order: Mapping[str, int],
     ) -> None:
         self.capacity = capacity
         self.edges = edges
         self.fed = fed
         self.drained = drained
+        self.order = order
 
     def cuts(self) -> tuple[set[str], set[str]]:
         """The variables in the least cut nearest to the sink, and in the one nearest to the source."""
@@ -373,32 +382,46 @@ class _Network:
         return stopped, seen - stopped
 
     def _flow(self, alone: set[str]) -> tuple[set[str], set[str]]:
-        # Node 0 is the source, 1 the sink, i and i + 1 the two halves of a variable.
-        index = {name: 2 * i for i, name in enumerate(self.capacity.keys() - alone, 1)}
-        capacity = {(i, i + 1): self.capacity[name] for name, i in index.items()}
-        infinite = [(0, index[name]) for name in self.fed - alone]
-        infinite += [(index[name] + 1, 1) for name in self.drained - alone]
-        infinite += [(index[a] + 1, index[b]) for a, b in self.edges if a in index and b in index]
-        capacity |= dict.fromkeys(infinite, _INFINITE)
-        rows, columns = np.array(list(capacity), np.int32).T
-        size = 2 * len(index) + 2
-        matrix = csr_array((np.array(list(capacity.values()), np.int32), (rows, columns)), shape=(size, size))
-        flow = maximum_flow(matrix, 0, 1).flow.tocoo()
-        used = dict(zip(zip(*(nodes.tolist() for nodes in flow.coords), strict=True), flow.data.tolist(), strict=True))
-        onward, back = defaultdict(list), defaultdict(list)
-        for (start, end), most in capacity.items():
-            flowing = used.get((start, end), 0)
-            if flowing < most:
-                onward[start].append(end)
-                back[end].append(start)
-            if flowing > 0:
-                onward[end].append(start)
-                back[start].append(end)
-        sink_side, source_side = _reached(1, back), _reached(0, onward)
-        return (
-            {name for name, i in index.items() if i not in sink_side and i + 1 in sink_side},
-            {name for name, i in index.items() if i in source_side and i + 1 not in source_side},
+        names = sorted(self.capacity.keys() - alone, key=lambda name: (self.order.get(name, -1), name))
+        index = {name: i for i, name in enumerate(names)}
+        near_sink, near_source = least_cuts(
+            tuple(self.capacity[name] for name in names),
+            frozenset((index[a], index[b]) for a, b in self.edges if a in index and b in index),
+            frozenset(index[name] for name in self.fed - alone),
+            frozenset(index[name] for name in self.drained - alone),
         )
+        return {names[i] for i in near_sink}, {names[i] for i in near_source}
+
+
+@functools.lru_cache(maxsize=4096)
+def least_cuts(
+    capacities: tuple[int, ...], edges: frozenset[tuple[int, int]], fed: frozenset[int], drained: frozenset[int]
+) -> tuple[frozenset[int], frozenset[int]]:
+    """The least cut nearest to the sink, and the one nearest to the source, of variables by number: see `Network`."""
+    # Node 0 is the source, 1 the sink, 2 i + 2 and 2 i + 3 the two halves of variable i.
+    limits = {(2 * i + 2, 2 * i + 3): capacity for i, capacity in enumerate(capacities)}
+    infinite = [(0, 2 * i + 2) for i in fed] + [(2 * i + 3, 1) for i in drained]
+    limits |= dict.fromkeys(infinite + [(2 * i + 3, 2 * j + 2) for i, j in edges], _INFINITE)
+    rows, columns = np.array(list(limits), np.int32).T
+    size = 2 * len(capacities) + 2
+    matrix = csr_array((np.array(list(limits.values()), np.int32), (rows, columns)), shape=(size, size))
+    flow = maximum_flow(matrix, 0, 1).flow.tocoo()
+    used = dict(zip(zip(*(nodes.tolist() for nodes in flow.coords), strict=True), flow.data.tolist(), strict=True))
+    onward, back = defaultdict(list), defaultdict(list)
+    for (start, end), limit in limits.items():
+        flowing = used.get((start, end), 0)
+        if flowing < limit:
+            onward[start].append(end)
+            back[end].append(start)
+        if flowing > 0:
+            onward[end].append(start)
+            back[start].append(end)
+    sink_side, source_side = _reached(1, back), _reached(0, onward)
+    variables = range(len(capacities))
+    return (
+        frozenset(i for i in variables if 2 * i + 2 not in sink_side and 2 * i + 3 in sink_side),
+        frozenset(i for i in variables if 2 * i + 2 in source_side and 2 * i + 3 not in source_side),
+    )
 
 
 def _reached(start: int, following: Mapping[int, list[int]]) -> set[int]:
@@ -486,7 +509,7 @@ class _Producer:
         wanted: Collection[str],
         reads: Collection[str],
         capacity: Callable[[str], int],
-    ) -> _Network:
+    ) -> Network:
         """What the wanted is made of, back to what is required."""
         drained = {*reads, *(a for name in wanted for member in self.inside.makers.get(name, ()) for a in member.args)}
         drained.difference_update(wanted)
@@ -503,7 +526,8 @@ class _Producer:
                     if arg not in found:
                         found.add(arg)
                         queue.append(arg)
-        return _Network({name: capacity(name) for name in found}, edges, found.intersection(required), drained)
+        capacities = {name: capacity(name) for name in found}
+        return Network(capacities, edges, found.intersection(required), drained, self.inside.order)
 
     def hand_over(self, consumer: _Fusion, cut: Collection[str], external: Collection[str]) -> None:
         """Let the consumer take the cut, and make the rest of what it took before again."""

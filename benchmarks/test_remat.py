@@ -1,0 +1,73 @@
+"""Our cuts between fusions against Thunder's own pass, both in one process, on the residual chain at 32 layers.
+
+CPU seconds, in turns, so that a busy machine tells the same. Each pass gets a partition that nothing has looked at, and
+ours knows no cut from before.
+Thunder's weight of a producer's own argument is in its source: at another weight its `find_cut` is compiled from a
+patched copy.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from thunder.core import rematerialization as thunders
+from thunder.core.proxies import TensorProxy
+from thunder.core.trace import TraceCtx
+
+import workbench
+from tests.compiler.test_remat import partitioned, thunders_find_cut, whole
+from workbench.compiler.remat import RematOptions, least_cuts, rematerialize
+
+LAYERS = 32
+REPEATS = 3
+
+
+def cost_bytes(trace: TraceCtx) -> int:
+    """Bytes that fusions hand out and read, an element of each tensor counted."""
+    return sum(
+        a.dtype.bytes
+        for bsym in trace.bound_symbols
+        if bsym.sym.is_fusion
+        for a in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs)
+        if isinstance(a, TensorProxy)
+    )
+
+
+def compare(bench: workbench.Workbench, weight: float) -> tuple[list[float], list[float]]:
+    """CPU seconds of Thunder's pass and of ours; their results are held to be the same."""
+    theirs_s: list[float] = []
+    ours_s: list[float] = []
+
+    def timed(times: list[float], work: Callable[[TraceCtx], TraceCtx]) -> TraceCtx:
+        trace = partitioned(bench)
+        least_cuts.cache_clear()
+        start = time.process_time()
+        done = work(trace)
+        times.append(time.process_time() - start)
+        return done
+
+    for _ in range(REPEATS):
+        theirs = timed(theirs_s, thunders.rematerialize)
+        ours = timed(ours_s, lambda trace: rematerialize(trace, RematOptions(argument_weight=weight)))
+        assert cost_bytes(ours) == cost_bytes(theirs)
+        assert whole(ours) == whole(theirs)
+    return theirs_s, ours_s
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("weight", "at_least"), [(0.0, 5.0), (0.5, 1.5)])
+@pytest.mark.parametrize("grad", [False, True])
+def test_cuts_are_faster_than_thunders(
+    benchmark: Any, monkeypatch: pytest.MonkeyPatch, grad: bool, weight: float, at_least: float
+) -> None:
+    bench = workbench.open("residual_chain", layers=LAYERS, grad=grad, device="cpu", executor="torchcompile")
+    monkeypatch.setattr(thunders, "find_cut", thunders_find_cut(weight))
+    theirs_s, ours_s = benchmark.pedantic(compare, args=(bench, weight), rounds=1)
+    ratio = statistics.median(theirs_s) / statistics.median(ours_s)
+    benchmark.extra_info.update(thunder_s=theirs_s, ours_s=ours_s, ratio=ratio)
+    print(f"grad {grad}, weight {weight}: {ratio:.1f} times faster than Thunder's pass")
+    assert ratio >= at_least
