@@ -421,6 +421,7 @@ def sweep(
         executor=executor.value if executor else devices.default_executor(device_name),
         timeout_s=timeout_s,
     )
+    sweeps.check(wanted)
     folder = out or store.new_folder(f"sweep-{program}")
     with Console(stderr=True).status("starting") as status:
         found = sweeps.run(wanted, folder, on_progress=lambda progress: status.update(_progress_text(progress)))

@@ -127,6 +127,25 @@ def resolve(
     return _from_objects((model_or_fn_or_name, args, kwargs), device, seed)
 
 
+def check(name: str, settings: Mapping[str, Any]) -> None:
+    """Refuse a program or settings that are not there, without building anything.
+
+    Parameters
+    ----------
+    name : str
+        A built-in name, or ``file.py:factory``: the file is executed.
+    settings : mapping
+
+    Raises
+    ------
+    ProgramError
+        Saying what was given, and what is legal.
+    """
+    is_file = files.is_file_name(name)
+    spec = {"kind": "file" if is_file else "builtin", "name": files.absolute(name) if is_file else name}
+    check_settings(_label(spec), _factory(spec), settings)
+
+
 def build(spec: Mapping[str, Any], *, device: str | None = None, folder: Path | None = None) -> Parts:
     """Make callable, args and kwargs of a spec, with tensors on its device; fake ones under `FakeTensorMode`.
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench import programs
 from workbench.errors import RunError
 from workbench.runs import jobs, request
 
@@ -178,6 +179,18 @@ class SweepResult:
         }
 
 
+def check(sweep: Sweep) -> None:
+    """Refuse a program or settings that are not there, before a cold process finds that out for each point.
+
+    Raises
+    ------
+    ProgramError
+        Saying what was given, and what is legal.
+    """
+    for point in sweep.points():
+        programs.check(sweep.program, point["settings"])
+
+
 def run(sweep: Sweep, out: Path, *, on_progress: Callable[[Progress], None] | None = None) -> SweepResult:
     """Run a sweep, or go on with one: points that the folder holds already are not run again, unless they failed.
 
@@ -195,9 +208,12 @@ def run(sweep: Sweep, out: Path, *, on_progress: Callable[[Progress], None] | No
 
     Raises
     ------
+    ProgramError
+        As `check` says.
     RunError
         If the folder cannot be written, or holds another sweep.
     """
+    check(sweep)
     try:
         out.mkdir(parents=True, exist_ok=True)
         _claim(out, sweep)
