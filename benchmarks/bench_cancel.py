@@ -67,11 +67,6 @@ print("told", run.state, apps[{bench!r}].controls.content["run"]["state"])
 """
 
 
-def told(printed: str) -> list[str]:
-    """The words after the marker in what a cell printed, among what libraries print."""
-    return next(line.split()[1:] for line in printed.splitlines() if line.startswith("told "))
-
-
 def reach(run_dir: Path, stage: str) -> None:
     """Wait until a run is at a stage."""
     tail = events.Tail(run_dir / events.LOG_FILE)
@@ -127,7 +122,7 @@ def cancel_at(notebook: Kernel, comms: dict[str, str], subshell: str, stage: str
         go_on.touch()
         notebook.finish(cell)
         go_on.unlink()
-    assert told(notebook.execute(AFTERWARDS.format(bench=bench))) == ["cancelled", "cancelled"]
+    assert notebook.told(notebook.execute(AFTERWARDS.format(bench=bench))) == ["cancelled", "cancelled"]
     assert {path.name for path in run_dir.iterdir()} <= {
         "request.json", "worker.json", "events.jsonl", "output.log", "config.py"
     }  # fmt: skip
@@ -142,7 +137,7 @@ def test_cancel_in_a_kernel(benchmark: Any, tmp_path: Path, version: str, main_s
 
     def measure() -> None:
         with kernel(tmp_path / "kernel", install(tmp_path, version)) as notebook:
-            used, *ids = told(notebook.execute(SETUP))
+            used, *ids = notebook.told(notebook.execute(SETUP))
             assert used == version
             comms = dict(zip(("fused", "plain"), ids, strict=True))
             subshell = notebook.subshell()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import shutil
 import subprocess
 import sys
@@ -99,6 +100,17 @@ class Kernel:
     def execute(self, code: str) -> str:
         """Run a cell to its end; what it printed."""
         return self.finish(self.start(code))
+
+    def messages(self) -> Iterator[dict[str, Any]]:
+        """What the kernel has published since the last look, of which a page would draw something."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                yield self.client.get_iopub_msg(timeout=0)
+
+    @staticmethod
+    def told(printed: str) -> list[str]:
+        """The words after ``told`` in what a cell printed, among what libraries print."""
+        return next(line.split()[1:] for line in printed.splitlines() if line.startswith("told "))
 
     def subshell(self) -> str:
         """Make a subshell, as JupyterLab does for the messages of widgets."""

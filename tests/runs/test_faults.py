@@ -7,10 +7,12 @@ import os
 import random
 import signal
 import time
+from collections import Counter
 from pathlib import Path
 
-from tests.runs.test_jobs import MANY_STEPS, QUICK, assert_nothing_left, begin
+from tests.runs.test_jobs import MANY_STEPS, QUICK, assert_nothing_left, begin, until
 from workbench.runs import events, jobs, store
+from workbench.runs.jobs import Run
 
 LONG = dataclasses.replace(QUICK, samples=10**9, sampling_s=600.0)
 
@@ -82,23 +84,47 @@ def test_a_child_that_a_program_forked_goes_with_it(tmp_path: Path) -> None:
     assert_nothing_left(run)
 
 
-def kill_at_random(folder: Path, times: int, most_s: float = 12.0) -> None:
+def kill_at_random(folder: Path, times: int, together: int) -> Counter[str]:
+    """Kill workers at moments drawn over their lives, several at once; how many were at each phase then.
+
+    The first ones live until their steps are timed, which tells how long a life is here and now.
+    """
     draw = random.Random(0)
-    for index in range(times):
-        (folder / str(index)).mkdir()
-        run = begin(folder / str(index), MANY_STEPS, LONG)
-        assert run._worker is not None
-        time.sleep(draw.uniform(0.0, most_s))
-        os.kill(run._worker.pid, signal.SIGKILL)
-        run.wait(10)
-        assert run.state == "failed"
-        assert run.error is not None
-        assert run.error.startswith("the worker was killed by SIGKILL")
-        # Whatever line it was at: what is there is read, in order, and ends with the reason.
-        moments = [event.t_s for event in store.open(run.run_dir).events]
-        assert moments[:-1] == sorted(moments[:-1])
-        assert_nothing_left(run)
+    phases: Counter[str] = Counter()
+    life_s = 0.0
+    for first in range(0, times, together):
+        begun = time.monotonic()
+        runs = []
+        for index in range(first, min(first + together, times)):
+            (folder / str(index)).mkdir()
+            runs.append(begin(folder / str(index), MANY_STEPS, LONG))
+        if first == 0:
+            for run in runs:
+                until(run, lambda run=run: run.phase == "time", 240.0)
+            life_s = 1.1 * (time.monotonic() - begun)
+        moments = sorted(draw.uniform(0.0, life_s) for _ in runs)
+        for run, moment_s in zip(runs, moments, strict=True):
+            time.sleep(max(0.0, begun + moment_s - time.monotonic()))
+            kill(run)
+            phases[run.phase or "begin"] += 1
+    return phases
 
 
-def test_a_worker_killed_at_a_few_random_times(tmp_path: Path) -> None:
-    kill_at_random(tmp_path, 4, 6.0)
+def kill(run: Run) -> None:
+    assert run._worker is not None
+    os.kill(run._worker.pid, signal.SIGKILL)
+    run.wait(30)
+    assert run.state == "failed"
+    assert run.error is not None
+    assert run.error.startswith("the worker was killed by SIGKILL")
+    # Whatever line it was at: what is there is read, in the order of each of the two threads that wrote it.
+    *lived, end = store.open(run.run_dir).events
+    assert isinstance(end, events.Failed)
+    for wrote in (True, False):
+        moments = [event.t_s for event in lived if isinstance(event, events.MemorySample) is wrote]
+        assert moments == sorted(moments)
+    assert_nothing_left(run)
+
+
+def test_workers_killed_at_a_few_random_times(tmp_path: Path) -> None:
+    assert kill_at_random(tmp_path, 4, together=2)["time"] >= 2

@@ -87,7 +87,7 @@ def test_a_run_tells_what_it_measured(finished: Run) -> None:
     told = json.loads(json.dumps(finished.to_json(), allow_nan=False))
     assert list(told) == [
         "ok", "error", "compile_s", "compile_attributed", "stages", "step_s", "times", "clocks",
-        "memory", "accuracy", "run_dir"
+        "against", "memory", "accuracy", "run_dir"
     ]  # fmt: skip
     assert told["compile_attributed"] > 0.95
     assert sum(stage["seconds"] for stage in told["stages"]) == pytest.approx(told["compile_s"])
@@ -151,10 +151,10 @@ def test_a_run_is_a_trace_for_perfetto(finished: Run, tmp_path: Path) -> None:
 
 
 def test_memory_is_sampled_while_it_compiles(finished: Run) -> None:
-    compiled = events.last_of(finished.events, events.Compiled)
-    assert compiled is not None
-    samples = [e.t_s for e in finished.events if isinstance(e, events.MemorySample) and e.t_s < compiled.t_s]
-    assert len(samples) / (samples[-1] - samples[0]) > 20
+    told = [event for event in finished.events if isinstance(event, events.Phase | events.MemorySample)]
+    begun = next(i for i, event in enumerate(told) if isinstance(event, events.Phase) and event.phase == "compile")
+    # How often, `benchmarks/test_readouts.py` tells.
+    assert all(isinstance(event, events.MemorySample) for event in told[begun + 1 : begun + 11])
 
 
 def test_an_observer_of_a_finished_run_is_told_everything(finished: Run) -> None:
@@ -183,7 +183,8 @@ def test_cancelling_a_finished_run_changes_nothing(finished: Run) -> None:
 def test_a_run_under_a_config_compiles_with_it(tmp_path: Path) -> None:
     config = Config(program="mlp", executor="torch", device="cpu")
     program = programs.resolve("mlp", device="cpu", settings={"layers": 2})
-    run = jobs.start(request.prepare(tmp_path / "run", program, config_text=config.text())).wait(120)
+    options = dataclasses.replace(QUICK, check_accuracy=True)
+    run = jobs.start(request.prepare(tmp_path / "run", program, config_text=config.text(), options=options)).wait(120)
     assert run.ok, (run.error, run.detail)
     assert {"interpret", "grad", "claim", "split", "generate code", "first forward", "first backward"} <= {
         stage["name"] for stage in run.stages

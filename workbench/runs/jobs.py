@@ -439,6 +439,8 @@ class Run:
             end = self._said or self._stop
             if end is None:
                 end = events.Failed(t_s=self._now_s(), reason=_reason(status, self.output), detail=self.output[-4000:])
+            # First, for it may be what filled the disk: the last record then has its place.
+            shutil.rmtree(self.run_dir / SCRATCH, ignore_errors=True)
             if end is not self._said and self._worker.is_child:
                 # With no space left the record is missing in the log; `store.open` then says what can be known.
                 with contextlib.suppress(OSError):
@@ -446,7 +448,6 @@ class Run:
             if output := self.output:
                 with contextlib.suppress(OSError):
                     (self.run_dir / OUTPUT_FILE).write_text(output)
-            shutil.rmtree(self.run_dir / SCRATCH, ignore_errors=True)
             self._events.append(end)
             self._over.set()
             _LIVE.pop(self.run_dir, None)

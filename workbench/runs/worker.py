@@ -120,7 +120,7 @@ def _is_out_of_memory(error: BaseException | None) -> bool:
 def compiler_of(config_text: str | None, name: str, transforms: Transforms = tuple) -> Compiler:
     """What compiles a program: a config, or unmodified Thunder where there is none.
 
-    Reads the config, and imports the compiler: that takes seconds, and is no part of what compiling a program costs.
+    Reads the config at once; the compiler is imported when it is first called for.
 
     Parameters
     ----------
@@ -131,13 +131,16 @@ def compiler_of(config_text: str | None, name: str, transforms: Transforms = tup
         Makes Thunder's transforms that share the program among ranks.
     """
     if config_text is None:
-        from workbench.compiler import pipeline
 
-        return lambda callable_, observer: pipeline.unmodified(callable_, transforms())
+        def unmodified(callable_: Callable[..., Any], observer: events.StageObserver | None) -> Callable[..., Any]:
+            from workbench.compiler import pipeline
+
+            return pipeline.unmodified(callable_, transforms())
+
+        return unmodified
     from workbench import config
 
     choices = config.parse(config_text, name)
-    importlib.import_module("workbench.compiler.pipeline")
     return lambda callable_, observer: choices.jit(callable_, observer=observer, transforms=transforms())
 
 
@@ -313,6 +316,8 @@ def _compile(
     from workbench.runs import accuracy
 
     original, args, kwargs = build()
+    # Seconds that are no part of what compiling a program costs; and what cannot be built fails without them.
+    importlib.import_module("workbench.compiler.pipeline")
     _phase(log, "compile")
     recorder = events.Recorder(log)
     start_s = log.now_s()
