@@ -17,6 +17,7 @@ from workbench.levers.base import Effect, Site, all_levers
 from workbench.programs import Program, parallel_of, resolve
 
 if TYPE_CHECKING:
+    from workbench.analysis.machines import Machine
     from workbench.analysis.memory import Prediction
     from workbench.analysis.search import Search
     from workbench.compiler.parallel import Ranks
@@ -386,7 +387,7 @@ class Workbench:
         )
 
     def search_waits(
-        self, *, limit_bytes: int | None = None, machine: str = "H100", buckets: Sequence[str] = ()
+        self, *, limit_bytes: int | None = None, machine: str | Machine = "H100", buckets: Sequence[str] = ()
     ) -> Search:
         """Find the best order of collectives, by simulation, beside the other choices in force; nothing is changed.
 
@@ -394,8 +395,8 @@ class Workbench:
         ----------
         limit_bytes : int, optional
             The most bytes of results that may be on their way to a statement that reads them.
-        machine : str
-            One of `workbench.analysis.machines.MACHINES`.
+        machine : str or Machine
+            One of `workbench.analysis.machines.MACHINES`, by name, or another.
         buckets : sequence of str
             Options of ``waits.bucket`` to try, too; each takes a plan of its own. By default the one in force.
 
@@ -416,7 +417,7 @@ class Workbench:
         from workbench.analysis import machines
         from workbench.compiler import pipeline
 
-        rates = machines.machine(machine)
+        rates = machines.machine(machine) if isinstance(machine, str) else machine
         known = {site.id: site for site in self.plan.sites}
         for option in buckets:
             site = known["waits.bucket"]

@@ -14,7 +14,7 @@ import ipywidgets
 from workbench.errors import WorkbenchError
 from workbench.graph import Kind
 from workbench.levers.base import Effect, Site
-from workbench.summary import count_name, human_bytes, human_change, text_summary
+from workbench.summary import count_name, human_bytes, human_change, human_seconds, text_summary
 from workbench.ui import inspector, svg, tables
 from workbench.ui.alive import Alive, measured_content, predicted_content
 from workbench.ui.compile_tab import CompileTab
@@ -26,7 +26,7 @@ from workbench.ui.graph_view import GraphView
 from workbench.ui.memory_tab import MemoryTab
 from workbench.ui.names import next_option, node_ids
 from workbench.ui.passes import Passes
-from workbench.ui.timeline import TimelineTab, timeline_content
+from workbench.ui.timeline import TimelineTab, simulated_lanes, timeline_content
 
 if TYPE_CHECKING:
     from workbench.bench import PlanDiff, Workbench
@@ -310,11 +310,19 @@ class App:
         self.fusions.content = fusions_content(self.bench.plan, self.graph.shown_ids(), seconds)
 
     def _show_times(self) -> None:
-        run = self._shown_run
-        if run is None or (run.statements is None and self.timeline.content["lanes"]):
-            # What was measured before stays until there is something newer.
-            return
-        self.timeline.content = timeline_content(run.statements, self._nodes_of(run))
+        run, plan = self._shown_run, self.bench.plan
+        if run is not None and run.statements is not None:
+            self._clocked_run = run
+        clocked = self._clocked_run
+        self.timeline.content = timeline_content(
+            clocked.statements if clocked is not None else None,
+            self._nodes_of(clocked),
+            simulated_lanes(plan.graph, plan.overlap, self.graph.shown_ids()) if plan.overlap is not None else [],
+            plan.overlap,
+        )
+
+    _clocked_run: Run | None = None
+    """The latest run whose statements were timed: that stays on the screen until there is something newer."""
 
     def _show_alive(self) -> None:
         run = self._shown_run
@@ -417,6 +425,9 @@ def _told(label: str, option: str, count: int, diff: PlanDiff) -> str:
         if change
     ]
     changes += [f"{count_name(name)} {human_change(name, by)}" for name, by in diff.counts.items()]
+    if diff.overlap is not None and round(diff.overlap.step_s, 9):
+        sign = "+" if diff.overlap.step_s > 0 else "−"
+        changes.append(f"simulated step {sign}{human_seconds(abs(diff.overlap.step_s))}")
     others = len(diff.changed) - count
     if others > 0:
         changes.append(f"{others} other site{'s' * (others != 1)} moved")

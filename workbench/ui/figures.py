@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from workbench.runs.jobs import Run
 
 
+_DIGITS = 9
+"""Simulated seconds that differ by less than a nanosecond are the same, added up in another order."""
+
+
 class Strip(Panel):
     """Figures above the graph; content: ``figures``, as `figures` makes them."""
 
@@ -69,8 +73,34 @@ def figures(plan: Plan, run: Run | None, against: Against, *, same_choices: bool
         if now is not None:
             value = _value(human_seconds(now), measured, change, human_seconds, against.run_name)
         shown.append({"key": key, "title": title, "values": [value]})
+    if plan.overlap is not None:
+        shown.append({"key": "overlap", "title": "Exposed communication", "values": _overlap(plan, start, name)})
     shown.append({"key": "accuracy", "title": "Accuracy", "values": _accuracy(run, measured)})
     return shown
+
+
+def _overlap(plan: Plan, start: Plan, against: str) -> list[dict[str, Any]]:
+    """What ranks wait for each other: simulated, so that differences say more than times."""
+    now, before = plan.overlap, start.overlap
+    assert now is not None
+    new, old = now.simulation, before.simulation if before is not None else now.simulation
+    where = f"simulated, {now.machine.name}"
+
+    def seconds(name: str, text: str) -> dict[str, Any]:
+        change = round(getattr(new, name) - getattr(old, name), _DIGITS)
+        value = _value(human_seconds(getattr(new, name)), text, change, human_seconds, against)
+        return {**value, "tip": f"simulated on {now.ranks} × {now.machine.name} at published peaks"}
+
+    step = seconds("step_s", "step, simulated")
+    step["tip"] += f"; no order takes less than {human_seconds(now.lower_bound_s)}"
+    flight = _value(
+        human_bytes(new.in_flight_peak_bytes),
+        "in flight, simulated",
+        new.in_flight_peak_bytes - old.in_flight_peak_bytes,
+        human_bytes,
+        against,
+    )
+    return [seconds("exposed_communication_s", where), step, flight]
 
 
 def _predicted_bytes(now: int, before: int, against: str) -> dict[str, Any]:

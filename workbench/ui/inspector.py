@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from workbench.analysis.overlap import OverlapChange
 from workbench.graph import Graph, ValueFlag
 from workbench.levers.base import Effect, Site
-from workbench.summary import count_name, human_bytes, human_change, human_count, human_shape
+from workbench.summary import count_name, human_bytes, human_change, human_count, human_seconds, human_shape
 from workbench.ui.panel import Panel, esm
 
 if TYPE_CHECKING:
     from workbench.ui.layout import Layout
 
-_LEVERS = {"saved": "Saved for the backward", "remat": "Between fusions", "copies": "In-place copies"}
+_LEVERS = {
+    "saved": "Saved for the backward",
+    "remat": "Between fusions",
+    "copies": "In-place copies",
+    "waits": "Collectives and waits",
+}
 _MOST = 12
 """Sites named that move with a choice, and values listed of one statement."""
 
@@ -109,12 +115,23 @@ def _option(
         _change("saved tensors", effect.saved_tensors, str),
         _change("operations", effect.flops, human_count),
         *(_counted(name, by) for name, by in effect.counts.items()),
+        *_overlapped(effect.overlap),
     ]
     moved = [{"id": id, "label": labels.get(id, id)} for id in effect.changed[:_MOST]]
     return {**shown, "figures": figures, "moved": moved, "more": max(0, len(effect.changed) - _MOST)}
 
 
-def _change(name: str, change: int, write: Any) -> dict[str, Any]:
+def _overlapped(change: OverlapChange | None) -> list[dict[str, Any]]:
+    if change is None:
+        return []
+    return [
+        _change("step, simulated", round(change.step_s, 9), human_seconds),
+        _change("exposed communication, simulated", round(change.exposed_communication_s, 9), human_seconds),
+        _change("in flight, simulated", change.in_flight_peak_bytes, human_bytes),
+    ]
+
+
+def _change(name: str, change: float, write: Any) -> dict[str, Any]:
     if not change:
         return {"name": name, "text": "no change", "tone": ""}
     tone = "bad" if change > 0 else "good"

@@ -1,6 +1,6 @@
-// The timeline of a measured step: lanes of bars on a canvas; the wheel zooms, dragging moves, a click selects.
+// The timeline of a step, measured or simulated: lanes of bars on a canvas; the wheel zooms, dragging moves, a click selects.
 
-const LANE_HEIGHT = 34, BAR = 22, AXIS = 24, NAMES = 110; // pixels
+const LANE_HEIGHT = 34, BAR = 22, AXIS = 24, NAMES = 130; // pixels
 
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
@@ -52,7 +52,8 @@ function render({ model, el }) {
         if (right < NAMES || left > width || right - edge < 0.35) continue;
         const wide = Math.max(0.75, right - left - 0.5);
         edge = right;
-        c.fillStyle = color(kind === "forward" ? "accent" : kind === "backward" ? "again" : "away");
+        const what = bar.kind ?? kind;
+        c.fillStyle = color(what === "forward" ? "accent" : what === "backward" ? "again" : "away");
         c.globalAlpha = bar === hover ? 1 : 0.72;
         c.fillRect(left, top, wide, BAR);
         c.globalAlpha = 1;
@@ -116,7 +117,7 @@ function render({ model, el }) {
   const sizes = new ResizeObserver(draw);
   sizes.observe(box);
   const stop = follow(model, ["content"], () => {
-    head.textContent = `${model.get("content").head ?? ""}${lanes().length ? ". Measured; ctrl + wheel zooms, dragging moves." : ""}`;
+    head.textContent = `${model.get("content").head ?? ""}${lanes().length ? `. ${model.get("content").says}; ctrl + wheel zooms, dragging moves.` : ""}`;
     from = 0;
     to = lanes().length ? whole() : 1;
     hover = null;

@@ -1,15 +1,18 @@
-"""The Timeline tab: when each statement of a measured step ran on the host, and what the device did meanwhile."""
+"""The Timeline tab: when each statement ran on the host and what the device did meanwhile, measured or simulated."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from workbench.analysis.overlap import COMMUNICATION
 from workbench.summary import human_seconds
 from workbench.ui.names import short_name
 from workbench.ui.panel import Panel, esm
 
 if TYPE_CHECKING:
+    from workbench.analysis.overlap import Overlap
+    from workbench.graph import Graph
     from workbench.runs.events import StatementTimes
 
 
@@ -19,7 +22,46 @@ class TimelineTab(Panel):
     _esm = esm("timeline.js")
 
 
-def timeline_content(times: StatementTimes | None, named: Mapping[str, str]) -> dict[str, Any]:
+def simulated_lanes(graph: Graph, found: Overlap, ids: Sequence[str]) -> list[dict[str, Any]]:
+    """The lanes of a simulated step.
+
+    Parameters
+    ----------
+    graph : Graph
+    found : Overlap
+        Of that graph.
+    ids : sequence of str
+        Node per statement of the graph.
+    """
+    lanes: dict[str, list[dict[str, Any]]] = {}
+    for bar in found.simulation.bars:
+        statement = graph.statements
+        origin = int(statement.origin[bar.row])
+        place = graph.origins[origin] if origin >= 0 else None
+        lanes.setdefault(bar.stream, []).append(
+            {
+                "name": short_name(statement.name[bar.row]),
+                "tip": f"{place.file}:{place.line}  {place.text}" if place is not None and place.file else "",
+                "id": ids[bar.row] if bar.row < len(ids) else "",
+                "start_s": bar.start_s,
+                "end_s": bar.end_s,
+                "free_s": 0.0,
+                "kind": "device"
+                if bar.stream == COMMUNICATION
+                else "backward"
+                if statement.side[bar.row]
+                else "forward",
+            }
+        )
+    return [{"name": f"{stream}, sim.", "kind": "device", "bars": bars} for stream, bars in lanes.items()]
+
+
+def timeline_content(
+    times: StatementTimes | None,
+    named: Mapping[str, str],
+    simulated: Sequence[dict[str, Any]] = (),
+    overlap: Overlap | None = None,
+) -> dict[str, Any]:
     """What the tab shows.
 
     Parameters
@@ -28,9 +70,16 @@ def timeline_content(times: StatementTimes | None, named: Mapping[str, str]) -> 
         Of the run that is shown.
     named : mapping of str to str
         Node by the name of a value that it makes, or of the fusion that it is; empty where the plan is another one.
+    simulated : sequence of dict
+        Lanes above what is measured, as `simulated_lanes` makes them.
+    overlap : Overlap, optional
+        What they are of.
     """
+    said = _simulated_words(overlap) if overlap is not None else ""
     if times is None:
-        return {"head": "Nothing was measured yet. Compile & run shows here when each statement runs.", "lanes": []}
+        head = said or "Nothing was measured yet. Compile & run shows here when each statement runs."
+        step_s = {} if overlap is None else {"step_s": overlap.simulation.step_s}
+        return {"head": head, "says": "Simulated", "lanes": list(simulated), **step_s}
     lanes: list[dict[str, Any]] = [
         {"name": "host, forward", "kind": "forward", "bars": []},
         {"name": "host, backward", "kind": "backward", "bars": []},
@@ -47,9 +96,23 @@ def timeline_content(times: StatementTimes | None, named: Mapping[str, str]) -> 
         bar = {"name": work["name"], "tip": "", "id": "", "start_s": work["start_s"], "end_s": work["end_s"]}
         streams.setdefault(work["stream"], []).append({**bar, "free_s": 0.0})
     lanes += [{"name": f"stream {n}", "kind": "device", "bars": bars} for n, bars in sorted(streams.items())]
-    facts = [times.verdict]
+    facts = [said, times.verdict] if said else [times.verdict]
     if times.kernels:
         gaps = [f"{human_seconds(times.head_gap_s)} before its first work", f"{human_seconds(times.bubbles_s)} between"]
         facts.append(f"the device is idle for {' and '.join(gaps)}")
     facts.append(f"clocks add {times.overhead:+.1%} to a step")
-    return {"head": ". ".join(facts), "step_s": times.step_s, "lanes": [lane for lane in lanes if lane["bars"]]}
+    return {
+        "head": ". ".join(facts),
+        "says": "Simulated above, measured below" if simulated else "Measured",
+        "step_s": max(times.step_s, overlap.simulation.step_s if overlap is not None else 0.0),
+        "lanes": [*simulated, *(lane for lane in lanes if lane["bars"])],
+    }
+
+
+def _simulated_words(overlap: Overlap) -> str:
+    found = overlap.simulation
+    return (
+        f"A step simulated on {overlap.ranks} × {overlap.machine.name} at published peaks takes "
+        f"{human_seconds(found.step_s)}, {human_seconds(found.exposed_communication_s)} of it waiting for "
+        f"communication; no order of the collectives takes less than {human_seconds(overlap.lower_bound_s)}"
+    )
