@@ -36,6 +36,15 @@ def test_without_syncs_the_slower_variant_seems_faster_and_the_ranking_says_so(d
     assert "issuing was timed, not the work" in found.words
 
 
+def test_a_flip_whose_truth_is_within_the_noise_says_that_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {"a": [(1.0, s) for s in (1.0, 1.2, 1.05, 1.1)], "b": [(0.1, s) for s in (1.2, 1.0, 1.12, 1.1)]}
+    monkeypatch.setattr("workbench.runs.timing.interleaved", lambda *_, **__: rows)
+    found = rank({"a": lambda: None, "b": lambda: None}, lambda: None)
+    assert found.deceives
+    assert found.words.startswith("without syncs b seems 10 times as fast as a; its work takes 1.03 times as long (")
+    assert found.words.endswith("), which is noise: issuing was timed, not the work")
+
+
 def test_work_that_is_done_when_it_returns_is_ranked_alike_either_way() -> None:
     found = rank({"short": lambda: time.sleep(0.001), "long": lambda: time.sleep(0.004)}, lambda: None, samples=5)
     assert found.names == found.unsynced == ("short", "long")

@@ -86,8 +86,10 @@ def rank(
     else:
         seeming = timing.ratio(host[names[0]], host[unsynced[0]], paired=True)
         real = timing.ratio(wall[unsynced[0]], wall[names[0]], paired=True)
+        takes = f"takes {real.median:.3g} times as long ({real.low:.3g} to {real.high:.3g})"
+        truth = f"its work {takes}, which is noise" if real.low <= 1 <= real.high else f"it {takes}"
         words = (
-            f"without syncs {unsynced[0]} seems {seeming.median:.3g} times as fast as {names[0]}; it takes "
-            f"{real.median:.3g} times as long ({real.low:.3g} to {real.high:.3g}): issuing was timed, not the work"
+            f"without syncs {unsynced[0]} seems {seeming.median:.3g} times as fast as {names[0]}; {truth}: "
+            "issuing was timed, not the work"
         )
     return Ranking(names, unsynced, wall_s, host_s, words)
