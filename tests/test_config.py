@@ -110,6 +110,7 @@ configs = st.builds(
     settings=st.dictionaries(texts, scalars, max_size=4),
     versions=st.dictionaries(texts, texts, max_size=3),
     ranks=st.integers(1, 2**20),
+    parallel=st.sampled_from(["", "fsdp", "fsdp_zero3", "ddp", "tensor"]),
 )
 
 
@@ -261,6 +262,8 @@ def test_code_is_found_and_never_executed(text: str, tmp_path: Path) -> None:
         (f"config = wb.Config({LEAST}, settings={{'a': 1e999}})", "settings['a'] must be a text, a finite number"),
         (f"config = wb.Config({LEAST}, ranks=True)", "ranks must be a whole number, given True"),
         (f"config = wb.Config({LEAST}, ranks=0)", "ranks must be at least 1, given 0"),
+        (f"config = wb.Config({LEAST}, parallel='zero9')", "there is no parallel 'zero9'; legal: fsdp, fsdp_zero3,"),
+        (f"config = wb.Config({LEAST}, parallel=8)", "parallel must be a text, given 8"),
         ("config = wb.Config(program=5, executor='torch', device='cpu')", "program must be a text, given 5"),
         (
             "config = wb.Config(program='a', executor='xla', device='cpu')",

@@ -142,6 +142,7 @@ class Config:
             f"    config = wb.load('{_plain(file)}')",
             "    fast = config.jit(model)  # thunder.jit with exactly these choices",
             "",
+            *self._rank_lines(),
             "Reading this file never executes it: nothing but literals is legal here. A choice is a site and its",
             "option; a site that is not named stays as in unmodified Thunder.",
             '"""',
@@ -188,6 +189,15 @@ class Config:
                 f"cannot write {path}: {_reason(error)}; nothing was changed there, and the choices are still in force"
             ) from error
         return target
+
+    def _rank_lines(self) -> list[str]:
+        if not self.parallel:
+            return []
+        return [
+            "Ranks share the program: that script runs under torchrun, and calls",
+            "torch.distributed.init_process_group before it.",
+            "",
+        ]
 
     def _choice_lines(self, notes: Mapping[str, str]) -> list[str]:
         if not self.choices:

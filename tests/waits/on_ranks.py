@@ -137,7 +137,6 @@ def difference(full: Tensor, mine: Tensor, rank: int) -> float:
 def error(case: Case, rank: int) -> float:
     """The largest difference of a parameter after the steps, relative to how far they came."""
     import workbench as wb
-    from workbench.compiler import parallel
 
     torch.manual_seed(7)
     module = case.module().double()
@@ -146,8 +145,7 @@ def error(case: Case, rank: int) -> float:
     config = wb.Config(
         program="p", executor="torch", device="cpu", choices=case.choices, ranks=RANKS, parallel=case.parallel
     )
-    shared = parallel.Ranks(RANKS, case.parallel)
-    jitted = config.jit(module, transforms=parallel.transforms(shared, torch.device("cpu"), dist.group.WORLD))
+    jitted = config.jit(module)
     for given in inputs(case.module, rank if case.parallel != "tensor" else 0):
         jitted(given).backward()
         step(list(jitted.parameters()))

@@ -106,3 +106,8 @@ def test_a_config_keeps_how_ranks_share_the_program(regathered: wb.Workbench, pr
     assert (config.ranks, config.parallel) == (2, "fsdp_zero3")
     again = wb.open(programs.Blocks(), *regathered.program.args, config=config)
     assert again.plan.text() == regathered.plan.text()
+
+
+def test_a_config_of_several_ranks_needs_them(regathered: wb.Workbench) -> None:
+    with pytest.raises(wb.errors.ConfigError, match="2 ranks share Blocks by 'fsdp_zero3', and this process is in no"):
+        regathered.config.jit(regathered.program.callable)

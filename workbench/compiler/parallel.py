@@ -15,8 +15,8 @@ from thunder.distributed.transforms.fsdp_v2 import FSDPTransform
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from workbench.compiler import tensor_parallel
-from workbench.config import PARALLEL
-from workbench.errors import DeviceError, ProgramError
+from workbench.config import PARALLEL, Config
+from workbench.errors import ConfigError, DeviceError, ProgramError
 
 type Parallel = Literal["fsdp", "fsdp_zero3", "ddp", "tensor"]
 """Parameters sharded and gathered for use, once or in the backward again; replicated; pairs of linears split."""
@@ -105,6 +105,29 @@ def transforms(ranks: Ranks, device: torch.device, group: Any) -> tuple[Transfor
         return (FSDPTransform(device=device, process_group=group),)
     # Thunder's own default bucket size; nothing reads it any more.
     return (DDPTransform(process_group=group, bucket_size_in_mb=25.0, broadcast_from=None),)
+
+
+def transforms_here(config: Config, module: Any) -> tuple[Transform, ...]:
+    """Thunder's transforms that share a module as a config says, among the ranks that this process is one of.
+
+    Raises
+    ------
+    ConfigError
+        If this process is in no process group.
+    ProgramError
+        If the module cannot be shared in this way among as many ranks as there are.
+    """
+    if not dist.is_initialized():
+        raise ConfigError(
+            f"{config.ranks} ranks share {config.program} by {config.parallel!r}, and this process is in no group of "
+            "them: start it with torchrun, and call torch.distributed.init_process_group first"
+        )
+    ranks = ranks_of(config.program, module, dist.get_world_size(), config.parallel)
+    assert ranks is not None
+    device = next(module.parameters()).device
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", torch.cuda.current_device())
+    return transforms(ranks, device, dist.group.WORLD)
 
 
 @contextlib.contextmanager

@@ -935,7 +935,8 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     observer : Observer, optional
         Told of stages and fusions while they are compiled.
     **options
-        Passed to ``thunder.jit``; ``transforms`` are put before the workbench's.
+        Passed to ``thunder.jit``; ``transforms`` are put before the workbench's. Where they are not given, those that
+        share the program as the config says, among the ranks of the process group that this process is in.
 
     Warns
     -----
@@ -947,14 +948,19 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     ChoiceError
         At the first call, if a choice is illegal for this program.
     ConfigError
-        If ``executors=`` is given too.
+        If ``executors=`` is given too, or ranks share the program and this process is in no group of them.
+    ProgramError
+        If `fn` cannot be shared among so many ranks.
     """
     if "executors" in options:
         raise ConfigError("executors= cannot be given here: the config names them")
     hooks = Hooks(config.executor, config.choices, observer, config.parallel)
     hooks.warn = True
     own = hooks.transforms()
-    transforms = [own[0], *options.pop("transforms", ()), *own[1:]]
+    shared = options.pop("transforms", None)
+    if shared is None:
+        shared = parallel.transforms_here(config, fn) if config.parallel else ()
+    transforms = [own[0], *shared, *own[1:]]
     return thunder.jit(fn, executors=hooks.executors(), transforms=transforms, **options)
 
 

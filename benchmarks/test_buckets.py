@@ -1,0 +1,86 @@
+"""Buckets of collectives on Llama-2-7B: what they save, what they copy, and how long it takes to make them.
+
+`python -m pytest benchmarks/test_buckets.py -s` prints the table of docs/waits.md. WAITS_LAYERS takes another size.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from thunder.core.trace import from_trace
+from thunder.distributed.utils import sort_waits
+
+import workbench as wb
+from workbench.analysis.machines import H100, PCIE
+from workbench.compiler import buckets, reorder
+from workbench.compiler.pipeline import Plan
+
+LAYERS = int(os.environ.get("WAITS_LAYERS", "32"))
+RANKS = 8
+ORDER = {"waits.issue": "in_flight(4)", "waits.wait": "late", "waits.gradients": "earliest"}
+BUCKETS = ("none", "layer", "100MiB", "500MiB")
+
+
+@pytest.fixture(scope="module", params=["fsdp", "fsdp_zero3"])
+def bench(request: pytest.FixtureRequest) -> wb.Workbench:
+    return wb.open(
+        "fsdp_llama",
+        device="planned",
+        executor="nvfuser",
+        ranks=RANKS,
+        parallel=request.param,
+        settings={
+            "layers": LAYERS,
+            "dim": 4096,
+            "heads": 32,
+            "hidden": 11008,
+            "vocab": 32000,
+            "batch": 2,
+            "sequence": 4096,
+            "dtype": "bfloat16",
+        },
+    )
+
+
+def row(name: str, plan: Plan) -> str:
+    cells = [name, f"{plan.counts['bucket_copied_bytes'] / 1e9:.2f}", f"{plan.peak_bytes / 1e9:.2f}"]
+    for machine in (H100, PCIE):
+        found = plan.overlap_on(machine)
+        assert found is not None
+        stall_s = sum(found.simulation.stall_s)
+        cells.append(f"{1e3 * found.simulation.step_s:.1f} ({1e3 * stall_s:.1f})")
+    return "| " + " | ".join([cells[0], str(found.order.collectives), *cells[1:]]) + " |"
+
+
+@pytest.mark.timeout(3000)
+def test_bucket_table(bench: wb.Workbench) -> None:
+    print(f"\n{bench.config.parallel}, {LAYERS} layers, {RANKS} ranks, simulated")
+    print("| bucket | collectives | copied GB | peak GB | H100 ms (stall) | PCIe box ms (stall) |")
+    print("|---|---|---|---|---|---|")
+    print(row("stock order, none", bench.stock_plan))
+    for option in BUCKETS:
+        print(row(option, bench._plan_for({**ORDER, "waits.bucket": option})))
+
+
+@pytest.mark.timeout(3000)
+def test_making_buckets(bench: wb.Workbench, benchmark) -> None:
+    """Both traces, schedules included."""
+    split, stage = bench.stock_plan.split, bench._captured.fresh_stage()
+
+    def make() -> None:
+        for trace in (split.forward, split.backward):
+            schedule = reorder.schedule(trace, stage)
+            buckets.bucketed(trace, schedule, buckets.grouped(schedule, buckets.Rule(by_layer=True)))
+
+    def thunder() -> None:
+        for trace in (split.forward, split.backward):
+            edited = from_trace(trace)
+            edited.bound_symbols = [b for b in trace.bound_symbols if b.sym.name != "python_del"]
+            sort_waits(edited)
+
+    start = time.perf_counter()
+    thunder()
+    benchmark.extra_info["thunder_sort_waits_s"] = time.perf_counter() - start
+    benchmark.pedantic(make, rounds=3, warmup_rounds=1)
