@@ -61,13 +61,13 @@ class Run:
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
         self.request = request.read(run_dir)
-        self._tail = events.Tail(run_dir / events.LOG_FILE)
+        self._tail: events.Tail | ranks.Elsewhere = events.Tail(run_dir / events.LOG_FILE)
         self._events: list[Event] = []
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._observers: dict[Observer, int] = {}
         self._delivery = threading.RLock()
-        self._worker: _Worker | None = None
+        self._worker: _Worker | _Elsewhere | None = None
         self._stop: Event | None = None
 
     # What it is.
@@ -273,7 +273,7 @@ class Run:
         """
         if not self.request.parallel:
             raise RunError(f"run {self.name} is for one process; only a run with ranks has a command for machines")
-        return ranks.command_text(self.run_dir, self.request.ranks, machines=machines, port=self.request.options.port)
+        return ranks.command(self.run_dir, self.request.ranks, machines=machines, port=self.request.options.port)
 
     def to_json(self) -> dict[str, Any]:
         """The run as ``thunder-workbench run --json`` prints it; what is infinite or not known is None."""
@@ -352,7 +352,7 @@ class Run:
             if self._stop is None:
                 self._stop = events.Cancelled(t_s=self._now_s())
         assert self._worker is not None
-        if not self._worker.is_child:
+        if isinstance(self._worker, _Worker) and not self._worker.is_child:
             # Before it is killed, so that the process which started it knows why it ended.
             events.append(self._tail.path, self._stop)
         self._worker.kill()
@@ -386,7 +386,7 @@ class Run:
                         # A view that breaks must not end the run, nor keep the others from seeing it.
                         _LOGGER.exception("an observer of run %s failed", self.name)
 
-    def _attach(self, worker: _Worker) -> None:
+    def _attach(self, worker: _Worker | _Elsewhere) -> None:
         """Follow a process until it ends."""
         self._worker = worker
         _LIVE[self.run_dir] = self
@@ -547,6 +547,36 @@ class _Worker:
                     self._output_bytes -= len(self._output.popleft())
 
 
+class _Elsewhere:
+    """The ranks of a run that were started by hand, on whatever machines; they are known by their logs alone."""
+
+    pid = 0
+    is_child = False
+
+    def __init__(self, run_dir: Path, log: ranks.Elsewhere) -> None:
+        self._run_dir, self._log = run_dir, log
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether all had their last word, as far as their logs were read."""
+        if not self._log.over:
+            time.sleep(timeout_s)
+        return self._log.over
+
+    def kill(self) -> None:
+        """Have them end themselves; they look for it a few times a second."""
+        (self._run_dir / ranks.CANCEL_FILE).touch()
+        deadline = time.monotonic() + KILL_TIMEOUT_S
+        while not self._log.over and time.monotonic() < deadline:
+            time.sleep(FOLLOW_INTERVAL_S)
+
+    def close(self) -> None:
+        """Nothing of them is held here."""
+
+    def output(self) -> str:
+        """The last of what rank 0 printed."""
+        return ranks.last_output(ranks.folder_of(self._run_dir, 0))
+
+
 def start(run_dir: Path) -> Run:
     """Start the run of a folder that `workbench.runs.request.prepare` made.
 
@@ -621,7 +651,7 @@ def _check_gpus(run_dir: Path, count: int) -> None:
         machines = next(n for n in range(1, count + 1) if count % n == 0 and count // n <= max(attached, 1))
         raise RunError(
             f"{count} ranks need {count} GPUs, and {attached} are attached here; "
-            f"on {machines} machines, start on each: {ranks.command_text(run_dir, count, machines=machines)}"
+            f"on {machines} machines, start on each: {ranks.command(run_dir, count, machines=machines)}"
         )
 
 
@@ -645,6 +675,9 @@ def follow(run_dir: Path) -> Run:
     if run_dir in _LIVE:
         return _LIVE[run_dir]
     run = Run(run_dir)
+    elsewhere = None
+    if run.request.parallel and not (run_dir / events.LOG_FILE).exists():
+        elsewhere = run._tail = ranks.Elsewhere(run_dir, run.request.ranks)
     found = run._read()
     run._events.extend(event for event in found if not isinstance(event, events.FINAL))
     if (run_dir / WORKER_FILE).exists():
@@ -654,6 +687,9 @@ def follow(run_dir: Path) -> Run:
             return run
         # What is left of a run that no one followed to its end.
         shutil.rmtree(run_dir / SCRATCH, ignore_errors=True)
+    if elsewhere is not None and elsewhere.begun and not elsewhere.over:
+        run._attach(_Elsewhere(run_dir, elsewhere))
+        return run
     run._events.append(run._said or _end_unknown(found))
     run._over.set()
     return run

@@ -33,7 +33,7 @@ def main(run_dir: Path) -> None:
     folder = ranks.folder_of(run_dir, rank)
     folder.mkdir()
     _keep_output(folder / request.OUTPUT_FILE)
-    threading.Thread(target=_obey_cancel, args=(run_dir,), name="cancel", daemon=True).start()
+    threading.Thread(target=_obey_cancel, args=(run_dir, folder), name="cancel", daemon=True).start()
     worker.carry_out(folder, functools.partial(worker.run_program, run_dir, join=functools.partial(_join, run_dir)))
 
 
@@ -52,10 +52,12 @@ def _keep_output(path: Path) -> None:
     threading.Thread(target=shorten, name="output", daemon=True).start()
 
 
-def _obey_cancel(run_dir: Path) -> None:
+def _obey_cancel(run_dir: Path, folder: Path) -> None:
     """End the process when the run is cancelled from another machine, which sees nothing of this but the folder."""
+    begun_s = time.perf_counter()
     while not (run_dir / ranks.CANCEL_FILE).exists():
         time.sleep(_CANCEL_INTERVAL_S)
+    events.append(folder / events.LOG_FILE, events.Cancelled(t_s=time.perf_counter() - begun_s))
     os._exit(1)
 
 

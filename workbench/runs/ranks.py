@@ -48,13 +48,21 @@ def folder_of(run_dir: Path, rank: int) -> Path:
     return run_dir / f"rank{rank}"
 
 
-def command(run_dir: Path, ranks: int, *, machines: int = 1, host: str = "", port: int | None = None) -> list[str]:
-    """The command that every machine starts to carry out its share of a run.
+def torchrun_arguments(
+    folder: Path,
+    ranks: int,
+    *,
+    machines: int = 1,
+    host: str = "",
+    port: int | None = None,
+    script: Sequence[str] = (),
+) -> list[str]:
+    """What torchrun is given on each machine to carry out its share of a run.
 
     Parameters
     ----------
-    run_dir : Path
-        As all machines see it.
+    folder : Path
+        The run's, as all machines see it; its `request.SCRATCH` exists.
     ranks : int
         On all machines together.
     machines : int
@@ -62,6 +70,8 @@ def command(run_dir: Path, ranks: int, *, machines: int = 1, host: str = "", por
         Name or address of one of the machines, where all meet; by default through a file, on one machine.
     port : int, optional
         By default `PORT`.
+    script : sequence of str
+        What each rank is; by default the worker of a run.
 
     Raises
     ------
@@ -73,17 +83,17 @@ def command(run_dir: Path, ranks: int, *, machines: int = 1, host: str = "", por
     if host:
         meeting = ["--rdzv-endpoint", f"{host}:{port or PORT}"]
     else:
-        meeting = ["--rdzv-endpoint", str(run_dir / request.SCRATCH / "torchrun"), "--rdzv-conf", "store_type=file"]
+        meeting = ["--rdzv-endpoint", str(folder / request.SCRATCH / "torchrun"), "--rdzv-conf", "store_type=file"]
     return [
         *("--nnodes", str(machines), "--nproc-per-node", str(ranks // machines)),
-        *("--rdzv-backend", "c10d", "--rdzv-id", run_dir.name, *meeting),
-        *("-m", _WORKER, str(run_dir)),
+        *("--rdzv-backend", "c10d", "--rdzv-id", folder.name, *meeting),
+        *(script or ("-m", _WORKER, str(folder))),
     ]
 
 
-def command_text(run_dir: Path, ranks: int, *, machines: int, port: int | None = None) -> str:
-    """That command for a person, or a scheduler, with ``$HEAD`` for the name of the first machine."""
-    arguments = command(run_dir, ranks, machines=machines, host="$HEAD", port=port)
+def command(run_dir: Path, ranks: int, *, machines: int, port: int | None = None) -> str:
+    """The command for each machine, for a person or a scheduler; ``$HEAD`` in it is the name of the first machine."""
+    arguments = torchrun_arguments(run_dir, ranks, machines=machines, host="$HEAD", port=port)
     return " ".join(["torchrun", *(a if a.startswith("$HEAD") else shlex.quote(a) for a in arguments)])
 
 
@@ -136,6 +146,11 @@ class Gathering:
     def over(self) -> bool:
         """Whether all ranks had their last word."""
         return all(rank.end is not None for rank in self.ranks)
+
+    @property
+    def ended_s(self) -> float:
+        """When the last of them had it."""
+        return max((rank.end.t_s for rank in self.ranks if rank.end is not None), default=0.0)
 
     def read(self) -> None:
         """Take what the ranks told since the last call."""
@@ -197,6 +212,8 @@ class Gathering:
             detail = said.detail if isinstance(said, events.Failed) else ""
             if isinstance(said, events.Finished):
                 why = ""
+            elif isinstance(said, events.Cancelled):
+                why = "cancelled"
             elif rank.killed:
                 why = rank.killed
             elif isinstance(said, events.Failed):
@@ -212,6 +229,8 @@ class Gathering:
             self._write(events.RankEnded(t_s=t_s, rank=number, reason=why, detail=detail, **figures))
         if not any(reasons.values()):
             return events.Finished(t_s=t_s)
+        if any(isinstance(rank.end, events.Cancelled) for rank in self.ranks):
+            return events.Cancelled(t_s=t_s)
         first = min((number for number, why in reasons.items() if why), key=lambda n: self._order(n, reasons[n]))
         if reason and reasons[first] == "ended with the others":
             return events.Failed(t_s=t_s, reason=reason)
@@ -240,19 +259,37 @@ def last_output(folder: Path) -> str:
         return ""
 
 
-def gathered(run_dir: Path, ranks: int) -> list[Event]:
-    """What the ranks of a run told so far, in one log; with its end once all of them had their last word."""
-    found: list[Event] = []
-    gathering = Gathering(run_dir, ranks, found.append, _begun_s(run_dir, ranks))
-    gathering.read()
-    if gathering.over:
-        found.append(gathering.finish(found[-1].t_s if found else 0.0))
-    return found
+class Elsewhere:
+    """The log of a run whose ranks are started by hand, on whatever machines: what their own logs tell, gathered.
 
+    Parameters
+    ----------
+    run_dir : Path
+    ranks : int
+    """
 
-def _begun_s(run_dir: Path, ranks: int) -> float:
-    logs = (events.read(folder_of(run_dir, rank)) for rank in range(ranks))
-    return min((e.time_s for log in logs for e in log[:1] if isinstance(e, events.Started)), default=0.0)
+    def __init__(self, run_dir: Path, ranks: int) -> None:
+        self.path = run_dir / events.LOG_FILE
+        self._found: list[Event] = []
+        logs = (events.read(folder_of(run_dir, rank)) for rank in range(ranks))
+        begun_s = min((e.time_s for log in logs for e in log[:1] if isinstance(e, events.Started)), default=0.0)
+        self._gathering = Gathering(run_dir, ranks, self._found.append, begun_s)
+        self.over = False
+
+    @property
+    def begun(self) -> bool:
+        """Whether any rank was started."""
+        return any(rank.tail.path.exists() for rank in self._gathering.ranks)
+
+    def read(self) -> list[Event]:
+        """Events since the last call; the last is the run's end, once all ranks had their last word."""
+        self._gathering.read()
+        if self._gathering.over and not self.over:
+            self.over = True
+            self._found.append(self._gathering.finish(self._gathering.ended_s))
+        found = list(self._found)
+        self._found.clear()
+        return found
 
 
 def main(run_dir: Path) -> None:
@@ -313,7 +350,7 @@ def _torchrun(run_dir: Path, asked: request.RunRequest) -> tuple[dict[int, int],
 
     try:
         host = _LOOPBACK if port is not None else ""
-        torchrun.run(torchrun.parse_args(command(run_dir, asked.ranks, host=host, port=port)))
+        torchrun.run(torchrun.parse_args(torchrun_arguments(run_dir, asked.ranks, host=host, port=port)))
     except ChildFailedError as error:
         return {rank: failure.exitcode for rank, failure in error.failures.items()}, ""
     except Exception as error:  # noqa: BLE001  # whatever it is, the log says so

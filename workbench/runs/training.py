@@ -97,16 +97,17 @@ def train(compile_program: Compile, build: Callable[[], Parts], *, seed: int = 0
     sums: dict[str, torch.Tensor] = {}
     outputs = None
     torch.manual_seed(seed)
-    with accuracy.RandomWatch() if eager else nullcontext() as watch:
-        for _ in range(STEPS):
-            stepper.clear_grads()
+    watch = accuracy.RandomWatch() if eager else None
+    for _ in range(STEPS):
+        stepper.clear_grads()
+        with watch or nullcontext():
             outputs = stepper.forward()
-            stepper.backward(outputs)
-            with torch.no_grad():
-                for name, parameter in trained.items():
-                    if parameter.grad is not None:
-                        sums[name] = sums[name] + parameter.grad if name in sums else parameter.grad.clone()
-                        parameter -= LEARNING_RATE * parameter.grad
+        stepper.backward(outputs)
+        with torch.no_grad():
+            for name, parameter in trained.items():
+                if parameter.grad is not None:
+                    sums[name] = sums[name] + parameter.grad if name in sums else parameter.grad.clone()
+                    parameter -= LEARNING_RATE * parameter.grad
     stepper.synchronize()
     random = watch.random if watch is not None else False
     found = {

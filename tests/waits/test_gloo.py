@@ -1,0 +1,230 @@
+"""Programs that ranks share, run for real with gloo: every order of the collectives, and every way that a rank ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import workbench as wb
+from tests.runs.test_faults import LONG
+from tests.runs.test_jobs import QUICK, File, until
+from tests.waits import orders_on_ranks
+from tests.waits.orders_on_ranks import ALONE, Net
+from tests.waits.torchrun import torchrun
+from workbench.errors import RunError
+from workbench.runs import events, jobs, processes, ranks, request, store
+from workbench.runs.jobs import Run
+from workbench.runs.request import RunOptions
+
+PLACEMENTS = 200 if os.environ.get("HYPOTHESIS_PROFILE") == "full" else 5
+LATE = {"waits.issue": "consumer", "waits.wait": "late", "waits.gradients": "earliest"}
+
+MODULE = """
+RANK = os.environ["RANK"]
+
+def make():
+    {here}
+    return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()), (torch.ones(2, 4),)
+"""
+
+DIES_WHILE_IT_IS_TIMED = """
+    import threading
+
+    def die():
+        log = os.path.join(sys.argv[1], "rank1", "events.jsonl")
+        while '"phase":"time"' not in open(log).read():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if RANK == "1":
+        threading.Thread(target=die, daemon=True).start()
+"""
+
+TAKES_MORE_THAN_THERE_IS = """
+    import resource
+
+    if RANK == "1":
+        used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 28), -1))
+        torch.ones(1 << 30)
+"""
+
+
+def begin(folder: Path, here: str, options: RunOptions = QUICK) -> Run:
+    """Start a small module on two ranks; `here` is what its factory does first."""
+    program = File(MODULE.format(here=here.strip()))
+    return jobs.start(request.prepare(folder / "run", program, options=options, ranks=2, parallel="fsdp"))
+
+
+def assert_nothing_left(run: Run) -> None:
+    """No process of the run, no temporary file, and a log that tells how it ended."""
+    assert run._worker is not None
+    assert processes.marked(run._worker.mark) == []
+    assert not (run.run_dir / request.SCRATCH).exists()
+    again = store.open(run.run_dir)
+    assert (again.state, again.error, again.events) == (run.state, run.error, run.events)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("count", [2, 4])
+def test_every_order_trains_as_stock_and_eager_do(count: int, tmp_path: Path) -> None:
+    for told in torchrun(tmp_path, count, Path(orders_on_ranks.__file__), PLACEMENTS, 0):
+        orders = told["orders"]
+        assert [order for order in orders if not order["ok"] and order["order"] != ALONE] == []
+        assert [order["ok"] for order in orders if order["order"] == ALONE] == [False, False]
+        assert sum(order["order"].startswith("by hand") for order in orders) == 2 * PLACEMENTS
+        tensors = {name for order in orders for name in order["names"]}
+        assert {"buffer(norm.running_var)", "buffer(seen)", "parameter(stem.bias)"} <= tensors
+
+
+def test_a_module_of_ones_own_runs_on_two_ranks(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    bench = wb.open(Net(), torch.randn(2, 3, 4, 4), ranks=2, parallel="fsdp", device="cpu", executor="torch")
+    bench.choose(LATE)
+    run = bench.run(wait=True, folder=tmp_path / "run", options=RunOptions(samples=3, sampling_s=1.0))
+    assert run.ok, (run.error, run.detail, run.output)
+    assert bench.runs == (run,)
+    assert run.memory["measured_peak_bytes"] is not None
+    assert [rank["reason"] for rank in run.ranks] == ["", ""]
+    assert run.step_s == max(rank["step_s"] for rank in run.ranks)
+    assert run.compile_s == max(rank["compile_s"] for rank in run.ranks)
+    assert run.accuracy is not None
+    assert run.accuracy.against == "thunder.jit and eager"
+    names = {tensor.name for tensor in run.accuracy.tensors}
+    for rank in (0, 1):
+        assert {f"rank {rank}: parameter(stem.weight)", f"rank {rank}: buffer(norm.running_mean)"} <= names
+        # Each rank's log is a run's own, from beginning to end.
+        log = events.read(ranks.folder_of(run.run_dir, rank))
+        assert isinstance(log[0], events.Started)
+        assert isinstance(log[-1], events.Finished)
+    assert run.to_json()["ranks"] == run.ranks
+    assert_nothing_left(run)
+    # Elsewhere nobody gathers: the logs of the ranks alone tell the same.
+    (run.run_dir / events.LOG_FILE).unlink()
+    (run.run_dir / jobs.WORKER_FILE).unlink()
+    again = store.open(run.run_dir)
+    assert (again.state, again.step_s, again.ranks) == (run.state, run.step_s, run.ranks)
+    assert again.accuracy == run.accuracy
+
+
+def test_a_rank_killed_in_mid_step_ends_the_others_and_is_named(tmp_path: Path) -> None:
+    run = begin(tmp_path, DIES_WHILE_IT_IS_TIMED, LONG).wait(200)
+    assert run.state == "failed"
+    assert run.error == "rank 1: was killed by SIGKILL, by hand or by the system when memory ran out"
+    assert run.compile_s is not None
+    assert run.ranks[0]["reason"] != ""
+    assert_nothing_left(run)
+
+
+def test_a_rank_out_of_memory_says_so(tmp_path: Path) -> None:
+    run = begin(tmp_path, TAKES_MORE_THAN_THERE_IS).wait(200)
+    assert run.state == "failed"
+    assert run.error is not None
+    assert run.error.startswith("rank 1: out of memory:")
+    assert "torch.ones(1 << 30)" in run.detail
+    assert_nothing_left(run)
+
+
+def test_cancel_ends_all_ranks(tmp_path: Path) -> None:
+    run = begin(tmp_path, "", LONG)
+    until(run, lambda: run.phase == "time", 200)
+    run.cancel()
+    assert run.state == "cancelled"
+    assert_nothing_left(run)
+
+
+def test_ranks_go_with_the_process_that_asked_for_them(tmp_path: Path) -> None:
+    folder = request.prepare(tmp_path / "run", File(MODULE.format(here="")), options=LONG, ranks=2, parallel="fsdp")
+    asker = subprocess.Popen(
+        [sys.executable, "-c", "import sys, pathlib; from workbench.runs import jobs\n"
+         "jobs.start(pathlib.Path(sys.argv[1])).wait()", str(folder)]
+    )  # fmt: skip
+    try:
+        while not (folder / "rank1" / events.LOG_FILE).exists():
+            assert asker.poll() is None
+            time.sleep(0.05)
+        run = store.open(folder)
+        until(run, lambda: run.phase == "time", 200)
+    finally:
+        asker.kill()
+        asker.wait()
+    run.wait(30)
+    assert run.state == "failed"
+    assert run._worker is not None
+    assert processes.marked(run._worker.mark) == []
+    assert "without a last word" in (store.open(folder).error or "")
+    assert not (folder / request.SCRATCH).exists()
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        run = begin(tmp_path, "", dataclasses.replace(QUICK, port=port)).wait(100)
+    assert run.error == (
+        f"port {port} cannot be used: address already in use; give another, or none: on one machine a file serves"
+    )
+    assert_nothing_left(run)
+
+
+def test_the_command_for_several_machines_is_told(tmp_path: Path) -> None:
+    bench = wb.open(torch.nn.Linear(4, 4), torch.ones(2, 4), ranks=4, parallel="ddp", device="cpu", executor="torch")
+    run = Run(bench.prepare(folder=tmp_path / "run"))
+    assert run.command(2) == (
+        f"torchrun --nnodes 2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-id run --rdzv-endpoint $HEAD:29400 "
+        f"-m workbench.runs.rank_worker {tmp_path / 'run'}"
+    )
+    with pytest.raises(RunError, match="4 ranks do not divide among 3 machines; give a number that divides 4"):
+        run.command(3)
+
+
+def test_ranks_started_by_hand_are_followed_and_cancelled_by_their_folder_alone(tmp_path: Path) -> None:
+    folder = request.prepare(tmp_path / "run", File(MODULE.format(here="")), options=LONG, ranks=2, parallel="fsdp")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    arguments = ranks.torchrun_arguments(folder, 2, machines=2, host="127.0.0.1", port=port)
+    machines = [
+        subprocess.Popen(
+            [sys.executable, "-m", "torch.distributed.run", "--local-addr", "127.0.0.1", *arguments],
+            env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        for _ in range(2)
+    ]
+    try:
+        while not all((folder / f"rank{rank}" / events.LOG_FILE).exists() for rank in range(2)):
+            assert all(machine.poll() is None for machine in machines)
+            time.sleep(0.05)
+        run = store.open(folder)
+        until(run, lambda: run.phase == "time", 200)
+        run.cancel()
+        assert run.state == "cancelled"
+        assert [rank["reason"] for rank in run.ranks] == ["cancelled", "cancelled"]
+        assert [machine.wait(60) for machine in machines] == [1, 1]
+        assert store.open(folder).state == "cancelled"
+    finally:
+        for machine in machines:
+            machine.terminate()
+            machine.wait()
+
+
+def test_ranks_without_as_many_gpus_are_refused_with_the_command(tmp_path: Path) -> None:
+    program = File(MODULE.format(here=""))
+    folder = request.prepare(tmp_path / "run", program, ranks=1024, parallel="fsdp")
+    spec = json.loads((folder / request.REQUEST_FILE).read_text())
+    spec["program"]["device"] = "cuda"
+    (folder / request.REQUEST_FILE).write_text(json.dumps(spec))
+    with pytest.raises(RunError, match=r"1024 ranks need 1024 GPUs, and \d+ are attached here; .*torchrun --nnodes"):
+        jobs.start(folder)
+    shutil.rmtree(folder)

@@ -1,0 +1,33 @@
+"""Scripts on several ranks of this machine, for tests and benchmarks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from workbench.runs import ranks, request
+
+
+def torchrun(folder: Path, count: int, script: Path, *arguments: object, timeout_s: float = 1700.0) -> list[Any]:
+    """Start a script on so many ranks, each with one thread; what each wrote as JSON into the folder, by rank.
+
+    The script's first argument is the folder; in its subfolder `request.SCRATCH` ranks can meet.
+    """
+    (folder / request.SCRATCH).mkdir()
+    started = [str(script), str(folder), *map(str, arguments)]
+    subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *ranks.torchrun_arguments(folder, count, script=started)],
+        check=True,
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path),
+        },
+        timeout=timeout_s,
+    )
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(count)]
