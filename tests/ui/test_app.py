@@ -16,7 +16,7 @@ from workbench.ui.alive import measured_content
 from workbench.ui.app import App, mimebundles
 from workbench.ui.compile_tab import Waterfall
 from workbench.ui.controls import Controls
-from workbench.ui.experiments import Experiments
+from workbench.ui.experiments import Experiments, run_row
 from workbench.ui.graph_view import GraphView
 from workbench.ui.layout import Style
 from workbench.ui.timeline import timeline_content
@@ -176,8 +176,12 @@ def test_what_is_alive_at_the_measured_peak_is_told_apart(app, bench, tmp_path):
     log = events.EventLog(folder / events.LOG_FILE)
     peak = {"measured_peak_bytes": 7172, "baseline_bytes": 4096, "timeline_s": [0.0], "live_bytes": [4096]}
     log.write(events.PeakMeasured(t_s=1.0, **peak, method="allocation events", peak_statement=by, alive=alive))
+    timed = {"t_s": 1.5, "samples_s": [1.0], "step_s": 1.0}
+    log.write(events.VariantTimes(**timed, name="stock", ratio=1.3, ratio_low=1.2, ratio_high=1.4))
+    log.write(events.VariantTimes(**timed, name="thunder", ratio=1.1, ratio_low=0.9, ratio_high=1.4))
     log.write(events.Finished(t_s=2.0))
     run = jobs.follow(folder)
+    assert run_row(run)["against"] == ["stock: 1.30 times, slower", "thunder: no difference beyond noise"]
     shown = measured_content(run, {"t7": "t:t7"})
     assert shown["head"] == "7.00 KiB in all, measured"
     assert shown["peak"] == {"id": "t:t7", "name": "tanh"}

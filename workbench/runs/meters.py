@@ -17,6 +17,7 @@ from torch._C._profiler import _EventType
 from workbench.runs.accuracy import Stepper
 from workbench.runs.clocks import Kernel, device_kernels
 from workbench.runs.events import EventLog, MemorySample
+from workbench.runs.request import ALIVE_LISTED
 
 if TYPE_CHECKING:
     from workbench.compiler.clocks import StatementClocks
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 TIMELINE_POINTS = 4000
 """Most points of a memory timeline that go into the log; what is left out was lower than its neighbour."""
 
-
-ALIVE_LISTED = 200
-"""Most allocations alive at the peak that go into the log, the largest first."""
 
 _CUDA_STATS = {
     "allocated_bytes": "allocated_bytes",

@@ -19,6 +19,9 @@ OUTPUT_FILE = "output.log"
 OUTPUT_BYTES = 1 << 18
 """How much of what a worker prints is kept: the last of it."""
 
+ALIVE_LISTED = 200
+"""Most values alive at a peak that are kept, predicted or measured: the largest."""
+
 FORMAT_VERSION = 1
 """Raised when a reader of the old form would be wrong."""
 
@@ -96,8 +99,8 @@ class RunRequest:
     predicted_peak_bytes : int, optional
         By the plan, to stand beside what is measured.
     predicted_alive : list of dict
-        What the plan has alive at its peak, the largest first: ``bytes``, ``value``, and the ``statement`` that makes
-        it, -1 for an argument, with its ``name`` and ``source``.
+        What the plan has alive at its peak, the largest first and `ALIVE_LISTED` at most: ``bytes``, ``value``, and the
+        ``statement`` that makes it, -1 for an argument, with its ``name`` and ``source``.
     variants : dict of str to str, optional
         Other ways to run the program, timed in turns with the run's own: the text of a config, or None for unmodified
         Thunder.
@@ -172,7 +175,7 @@ def prepare(
             program=program.dump(run_dir),
             created_s=time.time(),
             predicted_peak_bytes=predicted_peak_bytes,
-            predicted_alive=[dict(each) for each in predicted_alive],
+            predicted_alive=[dict(each) for each in predicted_alive[:ALIVE_LISTED]],
             variants=dict(variants or {}),
             options=options or RunOptions(),
             ranks=ranks,

@@ -26,7 +26,7 @@ function render({ model, el }) {
           h("td", {}, h("input", { type: "checkbox", checked: row.pinned, "aria-label": `Pin ${row.name}`, onchange: (event) => ask({ type: "pin", folder: row.folder, pinned: event.target.checked }) })),
           h("td", {}, name(row)), h("td", { class: "wb-nowrap wb-muted" }, row.created), h("td", { class: "wb-cut" }, choices(row)),
           h("td", { class: "wb-right" }, row.predicted), h("td", { class: "wb-right" }, row.measured, row.off && h("span", { class: "wb-muted" }, ` ${row.off}`)),
-          h("td", { class: "wb-right" }, row.compile), h("td", { class: "wb-right" }, row.step),
+          h("td", { class: "wb-right" }, row.compile), h("td", { class: "wb-right" }, row.step, (row.against ?? []).map((text) => h("div", { class: "wb-muted wb-nowrap" }, text))),
           h("td", { class: row.accuracy === "ok" ? "wb-good" : "wb-bad" }, row.accuracy), h("td", { class: row.state === "failed" ? "wb-bad" : null, title: row.error || null }, row.state),
           h("td", { class: "wb-right" }, remove(row))))))));
   }

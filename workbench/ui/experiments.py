@@ -122,6 +122,13 @@ def choices_of(run: Run) -> dict[str, str] | None:
         return None
 
 
+def _beside(name: str, other: dict[str, Any]) -> str:
+    """What was timed in turns with a run, in a few words."""
+    if other["verdict"] == "noise":
+        return f"{name}: no difference beyond noise"
+    return f"{name}: {other['ratio']:.2f} times, {other['verdict']}"
+
+
 def run_row(run: Run) -> dict[str, Any]:
     """A run as a row of the table."""
     choices = choices_of(run)
@@ -140,6 +147,7 @@ def run_row(run: Run) -> dict[str, Any]:
         "off": off,
         "compile": human_seconds(run.compile_s) if run.compile_s is not None else "",
         "step": human_seconds(run.step_s) if run.step_s is not None else "",
+        "against": [_beside(name, other) for name, other in run.against.items()],
         "accuracy": "" if accuracy is None else ("ok" if accuracy.ok else "differs"),
         "state": run.state,
         "error": run.error or "",
