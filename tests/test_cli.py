@@ -299,3 +299,15 @@ def test_the_installed_command_in_a_process_of_its_own(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["program"] == "swap"
+
+
+def test_how_ranks_share_a_program_is_told_and_kept(call: Call) -> None:
+    given = ("plan", "mlp", "--device", "cpu", "--executor", "torch", "--ranks", "2", "--json")
+    status, out, _ = call(*given, "--parallel", "ddp", "--export", "shared.py")
+    assert status == 0
+    assert json.loads(out)["overlap"]["ranks"] == 2
+    config = load("shared.py")
+    assert (config.ranks, config.parallel) == (2, "ddp")
+    status, out, _ = call(*given, "--parallel", "zero9")
+    assert status != 0
+    assert "no parallel='zero9'; legal: fsdp, fsdp_zero3, ddp, tensor" in json.loads(out)["error"]
