@@ -44,6 +44,9 @@ def test_choose_run_cancel_export_and_replay(lab: Lab) -> None:
     lab.wait_until(lambda: "Done" in live(lab), timeout_s=RUN_TIMEOUT_S)
     assert "measured" in figure(lab, "peak")
     assert "ok" in figure(lab, "accuracy")
+    # What is alive at the measured peak stands under what is at the predicted one, and never in one list with it.
+    for kind in ("predicted", "measured"):
+        lab.page.wait_for_selector(f'.wb-alive [data-kind="{kind}"] tbody tr', state="attached")
     lab.screenshot("quickstart-done")
     loss = float(lab.kernel_eval("print(loss.item())"))
 
