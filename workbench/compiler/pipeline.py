@@ -434,6 +434,8 @@ class Plan:
         The plan that this one is, but for the order of statements.
     rows : (statements,) intp or None
         For each row of the graph the row of `unordered`'s graph.
+    places : mapping of str to str
+        For values made by statements that keep their place the name of that statement in ``at(STATEMENT)``.
     """
 
     program: str
@@ -452,6 +454,7 @@ class Plan:
     traces: tuple[tuple[str, tuple[TraceCtx, ...]], ...] = ()
     unordered: Plan | None = None
     rows: NDArray[np.intp] | None = None
+    places: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def peak_bytes(self) -> int:
@@ -518,6 +521,21 @@ class Plan:
             return overlap(self.graph, self.ranks, machine, calibration)
         known = self.unordered.overlap_on(machine, calibration)
         return known.reordered(self.graph, self.rows) if known is not None else None
+
+    def place(self, row: int) -> str:
+        """The option of a collective's site that puts it right before a statement of the graph, or what it is part of.
+
+        A statement that has no place of its own, such as another collective, stands for the next one that has.
+        """
+        statements, name = self.graph.statements, self.graph.values.name
+        start = int(statements.parent[row]) if statements.parent[row] >= 0 else row
+        for at in range(start, len(statements)):
+            if statements.parent[at] >= 0 or statements.side[at] != statements.side[start]:
+                continue
+            for value in statements.outputs[at].tolist():
+                if name[value] in self.places:
+                    return f"at({self.places[name[value]]})"
+        return "at(end)"
 
     def text(self) -> str:
         """The traces as Thunder prints them."""
@@ -872,6 +890,11 @@ def plan_anew(captured: Capture, choices: Mapping[str, str]) -> tuple[Plan, Stag
         warnings=captured.stage.caveats,
         ranks=captured.ranks.count if captured.ranks is not None else 1,
         traces=tuple(traces),
+        places={
+            output: name
+            for schedule in hooks.stage.communication.values()
+            for output, name in zip(schedule.outputs, schedule.names, strict=True)
+        },
     )
     return made, hooks.stage
 

@@ -80,7 +80,10 @@ class App:
         self.controls = Controls(self._on_message)
         self.strip = Strip()
         self.graph = GraphView(
-            on_turn=self._turn, on_undo=lambda: self._act(bench.undo), on_redo=lambda: self._act(bench.redo)
+            on_turn=self._turn,
+            on_undo=lambda: self._act(bench.undo),
+            on_redo=lambda: self._act(bench.redo),
+            on_place=lambda id, statement: self._choose([id], bench.plan.place(statement)),
         )
         self.inspector = inspector.Inspector(self._on_inspector)
         self.memory = MemoryTab()

@@ -17,6 +17,8 @@ const NARROWEST = 440; // a narrower view is scrolled sideways, in pixels; `layo
 const MIN_ZOOM = 0.01;
 const MAX_ZOOM = 3;
 const LANE = 66; // width of the CPU's lane between the columns, in pixels
+const BARS = 44; // width of a communication lane beside a column, in pixels
+const BAR_STEP = 8; // from bar to bar
 const HIT = 6; // how far from an arc, in pixels, a click still means it
 
 const HEADING = 1, GHOST = 2, RANDOM = 4, CLONE = 8, VIEW = 16, COLLECTIVE = 32;
@@ -82,6 +84,15 @@ function scene(data) {
     const node = out.mark.node[i], others = out.marksOf.get(node) ?? [];
     const right = others.length ? others.at(-1).right + others.at(-1).width + 3 : 3;
     out.marksOf.set(node, [...others, { index: i, right, width: 5.8 * out.strings[out.mark.text[i]].length + 11 }]);
+  }
+  // A bar's ends answer to their sites' names, unless a mark does.
+  out.endOf = new Map();
+  for (let i = 0; i < out.bar.side.length; i++) {
+    for (const end of ["issue", "wait"]) {
+      const id = out.strings[out.bar[end][i]];
+      out.endOf.set(id, { index: i, end });
+      if (!out.at.has(id)) out.at.set(id, { kind: "bar", index: i });
+    }
   }
   out.lane = arc.style.includes(OFFLOADED);
   // Nodes of each column from top to bottom, for culling and for the arrow keys.
@@ -232,10 +243,12 @@ class View {
   /** Columns in screen pixels before scrolling; the same shares as `layout.Columns.fit`. */
   columns() {
     const width = Math.max(this.width, NARROWEST), margin = 12, space = 18;
-    const free = width - 2 * margin - space;
+    // Beside the columns there is room for collectives only where there are any.
+    const lane = this.scene?.bar.side.length ? BARS : 0;
+    const free = width - 2 * margin - space - 2 * lane;
     const label = free * 0.27, box = free * 0.27;
     const x = (value) => value * this.scaleX - this.left;
-    const forward = margin + label + space, backward = width - margin - box;
+    const forward = margin + label + space + lane, backward = width - margin - lane - box;
     return {
       label: [x(margin), x(margin + label)],
       sides: [[x(forward), x(forward + box)], [x(backward), x(backward + box)]],
@@ -276,6 +289,52 @@ class View {
 
   /** Whether an arc goes through the CPU's lane. */
   away(index) { return this.scene.arc.style[index] === OFFLOADED && this.scene.arc.shape[index] === CROSS; }
+
+  /** Where a bar is on the screen: its middle, where it begins and where it ends. */
+  barAt(index) {
+    const { bar } = this.scene, { sides } = this.columns(), side = bar.side[index];
+    const out = (8 + BAR_STEP * bar.column[index]) * this.scaleX;
+    return { x: side === 0 ? sides[0][0] - out : sides[1][1] + out, issue: this.y(bar.y0[index]), wait: this.y(bar.y1[index]) };
+  }
+
+  /** The bar at a place, and which of its ends a drag from there would move. */
+  barHit(x, y) {
+    const { bar, strings } = this.scene;
+    let best = null, nearest = BAR_STEP / 2 + 1;
+    for (let index = 0; index < bar.side.length; index++) {
+      const at = this.barAt(index), low = Math.min(at.issue, at.wait) - 5, high = Math.max(at.issue, at.wait) + 5;
+      if (y < low || y > high || Math.abs(x - at.x) >= nearest) continue;
+      nearest = Math.abs(x - at.x);
+      const end = Math.abs(y - at.issue) < Math.abs(y - at.wait) ? "issue" : "wait";
+      best = { kind: "bar", index, end, id: strings[bar[end][index]] };
+    }
+    return best;
+  }
+
+  /** The node of a column whose beginning is nearest to a height on the screen. */
+  nodeNear(side, y) {
+    const { node, columns } = this.scene;
+    let best = -1, nearest = Infinity;
+    for (const index of columns[side]) {
+      const edge = this.y(side === 0 ? node.y[index] : node.y[index] + node.height[index]), distance = Math.abs(edge - y);
+      if (distance < nearest) [best, nearest] = [index, distance];
+    }
+    return best;
+  }
+
+  /** Ask to have an end of a bar right before a node. */
+  place(id, node) {
+    if (node >= 0) this.model.send({ type: "place", id, node: this.scene.strings[this.scene.node.id[node]] });
+  }
+
+  /** Move the end that is selected by one statement, later or earlier. */
+  nudge(by) {
+    const { bar, endOf, columns } = this.scene, id = this.model.get("selected"), chosen = endOf.get(id);
+    if (!chosen) return;
+    const side = bar.side[chosen.index], here = bar[`${chosen.end}_node`][chosen.index];
+    const next = columns[side].indexOf(here) + (side === 0 ? by : -by);
+    this.place(id, columns[side][next] ?? -1);
+  }
 
   /** Where a mark is on the screen. */
   markBox(index) {
@@ -323,6 +382,10 @@ class View {
       const box = this.markBox(entry.index);
       return { x: box.left + box.width / 2, y: box.top + box.height / 2 };
     }
+    if (entry.kind === "bar") {
+      const { x, issue, wait } = this.barAt(entry.index);
+      return { x, y: (issue + wait) / 2 };
+    }
     return this.handle(entry.index);
   }
 
@@ -344,6 +407,8 @@ class View {
       const top = this.y(section.y);
       if (y >= top && y < top + Math.max(14, SECTION * this.zoom)) return { kind: "section", index, id: `fold:${section.stem}` };
     }
+    const bar = this.barHit(x, y);
+    if (bar) return bar;
     const world = this.worldY(y);
     for (const side of [0, 1]) {
       if (x < sides[side][0] || x > sides[side][1]) continue;
@@ -422,6 +487,7 @@ class View {
       this.drawRuns(low, high);
       this.drawLane();
       this.drawArcs(low, high);
+      this.drawBars();
       this.drawNodes(low, high);
       this.drawSelection();
       this.drawHeadings();
@@ -429,6 +495,43 @@ class View {
     }
     this.drawHead();
     this.drawn = performance.now() - began;
+  }
+
+  /** Collectives on their way: a bar from issue to wait, its wait a filled end; what is dragged follows the pointer. */
+  drawBars() {
+    const c = this.context, { bar, endOf } = this.scene, selected = endOf.get(this.model.get("selected"))?.index;
+    for (let i = 0; i < bar.side.length; i++) {
+      const at = this.barAt(i), moved = this.drag?.bar?.index === i && this.drag.moved;
+      if (moved) at[this.drag.bar.end] = this.drag.at;
+      if (Math.max(at.issue, at.wait) < HEAD || Math.min(at.issue, at.wait) > this.heightPx) continue;
+      const color = moved || i === selected ? this.ink.select : this.ink.arcs[OFFLOADED];
+      c.strokeStyle = c.fillStyle = color;
+      c.lineWidth = moved || i === selected || this.hover?.kind === "bar" && this.hover.index === i ? 4 : 2.5;
+      c.beginPath();
+      c.moveTo(at.x, at.issue);
+      c.lineTo(at.x, at.wait);
+      c.stroke();
+      for (const end of ["issue", "wait"]) {
+        c.beginPath();
+        c.arc(at.x, at[end], 3.5, 0, 2 * Math.PI);
+        c.fillStyle = end === "wait" ? color : this.paper;
+        c.fill();
+        c.lineWidth = 1.5;
+        c.stroke();
+      }
+    }
+    if (this.drag?.bar && this.drag.moved) {
+      const { node, strings } = this.scene, target = this.drag.target;
+      if (target >= 0) {
+        this.outline(target, this.ink.select, 2);
+        this.font(11, SANS, 600);
+        c.fillStyle = this.ink.select;
+        const side = bar.side[this.drag.bar.index], { sides } = this.columns();
+        c.textAlign = side === 0 ? "left" : "right";
+        c.fillText(`${this.drag.bar.end} before ${strings[node.name[target]]}`, side === 0 ? sides[0][1] + 8 : sides[1][0] - 8, this.drag.at);
+        c.textAlign = "left";
+      }
+    }
   }
 
   drawHead() {
@@ -759,7 +862,7 @@ class View {
       this.outline(chosen.index, this.ink.select, focused ? 2.5 : 2);
     } else if (chosen?.kind === "mark") {
       this.outline(this.scene.mark.node[chosen.index], this.ink.select, focused ? 2.5 : 2);
-    } else if (chosen) {
+    } else if (chosen?.kind === "arc") {
       const { arc } = this.scene;
       for (const end of [arc.source[chosen.index], arc.target[chosen.index]]) if (end >= 0) this.outline(end, this.arcColor(chosen.index), 1.75);
     }
@@ -810,23 +913,30 @@ class View {
 
   // ---- pointer and keys ---------------------------------------------------------------------------------------
 
-  place(event) {
+  pointer(event) {
     const box = this.canvas.getBoundingClientRect();
     return [event.clientX - box.left, event.clientY - box.top];
   }
 
   onDown(event) {
     this.canvas.focus({ preventScroll: true });
-    const [x, y] = this.place(event);
-    this.drag = { x, y, left: this.left, top: this.top, moved: false };
+    const [x, y] = this.pointer(event), bar = this.scene ? this.barHit(x, y) : null;
+    this.drag = { x, y, left: this.left, top: this.top, moved: false, bar };
     this.canvas.setPointerCapture(event.pointerId);
   }
 
   onMove(event) {
-    const [x, y] = this.place(event);
+    const [x, y] = this.pointer(event);
     if (!this.drag) { this.setHover(this.hit(x, y), x, y); return; }
     if (Math.hypot(x - this.drag.x, y - this.drag.y) > 3) this.drag.moved = true;
     if (!this.drag.moved) return;
+    if (this.drag.bar) {
+      this.drag.at = y;
+      this.drag.target = this.nodeNear(this.scene.bar.side[this.drag.bar.index], y);
+      this.tip.hidden = true;
+      this.redraw();
+      return;
+    }
     this.left = this.drag.left - (x - this.drag.x);
     this.top = this.drag.top - (y - this.drag.y);
     this.setHover(null);
@@ -839,18 +949,23 @@ class View {
     const drag = this.drag;
     this.drag = null;
     this.canvas.style.cursor = "";
+    if (drag?.bar && drag.moved) {
+      this.select(drag.bar.id);
+      this.place(drag.bar.id, drag.target);
+      return;
+    }
     if (!drag || drag.moved) return;
-    const target = this.hit(...this.place(event));
+    const target = this.hit(...this.pointer(event));
     if (!target) this.select("");
     else if (target.kind === "section") this.fold(target.index);
     else {
       this.select(target.id);
-      if (target.kind !== "node") this.turn(target.id);
+      if (target.kind !== "node" && target.kind !== "bar") this.turn(target.id);
     }
   }
 
   onWheel(event) {
-    const [x, y] = this.place(event);
+    const [x, y] = this.pointer(event);
     if (event.ctrlKey || event.metaKey) {
       event.preventDefault();
       this.setZoom(this.zoom * Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0022)), x, y);
@@ -872,7 +987,7 @@ class View {
       ArrowDown: () => this.step(1), ArrowUp: () => this.step(-1), ArrowLeft: () => this.across(-1), ArrowRight: () => this.across(1),
       " ": () => this.turnSelected(), "/": () => this.search.focus(), u: () => this.model.send({ type: "undo" }),
       r: () => this.model.send({ type: "redo" }), f: () => this.fit(), 1: () => this.setZoom(1), "+": () => this.onTool("in"),
-      "=": () => this.onTool("in"), "-": () => this.onTool("out"), Escape: () => this.select(""),
+      "[": () => this.nudge(-1), "]": () => this.nudge(1), "=": () => this.onTool("in"), "-": () => this.onTool("out"), Escape: () => this.select(""),
       Home: () => { this.top = 0; this.redraw(); }, End: () => { this.top = Infinity; this.clamp(); this.redraw(); },
       PageDown: () => this.scroll(this.heightPx * 0.9), PageUp: () => this.scroll(-this.heightPx * 0.9),
     }[event.key];
@@ -908,6 +1023,7 @@ class View {
   /** The arc or the node that the selection is at; a mark is at its node. */
   chosenPlace() {
     const chosen = this.scene.at.get(this.model.get("selected"));
+    if (chosen?.kind === "bar") return { kind: "node", index: this.scene.bar.issue_node[chosen.index] };
     return chosen?.kind === "mark" ? { kind: "node", index: this.scene.mark.node[chosen.index] } : chosen;
   }
 
@@ -953,6 +1069,7 @@ class View {
     if (!chosen) return;
     if (chosen.kind === "arc") { this.turn(strings[arc.id[chosen.index]]); return; }
     if (chosen.kind === "mark") { this.turn(strings[mark.id[chosen.index]]); return; }
+    if (chosen.kind === "bar") { this.turn(id); return; }
     const own = marksOf.get(chosen.index)?.[0], from = (arcsFrom.get(chosen.index) ?? []).find((i) => arc.source[i] === chosen.index);
     if (own) this.turn(strings[mark.id[own.index]]);
     else if (from !== undefined) this.turn(strings[arc.id[from]]);
@@ -1018,7 +1135,7 @@ class View {
       ];
       rows.push(["", traits.filter(Boolean).join(" · ")], ["i", strings[node.about[i]]]);
     } else {
-      const tip = target.kind === "mark" ? mark.tip : arc.tip;
+      const tip = target.kind === "mark" ? mark.tip : target.kind === "bar" ? this.scene.bar.tip : arc.tip;
       rows.push(...strings[tip[target.index]].split("\n").map((text, i) => [i ? "" : "b", text]));
     }
     this.tip.replaceChildren(...rows.filter(([, text]) => text).map(([tag, text]) => {
@@ -1070,6 +1187,7 @@ function render({ model, el }) {
         drawn_ms: view.drawn, sections: s?.sections ?? [],
         arcs: s ? Array.from(s.arc.id, (id, i) => ({ id: s.strings[id], style: s.arc.style[i], label: s.strings[s.arc.label[i]] })) : [],
         marks: s ? Array.from(s.mark.id, (id, i) => ({ id: s.strings[id], text: s.strings[s.mark.text[i]], state: s.mark.state[i] })) : [],
+        bars: s ? Array.from(s.bar.side, (side, i) => ({ side, ...view.barAt(i), id: s.strings[s.bar.issue[i]], wait_id: s.strings[s.bar.wait[i]] })) : [],
         ids: s ? Array.from(s.node.id, (id) => s.strings[id]) : [], matches: view.matches?.size ?? null,
       };
     },

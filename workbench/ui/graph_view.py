@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from workbench.graph import Graph, Kind, StatementFlag, ValueFlag
 from workbench.levers.base import Site
 from workbench.summary import human_bytes, human_shape
+from workbench.ui import lanes
 from workbench.ui import layout as u_layout
 from workbench.ui.layout import Layout, Style
 from workbench.ui.names import next_option, node_ids, short_name
@@ -89,6 +90,7 @@ def payload(graph: Graph, layout: Layout, sites: Sequence[Site]) -> dict[str, An
             "tip": strings.column([_mark_tip(layout, sites, i) for i in range(len(layout.marks))]),
             "state": np.asarray([_mark_state(sites[number]) for number in layout.marks.site], np.uint8),
         },
+        "bar": _bar_columns(lanes.bars(graph, layout, sites), sites, strings),
         "edge": _edges(graph, layout),
         "alias": _aliases(layout, sites, strings),
     }
@@ -180,6 +182,29 @@ def _line_columns(graph: Graph, layout: Layout, strings: Strings) -> dict[str, N
     return {"text": strings.column(text), "place": strings.column(place), "short": strings.column(short)}
 
 
+def _bar_columns(bars: lanes.Bars, sites: Sequence[Site], strings: Strings) -> dict[str, NDArray[Any]]:
+    return {
+        "side": bars.side,
+        "column": bars.column,
+        "issue_node": bars.issue_node,
+        "wait_node": bars.wait_node,
+        "y0": bars.y0,
+        "y1": bars.y1,
+        "issue": strings.column([sites[number].id for number in bars.issue]),
+        "wait": strings.column([sites[number].id for number in bars.wait]),
+        "tip": strings.column([_bar_tip(bars, sites, i) for i in range(len(bars))]),
+    }
+
+
+def _bar_tip(bars: lanes.Bars, sites: Sequence[Site], bar: int) -> str:
+    issue, wait = sites[bars.issue[bar]], sites[bars.wait[bar]]
+    others = f" and {bars.count[bar] - 1} others at the same place" if bars.count[bar] > 1 else ""
+    return (
+        f"{issue.label}{others}\n{human_bytes(issue.bytes)}; issued: {issue.outcome}, waited for: {wait.outcome}\n"
+        f"legal: {issue.range}\nDrag an end, or press [ and ] while it is selected, to move it."
+    )
+
+
 def _arc_label(layout: Layout, arc: int) -> str:
     count = len(layout.arcs.peers[arc])
     return human_bytes(int(layout.arcs.bytes[arc])) + (f" × {count}" if count > 1 else "")
@@ -263,6 +288,8 @@ class GraphView(Answering):
         Called with the sites that a click or the space key is to turn (several for a folded layer).
     on_undo, on_redo : callable
         Called by the keys ``u`` and ``r``.
+    on_place : callable, optional
+        Called with the id of a site of a collective and the statement that its end was put before.
     height : int
         Pixels on the page.
 
@@ -286,10 +313,12 @@ class GraphView(Answering):
         on_turn: Callable[[list[Site]], None],
         on_undo: Callable[[], None],
         on_redo: Callable[[], None],
+        on_place: Callable[[str, int], None] | None = None,
         **traits: Any,
     ) -> None:
         super().__init__(**traits)
         self._on_turn, self._on_undo, self._on_redo = on_turn, on_undo, on_redo
+        self._on_place = on_place
         self._unfolded: set[str] = set()
         self._graph: Graph | None = None
         self._sites: tuple[Site, ...] = ()
@@ -356,6 +385,10 @@ class GraphView(Answering):
         kind = message.get("type")
         if kind == "turn":
             self._on_turn(self.peers(message["id"]))
+        elif kind == "place" and self._on_place is not None:
+            statement = self.statement_of(message["node"])
+            if statement is not None:
+                self._on_place(message["id"], statement)
         elif kind == "undo":
             self._on_undo()
         elif kind == "redo":
