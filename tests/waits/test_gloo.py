@@ -21,6 +21,7 @@ from tests.runs.test_jobs import QUICK, File, until
 from tests.waits import orders_on_ranks
 from tests.waits.orders_on_ranks import ALONE, Net
 from tests.waits.torchrun import torchrun
+from workbench import cli
 from workbench.errors import RunError
 from workbench.runs import events, jobs, processes, ranks, request, store
 from workbench.runs.jobs import Run
@@ -187,6 +188,27 @@ def test_the_command_for_several_machines_is_told(tmp_path: Path) -> None:
     )
     with pytest.raises(RunError, match="4 ranks do not divide among 3 machines; give a number that divides 4"):
         run.command(3)
+
+
+def test_the_command_line_makes_a_folder_to_submit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(store.ROOT_VARIABLE, str(tmp_path))
+    program = ["fsdp_llama", "--set", "layers=1", "--device", "cpu", "--ranks", "4"]
+    with pytest.raises(SystemExit) as end:
+        cli.main(["run", *program, "--submit", "2", "--json"])
+    assert end.value.code == cli.DONE
+    told = json.loads(capfd.readouterr().out)
+    folder = Path(told["run_dir"])
+    assert told["command"].startswith("torchrun --nnodes 2 --nproc-per-node 2 ")
+    assert told["command"].endswith(f" {folder}")
+    assert request.read(folder).ranks == 4
+    assert store.open(folder).error == "the run was never started, or ended before it wrote anything"
+    with pytest.raises(SystemExit) as end:
+        cli.main(["run", *program, "--submit", "3", "--json"])
+    assert end.value.code == cli.FAILED
+    assert "4 ranks do not divide among 3 machines" in json.loads(capfd.readouterr().out)["error"]
+    assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_ranks_started_by_hand_are_followed_and_cancelled_by_their_folder_alone(tmp_path: Path) -> None:

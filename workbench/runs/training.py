@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from workbench.runs import accuracy
@@ -115,19 +116,26 @@ def train(compile_program: Compile, build: Callable[[], Parts], *, seed: int = 0
         for name, entry in stepper.record(outputs).items()
         if entry.kind != "parameter" and name not in {f"grad({each})" for each in trained}
     }
-    found |= {f"parameter({name})": Recorded("parameter", value) for name, value in _whole(run, stepper).items()}
-    for name, parameter in trained.items():
-        parameter.data = sums.get(name, torch.zeros_like(parameter))
-    whole = _whole(run, stepper)
-    found |= {f"grad({name})": Recorded("grad", whole[name] if name in sums else None) for name in trained}
+    held = {name: parameter.detach() for name, parameter in stepper.parameters.items()}
+    if not eager:
+        held = {name: _whole(part, module, name) for name, part in held.items()}
+        sums = {name: _whole(part, module, name) for name, part in sums.items()}
+    found |= {f"parameter({name})": Recorded("parameter", tensor.to("cpu", copy=True)) for name, tensor in held.items()}
+    found |= {f"grad({n})": Recorded("grad", sums[n].to("cpu", copy=True) if n in sums else None) for n in trained}
     if eager:
         # It holds the module as its own `module`.
         found = {name.replace("(module.", "(", 1): entry for name, entry in found.items()}
     return Trained(found, random)
 
 
-def _whole(run: Any, stepper: Stepper) -> dict[str, torch.Tensor]:
-    """All parameters in one piece, on the CPU; those that ranks hold parts of are gathered."""
-    gather = getattr(run, "original_state_dict", None)
-    held = stepper.parameters if gather is None else gather()
-    return {name: held[name].detach().to("cpu", copy=True) for name in stepper.parameters}
+def _whole(part: torch.Tensor, module: torch.nn.Module, name: str) -> torch.Tensor:
+    """A parameter, or its gradient, in one piece: gathered where each rank holds a part, without Thunder's padding."""
+    shape = module.get_parameter(name).shape
+    differs = [dim for dim in range(part.ndim) if part.shape[dim] != shape[dim]]
+    # Thunder notes this on the module. A single row is padded to one for each rank: its shape does not tell.
+    dim = 0 if getattr(module, "use_fsdp", False) else next(iter(differs), None)
+    if dim is None:
+        return part
+    parts = [torch.empty_like(part, memory_format=torch.contiguous_format) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, part.contiguous())
+    return torch.cat(parts, dim).narrow(dim, 0, shape[dim])

@@ -1,0 +1,107 @@
+"""What ranks tell, gathered into one run: whose figures stand for all, and which rank is to blame."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from workbench.errors import RunError
+from workbench.runs import events, ranks
+from workbench.runs.events import Event
+from workbench.runs.rank_worker import other_rows
+
+LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:8447"
+
+
+def tell(run_dir: Path, rank: int, *told: Event, begun_s: float = 100.0) -> None:
+    """Write a rank's log."""
+    folder = ranks.folder_of(run_dir, rank)
+    folder.mkdir()
+    path = folder / events.LOG_FILE
+    for event in (events.Started(t_s=0.0, pid=1, time_s=begun_s), *told):
+        events.append(path, event)
+
+
+def gathered(run_dir: Path, count: int, statuses: dict[int, int] | None = None) -> list[Event]:
+    """The run's log, on a clock that began at 90 s."""
+    found: list[Event] = []
+    end = ranks.Gathering(run_dir, count, found.append, 90.0).finish(60.0, statuses)
+    return [*found, end]
+
+
+def peak(rank_bytes: int) -> events.PeakMeasured:
+    return events.PeakMeasured(
+        t_s=2.0, measured_peak_bytes=rank_bytes, baseline_bytes=1, timeline_s=[], live_bytes=[], method="m"
+    )
+
+
+def checked(ok: bool, error: float) -> events.AccuracyChecked:
+    return events.AccuracyChecked(t_s=3.0, ok=ok, max_error=error, against="eager", worst="grad(w)")
+
+
+def test_figures_are_those_of_the_rank_with_the_most_and_accuracy_is_of_all(tmp_path: Path) -> None:
+    done = events.Finished(t_s=4.0)
+    tell(tmp_path, 0, events.Phase(t_s=1.0, phase="build"), peak(5), checked(True, 0.5), done)
+    tell(tmp_path, 1, events.Phase(t_s=1.0, phase="build"), peak(7), checked(False, 0.25), done, begun_s=110.0)
+    phase, most, accuracy, *ended, last = gathered(tmp_path, 2)
+    assert phase == events.Phase(t_s=11.0, phase="build")
+    assert isinstance(most, events.PeakMeasured)
+    assert (most.measured_peak_bytes, most.t_s) == (7, 22.0)
+    assert isinstance(accuracy, events.AccuracyChecked)
+    assert (accuracy.ok, accuracy.worst) == (False, "rank 1: grad(w)")
+    assert [event.measured_peak_bytes for event in ended if isinstance(event, events.RankEnded)] == [5, 7]
+    assert isinstance(last, events.Finished)
+
+
+def test_the_rank_that_failed_first_is_to_blame_and_not_those_that_lost_it(tmp_path: Path) -> None:
+    tell(tmp_path, 0, events.Failed(t_s=1.0, reason=LOST))
+    tell(tmp_path, 1, events.Failed(t_s=2.0, reason="ValueError: no", detail="the traceback"))
+    tell(tmp_path, 2)
+    *_, last = gathered(tmp_path, 3, {2: -signal.SIGTERM})
+    assert isinstance(last, events.Failed)
+    assert (last.reason, last.detail) == ("rank 1: ValueError: no", "the traceback")
+
+
+def test_a_rank_that_was_killed_is_to_blame_before_those_that_say_that_they_lost_it(tmp_path: Path) -> None:
+    tell(tmp_path, 0, events.Failed(t_s=1.0, reason=LOST))
+    tell(tmp_path, 1)
+    (ranks.folder_of(tmp_path, 1) / "output.log").write_text("its last line\n")
+    *_, first, second, last = gathered(tmp_path, 2, {0: 1, 1: -signal.SIGKILL})
+    assert isinstance(first, events.RankEnded)
+    assert isinstance(second, events.RankEnded)
+    assert isinstance(last, events.Failed)
+    assert first.reason == LOST
+    assert second.detail == "its last line\n"
+    assert last.reason == "rank 1: was killed by SIGKILL, by hand or by the system when memory ran out"
+    assert last.detail == "its last line\n"
+
+
+def test_ranks_cancelled_from_elsewhere_are_cancelled(tmp_path: Path) -> None:
+    for rank in range(2):
+        tell(tmp_path, rank, events.Cancelled(t_s=1.0))
+    log = ranks.Elsewhere(tmp_path, 2)
+    assert log.begun
+    assert isinstance(log.read()[-1], events.Cancelled)
+    assert log.over
+    assert log.read() == []
+
+
+def test_other_ranks_get_rows_of_the_same_data() -> None:
+    x, y = torch.arange(8.0).view(4, 2), torch.arange(4)
+    (own_x, own_y), kwargs = other_rows(((x, y), {"scale": torch.ones(2), "flag": True}), seed=1)
+    assert own_x.shape == x.shape
+    assert not torch.equal(own_x, x)
+    assert torch.equal(own_x, x[own_y])
+    assert torch.equal(kwargs["scale"], torch.ones(2))
+    assert kwargs["flag"] is True
+
+
+def test_ranks_divide_among_machines(tmp_path: Path) -> None:
+    assert ranks.torchrun_arguments(tmp_path, 8, machines=2, host="one")[:4] == [
+        "--nnodes", "2", "--nproc-per-node", "4"
+    ]  # fmt: skip
+    with pytest.raises(RunError, match="8 ranks do not divide among 3 machines"):
+        ranks.torchrun_arguments(tmp_path, 8, machines=3, host="one")
