@@ -628,8 +628,8 @@ def open(
     config : Config or path, optional
         Choices to begin with. What does not fit is left out, with a `ConfigWarning`.
     ranks : int, optional
-        Processes that share the program. A plan is that of rank 0, the others not being there; a run has them all. By default
-        `DEFAULT_RANKS` for a program that is shared, and one otherwise.
+        Processes that share the program. A plan is that of rank 0, the others not being there; a run has them all.
+        By default `DEFAULT_RANKS` for a program that is shared, and one otherwise.
     parallel : {'fsdp', 'fsdp_zero3', 'ddp', 'tensor'}, optional
         How they share it: parameters sharded and gathered for use, once or in the backward again; replicated; or
         pairs of linears split. By default as the config says, or as a built-in program is made for.
