@@ -33,7 +33,7 @@ MANY = settings(
     ],
 )
 SETS_PER_PROGRAM = 4 if FULL else 2
-"""In the full run 150 programs under each of four headings, four sets of choices each: 2,400, and 1,120 further down."""
+"""In the full run 150 programs under each of four headings, four sets of choices each, and 1,120 sets further down."""
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(36000 if FULL else 1800)]
 
 
