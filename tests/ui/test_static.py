@@ -30,7 +30,7 @@ def bench(**changes):
         "saved_bytes": 2 << 20,
         "saved_tensors": 48,
         "census": census,
-        "counts": {"compilations": 4, "copies": 0, "sets": 0, "fences": 0},
+        "counts": {"compilations": 4, "copies": 0, "sets": 0, "fences": 0, "buckets": 0},
     }
     sites = llama(1)[1]
     plan = SimpleNamespace(**{**stock, "sites": sites, **changes})
