@@ -24,7 +24,6 @@ from thunder.core.symbol import BoundSymbol, Symbol
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 from thunder.core.transform_common import dce
 from thunder.executors.data_dependent_partition import fuse_bound_symbols
-from thunder.executors.passes import update_fusion_call_ctx
 from thunder.executors.torch_compile import TorchCompileExecutor, make_compiled
 from thunder.executors.torchex import ex as torch_executor
 from thunder.executors.utils import Region
@@ -266,7 +265,7 @@ class RegionExecutor(TorchCompileExecutor):
         control.partitioned = control.timed("partition", lambda: self._partition(trace))
         options = control.begin(control.partitioned)
         cut = control.timed("remat", lambda: dce(_cut(control, options)))
-        done = control.finish(control.timed("contexts", lambda: update_fusion_call_ctx(cut)))
+        done = control.finish(control.timed("contexts", lambda: _callable_again(cut)))
         done.set_provenance(TraceProvenance("Fusion"))
         return done
 
@@ -290,6 +289,25 @@ class RegionExecutor(TorchCompileExecutor):
 def _cut(control: Control, options: FusionOptions) -> TraceCtx:
     """The partitioned trace with its cuts made."""
     return _define_once(rematerialize(control.partitioned, options.remat, control.report))
+
+
+def _callable_again(trace: TraceCtx) -> TraceCtx:
+    """The trace with each fusion made anew of what is in it now.
+
+    Thunder's `update_fusion_call_ctx` does the same, and makes a class for each fusion on the way: of all that planning
+    the residual chain again costs, the classes are an eighth.
+    """
+    done = from_trace(trace)
+    for bsym in trace.bound_symbols:
+        if bsym.sym.is_fusion:
+            region = SimpleNamespace(
+                inputs=[variableify(a) for a in bsym.args if a is not None],
+                outputs=[variableify(out) for out in bsym.output if out is not None],
+                bound_symbols=bsym.subsymbols,
+            )
+            bsym = bsym.sym.executor.fuse(region, int(re.sub(r".*\D", "", bsym.sym.name)))
+        done.bound_symbols.append(bsym)
+    return done
 
 
 def _define_once(trace: TraceCtx) -> TraceCtx:
@@ -442,7 +460,7 @@ def nvfuser_executor(control: Control) -> FusionExecutor:
             control.partitioned = control.timed("partition", lambda: super(ControlledNvFuser, self).fusion_pass(trace))
             options = control.begin(control.partitioned)
             cut = control.timed("remat", lambda: self._cut(options))
-            done = control.finish(control.timed("contexts", lambda: update_fusion_call_ctx(cut)))
+            done = control.finish(control.timed("contexts", lambda: _callable_again(cut)))
             done.set_provenance(TraceProvenance("Fusion"))
             return done
 
