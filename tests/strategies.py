@@ -149,7 +149,7 @@ class _Growing:
         scope: dict[str, Any] = {**NAMESPACE, **self.values}
         try:
             exec(line, scope)
-        except (RuntimeError, IndexError, TypeError, ValueError):
+        except (RuntimeError, IndexError, TypeError, ValueError, UserWarning):
             return False
         made = {name: scope[name] for name in scope if name not in NAMESPACE and isinstance(scope[name], torch.Tensor)}
         if any(v.numel() > MOST_ELEMENTS or v.numel() == 0 or not _finite(v) for v in made.values()):
