@@ -163,6 +163,7 @@ class View {
       <div class="wb-foot">
         <span class="wb-key wb-key-saved">saved</span><span class="wb-key wb-key-again">recomputed</span>
         <span class="wb-key wb-key-away">on the CPU</span>
+        <span class="wb-key wb-key-wire" hidden>on its way, from issue to wait</span>
         <span class="wb-grow"></span>
         <input type="search" placeholder="Search  /" aria-label="Search statements" spellcheck="false">
         <span class="wb-found" aria-live="polite"></span>
@@ -172,6 +173,7 @@ class View {
         <button data-do="fit" title="Show all (f)">Fit</button>
       </div>
       <div class="wb-tip" hidden></div>`;
+    this.wireKey = /** @type {HTMLElement} */ (el.querySelector(".wb-key-wire"));
     this.canvas = /** @type {HTMLCanvasElement} */ (el.querySelector("canvas"));
     this.search = /** @type {HTMLInputElement} */ (el.querySelector("input"));
     this.found = /** @type {HTMLElement} */ (el.querySelector(".wb-found"));
@@ -499,6 +501,7 @@ class View {
 
   /** Collectives on their way: a bar from issue to wait, its wait a filled end; what is dragged follows the pointer. */
   drawBars() {
+    this.wireKey.hidden = this.scene.bar.side.length === 0;
     const c = this.context, { bar, endOf } = this.scene, selected = endOf.get(this.model.get("selected"))?.index;
     for (let i = 0; i < bar.side.length; i++) {
       const at = this.barAt(i), moved = this.drag?.bar?.index === i && this.drag.moved;
