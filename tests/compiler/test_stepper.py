@@ -202,3 +202,16 @@ def test_arguments_of_one_storage_count_once() -> None:
     captured = pipeline.capture(program, "torch")
     plan = assert_arithmetic_equals_stepper(captured, {})
     assert plan.baseline_bytes == whole.nbytes
+
+
+def test_values_that_thunder_declares_otherwise_are_named() -> None:
+    def one_more(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    found = []
+    for x in (torch.ones(8), torch.ones(8, dtype=torch.bool)):
+        captured = pipeline.capture(resolve(one_more, x, device="cpu"), "torch")
+        found.append(stepped(captured, pipeline.plan(captured, {})).misdeclared)
+    # To Thunder, bool + 1 is int8; PyTorch makes it int64.
+    assert not found[0]
+    assert len(found[1]) == 1

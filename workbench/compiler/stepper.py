@@ -210,12 +210,15 @@ class Stepped:
         The most of all.
     baseline_bytes : int
         Arguments: parameters, buffers and inputs.
+    misdeclared : tuple of str
+        Values whose shape or data type is not what Thunder's trace says. Figures that rest on the trace are off there.
     """
 
     live_bytes: tuple[int, ...]
     statement_peak_bytes: tuple[int, ...]
     peak_bytes: int
     baseline_bytes: int
+    misdeclared: tuple[str, ...] = ()
 
 
 def step(forward: Any, backward: Any = None, *, arguments: Mapping[str, torch.Tensor] | None = None) -> Stepped:
@@ -263,6 +266,7 @@ def step(forward: Any, backward: Any = None, *, arguments: Mapping[str, torch.Te
         statement_peak_bytes=tuple(walk.peak_bytes),
         peak_bytes=max((baseline_bytes, *walk.peak_bytes)),
         baseline_bytes=baseline_bytes,
+        misdeclared=tuple(walk.misdeclared),
     )
 
 
@@ -276,6 +280,7 @@ class _Steps:
         self.held: list[Any] = []
         self.live_bytes: list[int] = []
         self.peak_bytes: list[int] = []
+        self.misdeclared: list[str] = []
 
     def enter(self, trace: Any, arguments: Mapping[str, torch.Tensor]) -> None:
         """Make the trace's arguments; those of one storage share one."""
@@ -304,9 +309,17 @@ class _Steps:
                 self._fusion(bsym)
             elif bsym.sym.id not in (prims.PrimIDs.UNPACK_TRIVIAL, prims.PrimIDs.COMMENT):
                 self._execute(bsym)
+            self.misdeclared.extend(proxy.name for proxy in bsym.flat_proxy_outs if self._otherwise(proxy))
             self.live_bytes.append(self.allocations.live_bytes)
             self.peak_bytes.append(self.allocations.peak_bytes)
         return returned
+
+    def _otherwise(self, proxy: Any) -> bool:
+        made = self.names.get(proxy.name) if isinstance(proxy, TensorProxy) else None
+        return isinstance(made, torch.Tensor) and (tuple(made.shape), made.dtype) != (
+            tuple(proxy.shape),
+            to_torch_dtype(proxy.dtype),
+        )
 
     def _value(self, leaf: Any) -> Any:
         return self.names[leaf.name] if isinstance(leaf, Proxy) else leaf
