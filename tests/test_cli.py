@@ -181,7 +181,10 @@ def test_what_a_program_prints_is_not_in_the_json(call: Call, tmp_path: Path) ->
         (["run", "swap", "--against", "stok"], "--against stok: legal: stock, thunder, a config file (.py), or"),
         (["run", "swap", "--against", "saved:x=y"], "saved:x=y: swap has no site 'saved:x'"),
         (["run", "swap", "--against", "gone.py"], "cannot read the config gone.py: no such file or directory"),
-        (["run", "swap", "--device", "cpu", "--samples", "0"], "0 is not in the range x>=1"),
+        (
+            ["run", "swap", "--device", "cpu", "--samples", "0"],
+            "'--samples': Input should be greater than or equal to 1",
+        ),
         (["sweep", "mpl", "--set", "layers=1"], "there is no program 'mpl'"),
         (["sweep", "mlp", "--set", "layer=1,2"], "mlp has no setting 'layer'; legal: layers, width, hidden, batch"),
         (["sweep", "mlp", "--set", "layers=1,x"], "mlp: layers must be a whole number, given 'x'"),

@@ -14,10 +14,10 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from workbench.analysis.overlap import OverlapChange
 from workbench.errors import ChoiceError
 
 if TYPE_CHECKING:
+    from workbench.analysis.overlap import OverlapChange
     from workbench.compiler.fusion import FusionOptions
     from workbench.compiler.stage import Stage
 
