@@ -305,10 +305,7 @@ def _enter_ignored(builder: _Builder, found: TraceFacts, outputs: Sequence[Any])
         with tracectx(TraceCtx(None)):
             zeros = output.replace_name(f"{output.name}_ignored")
         found.storage_of[zeros.name] = len(found.storage_bytes)
-        storage = found.storage_of[output.name]
-        # As it is and not as Thunder says: to Thunder, bool + 1 is int8.
-        alone = found.root[storage] == output.name
-        found.storage_bytes.append(found.storage_bytes[storage] if alone else _bytes(zeros))
+        found.storage_bytes.append(_bytes(zeros))
         found.root.append(zeros.name)
         builder.value(zeros, ValueFlag.COTANGENT)
 
