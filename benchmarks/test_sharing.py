@@ -76,6 +76,7 @@ def test_sharing_halves_the_cold_compilation_of_sixteen_layers_and_grows_a_quart
     found = benchmark.pedantic(measure, rounds=1)
     stock, shared = found["separate"], found["shared"]
     benchmark.extra_info.update(found, ratio=stock[16] / shared[16], slopes=(slope(stock), slope(shared)))
+    print(benchmark.extra_info)
     assert stock[16] / shared[16] >= 2
     assert slope(shared) < slope(stock) / 4
     # At most linear: the second half of the way costs no more a layer than the first, noise aside.
