@@ -10,14 +10,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.analysis.overlap import OverlapChange, change
+from workbench.analysis.machines import H100, Machine
+from workbench.analysis.overlap import Overlap, OverlapChange, change
 from workbench.config import Config, installed_versions
 from workbench.errors import ChoiceError, ConfigWarning, RunError, nearest
 from workbench.levers.base import Effect, Site, all_levers
 from workbench.programs import Program, parallel_of, resolve
 
 if TYPE_CHECKING:
-    from workbench.analysis.machines import Machine
     from workbench.analysis.memory import Prediction
     from workbench.analysis.search import Search
     from workbench.compiler.parallel import Ranks
@@ -56,8 +56,8 @@ class PlanDiff:
     overlap: OverlapChange | None = None
 
 
-def diff(before: Plan, after: Plan) -> PlanDiff:
-    """What changed from one plan to another."""
+def diff(before: Plan, after: Plan, machine: Machine = H100) -> PlanDiff:
+    """What changed from one plan to another; what is simulated, on that machine."""
     return PlanDiff(
         peak_bytes=after.peak_bytes - before.peak_bytes,
         saved_bytes=after.saved_bytes - before.saved_bytes,
@@ -66,7 +66,7 @@ def diff(before: Plan, after: Plan) -> PlanDiff:
         fusions=after.census.count - before.census.count,
         counts=_changed_counts(before, after),
         changed=_changed_sites(before, after),
-        overlap=change(before.overlap, after.overlap),
+        overlap=change(before.overlap_on(machine), after.overlap_on(machine)),
     )
 
 
@@ -83,6 +83,14 @@ def _state(site: Site | None) -> tuple[str, str, dict[str, str]] | None:
 def _changed_counts(before: Plan, after: Plan) -> dict[str, int]:
     moved = {name: after.counts[name] - before.counts[name] for name in after.counts}
     return {name: by for name, by in moved.items() if by}
+
+
+def _machine_of(machine: str | Machine, ranks: int) -> Machine:
+    if isinstance(machine, Machine):
+        return machine
+    from workbench.runs.rates import machine_of
+
+    return machine_of(machine, ranks)
 
 
 def alive_at_peak(plan: Plan) -> list[dict[str, Any]]:
@@ -121,6 +129,8 @@ class Workbench:
         To begin with.
     ranks : Ranks, optional
         How many processes share the program, and how.
+    machine : str or Machine
+        What ranks are simulated on; see `Workbench.machine`.
 
     Attributes
     ----------
@@ -136,9 +146,11 @@ class Workbench:
         executor: str,
         choices: Mapping[str, str] | None = None,
         ranks: Ranks | None = None,
+        machine: str | Machine = H100,
     ) -> None:
         from workbench.compiler import pipeline
 
+        self._machine = _machine_of(machine, ranks.count if ranks is not None else 1)
         self.program = program
         self.executor = executor
         self.runs: tuple[Run, ...] = ()
@@ -195,6 +207,36 @@ class Workbench:
     def ranks(self) -> int:
         """Processes that the program is for."""
         return self._captured.ranks.count if self._captured.ranks is not None else 1
+
+    @property
+    def machine(self) -> Machine:
+        """What ranks are simulated on; given as one, or by name: see `workbench.runs.rates.MACHINE_NAMES`.
+
+        Raises
+        ------
+        ConfigError
+            If there is no machine of the name given.
+        """
+        return self._machine
+
+    @machine.setter
+    def machine(self, machine: str | Machine) -> None:
+        rates = _machine_of(machine, self.ranks)
+        with self._lock:
+            if rates == self._machine:
+                return
+            self._machine = rates
+        self._tell()
+
+    def overlap(self, plan: Plan | None = None) -> Overlap | None:
+        """Collectives beside compute, simulated on `machine`; None if there are none.
+
+        Parameters
+        ----------
+        plan : Plan, optional
+            Of this program; by default the one in force.
+        """
+        return (plan or self.plan).overlap_on(self.machine)
 
     @property
     def config(self) -> Config:
@@ -312,7 +354,7 @@ class Workbench:
                 self._history.append(wanted)
                 self._at += 1
         self._tell()
-        return diff(before, after)
+        return diff(before, after, self.machine)
 
     def _settle(self, wanted: dict[str, str], given: Collection[str]) -> Plan:
         """Plan, taking earlier choices out of `wanted` whose site went or refuses them now; undo brings them back."""
@@ -375,7 +417,7 @@ class Workbench:
         if isinstance(now, Plan) and isinstance(then, Plan):
             changed = tuple(c for c in _changed_sites(now, then) if c not in choices)
             counts = _changed_counts(now, then)
-            overlapped = change(now.overlap, then.overlap)
+            overlapped = change(self.overlap(now), self.overlap(then))
         return Effect(
             peak_bytes=then.peak_bytes - now.peak_bytes,
             saved_bytes=then.saved_bytes - now.saved_bytes,
@@ -387,7 +429,7 @@ class Workbench:
         )
 
     def search_waits(
-        self, *, limit_bytes: int | None = None, machine: str | Machine = "H100", buckets: Sequence[str] = ()
+        self, *, limit_bytes: int | None = None, machine: str | Machine | None = None, buckets: Sequence[str] = ()
     ) -> Search:
         """Find the best order of collectives, by simulation, beside the other choices in force; nothing is changed.
 
@@ -395,8 +437,8 @@ class Workbench:
         ----------
         limit_bytes : int, optional
             The most bytes of results that may be on their way to a statement that reads them.
-        machine : str or Machine
-            One of `workbench.analysis.machines.MACHINES`, by name, or another.
+        machine : str or Machine, optional
+            Another than `machine`, which it is by default.
         buckets : sequence of str
             Options of ``waits.bucket`` to try, too; each takes a plan of its own. By default the one in force.
 
@@ -414,10 +456,9 @@ class Workbench:
         PlanError
             If there are no collectives, or no order keeps the limit.
         """
-        from workbench.analysis import machines
         from workbench.compiler import pipeline
 
-        rates = machines.machine(machine) if isinstance(machine, str) else machine
+        rates = self.machine if machine is None else _machine_of(machine, self.ranks)
         known = {site.id: site for site in self.plan.sites}
         for option in buckets:
             site = known["waits.bucket"]
@@ -609,6 +650,7 @@ def open(
     config: Config | str | Path | None = None,
     ranks: int | None = None,
     parallel: str = "",
+    machine: str | Machine = H100,
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
     **kwargs: Any,
@@ -633,6 +675,9 @@ def open(
     parallel : {'fsdp', 'fsdp_zero3', 'ddp', 'tensor'}, optional
         How they share it: parameters sharded and gathered for use, once or in the backward again; replicated; or
         pairs of linears split. By default as the config says, or as a built-in program is made for.
+    machine : str or Machine
+        What ranks are simulated on: ``H100``, ``H200``, ``A100``, ``PCIe box``, ``this CPU``, or a
+        `workbench.analysis.machines.Machine` of one's own.
     seed : int
         Under which a factory draws parameters and inputs.
     settings : mapping, optional
@@ -667,7 +712,7 @@ def open(
     parallel = parallel or (config.parallel if config is not None else "") or parallel_of(program.name)
     count = ranks if ranks is not None else DEFAULT_RANKS if parallel else 1
     shared = ranks_of(program.name, program.callable, count, parallel)
-    bench = Workbench(program, executor, config.choices if config is not None else None, shared)
+    bench = Workbench(program, executor, config.choices if config is not None else None, shared, machine)
     if bench.unmatched:
         reasons = "; ".join(f"{id}: {reason}" for id, reason in sorted(bench.unmatched.items()))
         warnings.warn(

@@ -179,19 +179,17 @@ def plan(
 ) -> int:
     """Plan a program: what Thunder would execute, predicted. Nothing runs."""
     from workbench.analysis import chrome
-    from workbench.analysis.machines import machine as rates_of
     from workbench.bench import alive_at_peak
 
     if sites is not None:
         _check_lever(sites)
     if limit_bytes is not None and not search_waits:
         raise ChoiceError("--limit-bytes is for the search: give --search-waits, too")
-    rates = rates_of(machine)
-    bench = _open(program, settings, choices, config, device, executor, ranks, parallel)
-    found = bench.search_waits(limit_bytes=limit_bytes, machine=machine) if search_waits else None
+    bench = _open(program, settings, choices, config, device, executor, ranks, parallel, machine)
+    found = bench.search_waits(limit_bytes=limit_bytes) if search_waits else None
     if found is not None:
         bench.choose(found.choices)
-    overlap = bench.plan.overlap_on(rates)
+    overlap = bench.overlap()
     document = {**bench.plan.to_json(), "alive_at_peak": alive_at_peak(bench.plan)}
     if overlap is not None:
         document["overlap"] = overlap.to_json()
@@ -513,6 +511,7 @@ def _open(
     executor: Executor | None,
     ranks: int | None = None,
     parallel: str = "",
+    machine: str = "H100",
 ) -> Workbench:
     import workbench as wb
 
@@ -524,6 +523,7 @@ def _open(
         config=config,
         ranks=ranks,
         parallel=parallel,
+        machine=machine,
         settings=_pairs("--set", settings, ProgramError),
     )
     if choices:
@@ -581,11 +581,11 @@ def _overlap_rows(document: dict[str, Any]) -> dict[str, str]:
     found = document.get("overlap")
     if found is None:
         return {}
+    where = f"simulated on {found['machine']}"
     return {
-        f"step, simulated on {found['machine']}": f"{_seconds(found['step_s'])}, no order less than "
-        f"{_seconds(found['lower_bound_s'])}",
-        "exposed communication, simulated": _seconds(found["exposed_communication_s"]),
-        "bytes in flight, simulated": human_bytes(found["in_flight_peak_bytes"]),
+        f"step, {where}": f"{_seconds(found['step_s'])}, no order less than {_seconds(found['lower_bound_s'])}",
+        f"exposed communication, {where}": _seconds(found["exposed_communication_s"]),
+        f"bytes in flight, {where}": human_bytes(found["in_flight_peak_bytes"]),
         "collectives": f"{found['collectives']}, {found['inversions']} pairs issued in another order than used, "
         f"{found['without_compute']} with nothing to hide behind",
     }

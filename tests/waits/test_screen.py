@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import time
+from collections.abc import Callable, Iterator
+
 import pytest
 
 import workbench as wb
+from workbench.errors import ConfigError
+from workbench.runs.rates import MACHINE_NAMES, THIS_CPU, machine_of
+from workbench.summary import human_seconds
 from workbench.ui.app import App
 from workbench.ui.figures import Against, figures
 from workbench.ui.inspector import site_content
@@ -19,11 +26,12 @@ def test_the_strip_shows_exposed_communication_and_its_change(planned: wb.Workbe
     stock, plan = planned.stock_plan, planned.plan_under(QUICKER)
     shown = figures(plan, None, Against(stock, "unmodified Thunder", None, ""), same_choices=True)
     (overlap,) = (figure for figure in shown if figure["key"] == "overlap")
-    exposed, step, flight = overlap["values"]
-    assert "simulated" in exposed["kind"]
+    exposed, step, bound, flight = overlap["values"]
+    assert all("simulated on H100" in value["kind"] for value in (exposed, step, bound, flight))
     assert exposed["delta"].startswith("−")
     assert exposed["delta_tone"] == "good"
-    assert "no order takes less than" in step["tip"]
+    assert plan.overlap is not None
+    assert bound["text"] == human_seconds(plan.overlap.lower_bound_s)
     assert flight["delta"].startswith("−")
 
 
@@ -37,7 +45,7 @@ def test_the_inspector_tells_what_an_option_does_to_the_simulated_step(planned: 
     site = planned.site("waits.gradients")
     effects = {site.id: planned.effects(site.id)}
     (option,) = (o for o in site_content([site], effects, {})["sites"][0]["options"] if o["name"] == "earliest")
-    assert "step, simulated" in [figure["name"] for figure in option["figures"]]
+    assert "step, simulated on H100" in [figure["name"] for figure in option["figures"]]
 
 
 def test_the_timeline_shows_three_simulated_lanes_in_order(planned: wb.Workbench) -> None:
@@ -91,3 +99,103 @@ def test_an_end_is_put_before_the_statement_that_a_node_stands_for(planned: wb.W
 def test_a_program_for_one_process_has_no_bars() -> None:
     plan = wb.open("mlp", device="cpu", executor="torch").plan
     assert len(bars(plan.graph, compute(plan.graph, plan.sites), plan.sites)) == 0
+
+
+@pytest.fixture
+def app(planned: wb.Workbench) -> Iterator[App]:
+    app = App(planned)
+    yield app
+    app.close()
+    while planned.can_undo:
+        planned.undo()
+    planned.machine = "H100"
+
+
+def until(condition: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+def message(app: App) -> dict[str, object]:
+    return app.controls.content.get("message") or {"text": "", "bad": False}
+
+
+def ask(app: App, **message: str) -> None:
+    """As the page does; returns when what was asked for is done."""
+    app.controls._handle_custom_msg(message, [])
+    until(lambda: not app.controls.content["busy"])
+
+
+def test_the_machine_is_of_all_that_is_simulated(app: App, planned: wb.Workbench) -> None:
+    before = planned.overlap()
+    assert app.controls.content["machines"] == [*MACHINE_NAMES]
+    ask(app, type="machine", name="PCIe box")
+    after = planned.overlap()
+    assert before is not None
+    assert after is not None
+    assert after.simulation.step_s > before.simulation.step_s
+    assert app.controls.content["machine"] == "PCIe box"
+    (figure,) = (figure for figure in app.strip.content["figures"] if figure["key"] == "overlap")
+    assert figure["values"][1]["text"] == human_seconds(after.simulation.step_s)
+    assert all("simulated on PCIe box" in value["kind"] for value in figure["values"])
+    assert "simulated on 8 × PCIe box" in app.timeline.content["head"]
+    assert app.timeline.content["step_s"] == pytest.approx(after.simulation.step_s)
+    app.graph.selected = "waits:lm_head_weight>all_gather"
+    until(lambda: "step, simulated on PCIe box" in json.dumps(app.inspector.content))
+    changed = planned.choose({"waits.gradients": "earliest"}).overlap
+    now = planned.overlap()
+    assert now is not None
+    assert changed is not None
+    assert changed.step_s == pytest.approx(now.simulation.step_s - after.simulation.step_s)
+    assert planned.search_waits().machine.name == "PCIe box"
+
+
+def test_a_machine_that_is_not_there_is_refused_with_those_that_are(app: App, planned: wb.Workbench) -> None:
+    with pytest.raises(ConfigError, match="no machine 'h100'; legal: H100, H200, A100, PCIe box, this CPU"):
+        planned.machine = "h100"
+    with pytest.raises(ConfigError, match="no machine 'TPU'"):
+        wb.open("mlp", device="cpu", machine="TPU")
+    ask(app, type="machine", name="TPU")
+    assert message(app)["bad"]
+    assert planned.machine.name == "H100"
+
+
+def test_this_cpu_is_measured_and_shared_by_its_ranks() -> None:
+    whole, half = machine_of(THIS_CPU), machine_of(THIS_CPU, 2)
+    assert "measured here" in half.source
+    assert half.bytes_per_s == pytest.approx(whole.bytes_per_s / 2)
+    assert half.link_bytes_per_s == pytest.approx(whole.link_bytes_per_s / 2)
+    # A CPU that runs these tests is somewhere between a tenth of a GFLOP/s and a GPU.
+    assert 1e8 < whole.flops_per_s["float32"] < 67e12
+    assert 0 < whole.launch_s < whole.latency_s < 0.1
+
+
+def test_the_best_order_is_searched_for_and_can_be_undone(app: App, planned: wb.Workbench) -> None:
+    before = planned.overlap()
+    ask(app, type="search", limit="")
+    after = planned.overlap()
+    assert before is not None
+    assert after is not None
+    assert after.simulation.step_s < before.simulation.step_s
+    assert planned.choices["waits.wait"] == "late"
+    assert f"no order takes less than {human_seconds(after.lower_bound_s)}" in str(message(app)["text"])
+    planned.undo()
+    assert planned.choices == {}
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ("0.001", "no order keeps 1048 bytes in flight; the least that one needs is"),
+        ("-3", "'-3' is no limit: give a number of MiB greater than 0"),
+        ("much", "'much' is no limit"),
+        ("inf", "'inf' is no limit"),
+    ],
+)
+def test_a_limit_that_cannot_be_kept_is_told(app: App, planned: wb.Workbench, limit: str, said: str) -> None:
+    ask(app, type="search", limit=limit)
+    assert message(app)["bad"]
+    assert said in str(message(app)["text"])
+    assert planned.choices == {}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from workbench.errors import ConfigError, nearest
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Machine:
@@ -74,17 +72,4 @@ PCIE = Machine(
 )
 
 MACHINES: Mapping[str, Machine] = {machine.name: machine for machine in (H100, H200, A100, PCIE)}
-"""By name."""
-
-
-def machine(name: str) -> Machine:
-    """A machine by its name.
-
-    Raises
-    ------
-    ConfigError
-        If there is none of that name.
-    """
-    if name not in MACHINES:
-        raise ConfigError(f"there is no machine {name!r}; legal: {', '.join(MACHINES)}{nearest(name, list(MACHINES))}")
-    return MACHINES[name]
+"""By name; `workbench.runs.rates` has the one that runs this, too."""

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import ipywidgets
 
-from workbench.errors import WorkbenchError
+from workbench.errors import ChoiceError, WorkbenchError
 from workbench.graph import Kind
 from workbench.levers.base import Effect, Site
+from workbench.runs.rates import MACHINE_NAMES
 from workbench.summary import count_name, human_bytes, human_change, human_seconds, text_summary
 from workbench.ui import inspector, svg, tables
 from workbench.ui.alive import Alive, measured_content, predicted_content
@@ -29,6 +30,7 @@ from workbench.ui.passes import Passes
 from workbench.ui.timeline import TimelineTab, simulated_lanes, timeline_content
 
 if TYPE_CHECKING:
+    from workbench.analysis.search import Search
     from workbench.bench import PlanDiff, Workbench
     from workbench.runs.jobs import Run
 
@@ -105,6 +107,7 @@ class App:
             "cannot_run": "planned for a GPU that is not attached: nothing can be run here"
             if bench.program.device == "planned"
             else "",
+            "ranks": bench.ranks,
         }
         self._refresh()
         self.experiments.refresh()
@@ -160,6 +163,8 @@ class App:
             "export": lambda: self._export(message["path"]),
             "dismiss": lambda: self._say(None),
             "choose": lambda: self._choose([message["id"]], message["option"]),
+            "machine": lambda: self._in_background("simulating", lambda: self._simulate_on(message["name"])),
+            "search": lambda: self._in_background("searching", lambda: self._search(message["limit"])),
             "go": lambda: self.graph.reveal(message["id"]),
         }
         act = acts.get(message.get("type", ""))
@@ -188,6 +193,42 @@ class App:
             self._say(f"{type(error).__name__}: {error}", bad=True)
         return None
 
+    def _in_background(self, busy: str, act: Callable[[], None]) -> None:
+        """Do what takes seconds away from the thread that answers clicks, one such thing at a time."""
+        with self._lock:
+            if self._busy:
+                self._say(f"{self._busy}: that has to end first", bad=True)
+                return
+            self._busy = busy
+        self.controls.update(busy=busy)
+
+        def run() -> None:
+            try:
+                self._act(act)
+            finally:
+                self._busy = ""
+                self.controls.update(busy="")
+
+        threading.Thread(target=run, name=f"workbench-{busy}", daemon=True).start()
+
+    _busy = ""
+    """What is being done in the background."""
+
+    def _simulate_on(self, name: str) -> None:
+        self.bench.machine = name
+        self._say(f"Ranks are now simulated on {name}: {self.bench.machine.source}.")
+
+    def _search(self, limit: str) -> None:
+        """Find the best order and choose it, as one change."""
+        bench = self.bench
+        asked, limit_bytes = bench.choices, _limit_bytes(limit)
+        found = bench.search_waits(limit_bytes=limit_bytes)
+        if bench.choices != asked:
+            self._say("The choices changed while the best order was searched for: search again", bad=True)
+            return
+        bench.choose(found.choices)
+        self._say(_found(found))
+
     def _say(self, text: str | None, *, bad: bool = False) -> None:
         self.controls.update(message=None if text is None else {"text": text, "bad": bad})
 
@@ -206,7 +247,7 @@ class App:
         diff = self._act(lambda: self.bench.choose(dict.fromkeys(ids, option)))
         if diff is not None:
             label = first.label if first is not None else ids[0]
-            self._say(_told(label, option, len(ids), diff))
+            self._say(_told(label, option, len(ids), diff, self.bench.machine.name))
         else:
             # What was refused must not stay on the screen as if it were chosen.
             self._refresh()
@@ -241,6 +282,9 @@ class App:
                 self._readout = Readout(self.controls, latest, self._on_news)
                 self.compile.follow(latest)
                 self.experiments.refresh()
+            if plan is self._plan_shown and bench.machine != self._machine_shown:
+                self._show_times()
+            self._machine_shown = bench.machine
             if plan is not self._plan_shown:
                 self._plan_shown = plan
                 self.graph.show(plan.graph, plan.sites)
@@ -253,10 +297,11 @@ class App:
                 self.passes.show_plan(plan)
                 self._show_times()
             self._show_figures()
-            self.controls.update(can_undo=bench.can_undo, can_redo=bench.can_redo)
+            self.controls.update(can_undo=bench.can_undo, can_redo=bench.can_redo, **_machines(bench))
             self._select()
 
     _plan_shown: Any = None
+    _machine_shown: Any = None
 
     def _on_news(self, run: Run) -> None:
         with self._lock:
@@ -281,7 +326,8 @@ class App:
             # What was measured before is not lost because a later run came to nothing.
             latest = runs[-1]
         against = self._against(runs[0] if runs else None)
-        shown = figures(self.bench.plan, latest, against, same_choices=self._has_choices(latest))
+        same = self._has_choices(latest)
+        shown = figures(self.bench.plan, latest, against, same_choices=same, machine=self.bench.machine)
         self.strip.content = {"figures": shown}
 
     def _against(self, first: Run | None) -> Against:
@@ -316,12 +362,12 @@ class App:
         run, plan = self._shown_run, self.bench.plan
         if run is not None and run.statements is not None:
             self._clocked_run = run
-        clocked = self._clocked_run
+        clocked, overlap = self._clocked_run, self.bench.overlap(plan)
         self.timeline.content = timeline_content(
             clocked.statements if clocked is not None else None,
             self._nodes_of(clocked),
-            simulated_lanes(plan.graph, plan.overlap, self.graph.shown_ids()) if plan.overlap is not None else [],
-            plan.overlap,
+            simulated_lanes(plan.graph, overlap, self.graph.shown_ids()) if overlap is not None else [],
+            overlap,
         )
 
     _clocked_run: Run | None = None
@@ -382,7 +428,7 @@ class App:
     def _show_sites(self, sites: list[Site], effects: dict[str, dict[str, Effect]]) -> None:
         labels = {site.id: site.label for site in self.bench.plan.sites}
         count = len(self.graph.peers(sites[0].id))
-        self.inspector.content = inspector.site_content(sites, effects, labels, count)
+        self.inspector.content = inspector.site_content(sites, effects, labels, count, self.bench.machine.name)
 
     def _answer(self) -> None:
         """Work out effects away from the thread that answers clicks, always of what was selected last."""
@@ -397,7 +443,11 @@ class App:
 
     def _show_effects(self, id: str) -> None:
         """Show what each option would do as soon as it is known: a fused program is planned again for each."""
-        plan = self.bench.plan
+        plan, machine = self.bench.plan, self.bench.machine
+
+        def current() -> bool:
+            return self.bench.plan is plan and self.bench.machine == machine
+
         effects: dict[str, dict[str, Effect]] = {}
         sites = self._sites_of(id)
         for site in sites:
@@ -407,11 +457,11 @@ class App:
             for option in site.options:
                 if option == site.choice or option in site.illegal:
                     continue
-                if not self._questions.empty() or self.bench.plan is not plan:
+                if not self._questions.empty() or not current():
                     return
                 effects[site.id][option] = self.bench.effect(dict.fromkeys(peers, option))
                 with self._lock:
-                    if self.graph.selected == id and self.bench.plan is plan:
+                    if self.graph.selected == id and current():
                         self._show_sites(sites, effects)
 
 
@@ -420,7 +470,37 @@ def _side_by_side(*parts: ipywidgets.Widget) -> ipywidgets.HBox:
     return ipywidgets.HBox(parts, layout=ipywidgets.Layout(width="100%", flex_flow="row wrap", grid_gap="12px"))
 
 
-def _told(label: str, option: str, count: int, diff: PlanDiff) -> str:
+def _machines(bench: Workbench) -> dict[str, Any]:
+    """What ranks are simulated on, and what else they can be."""
+    name = bench.machine.name
+    return {"machine": name, "machines": list(dict.fromkeys((*MACHINE_NAMES, name)))}
+
+
+def _limit_bytes(text: str) -> int | None:
+    """A limit in MiB as a person writes it; none where nothing is written."""
+    if not text:
+        return None
+    try:
+        limit = int(float(text) * (1 << 20))
+    except (ValueError, OverflowError):
+        limit = 0
+    if limit < 1:
+        raise ChoiceError(f"{text!r} is no limit: give a number of MiB greater than 0, or nothing for no limit")
+    return limit
+
+
+def _found(found: Search) -> str:
+    """What a search found, in one line."""
+    best = found.best
+    chosen = ", ".join(f"{id}: {option}" for id, option in found.best.choices.items() if id.startswith("waits."))
+    return (
+        f"Found among {len(found.tried)} orders, simulated on {found.machine.name}: {chosen}. A step takes "
+        f"{human_seconds(best.step_s)}, before {human_seconds(found.now.step_s)}; no order takes less than "
+        f"{human_seconds(found.lower_bound_s)}. {human_bytes(best.in_flight_peak_bytes)} in flight."
+    )
+
+
+def _told(label: str, option: str, count: int, diff: PlanDiff, machine: str) -> str:
     """What a choice did, in one line."""
     changes = [
         f"{name} {human_bytes(change, signed=True)}"
@@ -430,7 +510,7 @@ def _told(label: str, option: str, count: int, diff: PlanDiff) -> str:
     changes += [f"{count_name(name)} {human_change(name, by)}" for name, by in diff.counts.items()]
     if diff.overlap is not None and round(diff.overlap.step_s, 9):
         sign = "+" if diff.overlap.step_s > 0 else "−"
-        changes.append(f"simulated step {sign}{human_seconds(abs(diff.overlap.step_s))}")
+        changes.append(f"step simulated on {machine} {sign}{human_seconds(abs(diff.overlap.step_s))}")
     others = len(diff.changed) - count
     if others > 0:
         changes.append(f"{others} other site{'s' * (others != 1)} moved")

@@ -12,6 +12,12 @@ function render({ model, el }) {
   const file = h("input", { type: "text", "aria-label": "File to export to", spellcheck: "false", value: model.get("file") });
   const save = h("button", { title: "Write the choices as a Python file", onclick: () => model.send({ type: "export", path: file.value.trim() }) }, "Export");
   file.addEventListener("keydown", (event) => { if (event.key === "Enter") save.click(); });
+  const machine = h("select", { title: "What ranks are simulated on", onchange: () => model.send({ type: "machine", name: machine.value }) });
+  const limit = h("input", { type: "text", inputmode: "decimal", placeholder: "no limit", title: "The most MiB of results in flight; empty for no limit" });
+  const search = h("button", { onclick: () => model.send({ type: "search", limit: limit.value.trim() }) });
+  limit.addEventListener("keydown", (event) => { if (event.key === "Enter" && !search.disabled) search.click(); });
+  const ranks = h("div", { class: "wb-bar wb-ranks", hidden: true }, h("label", {}, "Simulated on ", machine),
+    h("span", { class: "wb-group" }, h("label", {}, "In flight at most ", limit, " MiB"), search));
   const message = h("div", { class: "wb-message", role: "status", hidden: true });
   const canvas = h("canvas", { class: "wb-spark", "aria-hidden": "true" });
   const state = h("span", { class: "wb-state", role: "status" }), clock = h("span", { class: "wb-clock" });
@@ -21,7 +27,7 @@ function render({ model, el }) {
   el.replaceChildren(
     h("div", { class: "wb-bar" }, name, h("span", { class: "wb-group" }, run, cancel), h("span", { class: "wb-group" }, undo, redo),
       h("span", { class: "wb-group wb-export" }, file, save)),
-    message, live);
+    ranks, message, live);
 
   /** @type {{t: number, bytes: number}[]} */
   let samples = [];
@@ -67,6 +73,11 @@ function render({ model, el }) {
     cancel.disabled = !shown.run?.busy;
     undo.disabled = !shown.can_undo;
     redo.disabled = !shown.can_redo;
+    ranks.hidden = !(shown.ranks > 1);
+    machine.replaceChildren(...(shown.machines ?? []).map((name) => h("option", { value: name, selected: name === shown.machine }, name)));
+    machine.disabled = search.disabled = Boolean(shown.busy);
+    search.textContent = shown.busy === "searching" ? "Searching…" : "Search the best order";
+    search.title = `Simulate orders of the collectives on ${shown.machine} and choose the best within the limit`;
     message.hidden = !shown.message;
     message.className = `wb-message ${shown.message?.bad ? "wb-error" : ""}`;
     message.setAttribute("role", shown.message?.bad ? "alert" : "status");

@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from workbench.analysis.machines import H100
 from workbench.summary import human_bytes, human_seconds
 from workbench.ui.panel import Panel, esm
 
 if TYPE_CHECKING:
+    from workbench.analysis.machines import Machine
+    from workbench.analysis.overlap import Overlap
     from workbench.compiler.pipeline import Plan
     from workbench.runs.jobs import Run
 
@@ -33,7 +36,9 @@ class Against:
     run_name: str
 
 
-def figures(plan: Plan, run: Run | None, against: Against, *, same_choices: bool) -> list[dict[str, Any]]:
+def figures(
+    plan: Plan, run: Run | None, against: Against, *, same_choices: bool, machine: Machine = H100
+) -> list[dict[str, Any]]:
     """What the strip shows.
 
     Parameters
@@ -45,6 +50,8 @@ def figures(plan: Plan, run: Run | None, against: Against, *, same_choices: bool
     against : Against
     same_choices : bool
         Whether the latest run has the choices in force.
+    machine : Machine
+        What ranks are simulated on.
     """
     start, first, name = against.plan, against.run, against.plan_name
     measured = "measured" if same_choices else "measured, other choices"
@@ -73,34 +80,34 @@ def figures(plan: Plan, run: Run | None, against: Against, *, same_choices: bool
         if now is not None:
             value = _value(human_seconds(now), measured, change, human_seconds, against.run_name)
         shown.append({"key": key, "title": title, "values": [value]})
-    if plan.overlap is not None:
-        shown.append({"key": "overlap", "title": "Exposed communication", "values": _overlap(plan, start, name)})
+    overlap = plan.overlap_on(machine)
+    if overlap is not None:
+        values = _overlap(overlap, start.overlap_on(machine), name)
+        shown.append({"key": "overlap", "title": "Exposed communication", "values": values})
     shown.append({"key": "accuracy", "title": "Accuracy", "values": _accuracy(run, measured)})
     return shown
 
 
-def _overlap(plan: Plan, start: Plan, against: str) -> list[dict[str, Any]]:
+def _overlap(now: Overlap, before: Overlap | None, against: str) -> list[dict[str, Any]]:
     """What ranks wait for each other: simulated, so that differences say more than times."""
-    now, before = plan.overlap, start.overlap
-    assert now is not None
     new, old = now.simulation, before.simulation if before is not None else now.simulation
-    where = f"simulated, {now.machine.name}"
+    where = f"simulated on {now.machine.name}"
+    rates = f"{now.ranks} × {now.machine.name}: {now.machine.source}"
 
     def seconds(name: str, text: str) -> dict[str, Any]:
         change = round(getattr(new, name) - getattr(old, name), _DIGITS)
         value = _value(human_seconds(getattr(new, name)), text, change, human_seconds, against)
-        return {**value, "tip": f"simulated on {now.ranks} × {now.machine.name} at published peaks"}
+        return {**value, "tip": rates}
 
-    step = seconds("step_s", "step, simulated")
-    step["tip"] += f"; no order takes less than {human_seconds(now.lower_bound_s)}"
     flight = _value(
         human_bytes(new.in_flight_peak_bytes),
-        "in flight, simulated",
+        f"in flight, {where}",
         new.in_flight_peak_bytes - old.in_flight_peak_bytes,
         human_bytes,
         against,
     )
-    return [seconds("exposed_communication_s", where), step, flight]
+    bound = {"text": human_seconds(now.lower_bound_s), "kind": f"at least, in any order, {where}", "tip": rates}
+    return [seconds("exposed_communication_s", where), seconds("step_s", f"step, {where}"), bound, flight]
 
 
 def _predicted_bytes(now: int, before: int, against: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from workbench.analysis.machines import H100
 from workbench.analysis.overlap import OverlapChange
 from workbench.graph import Graph, ValueFlag
 from workbench.levers.base import Effect, Site
@@ -50,7 +51,11 @@ def empty_content() -> dict[str, Any]:
 
 
 def site_content(
-    sites: Sequence[Site], effects: Mapping[str, Mapping[str, Effect]], labels: Mapping[str, str], count: int = 1
+    sites: Sequence[Site],
+    effects: Mapping[str, Mapping[str, Effect]],
+    labels: Mapping[str, str],
+    count: int = 1,
+    machine: str = H100.name,
 ) -> dict[str, Any]:
     """An arc: its sites, and per option what it does.
 
@@ -64,6 +69,8 @@ def site_content(
         Labels of all sites by id, for those that move along.
     count : int
         Identical layers that the arc stands for.
+    machine : str
+        What effects are simulated on, by name.
     """
     first = sites[0]
     place, _, text = first.source.partition(" ")
@@ -82,7 +89,7 @@ def site_content(
                 "id": site.id,
                 "lever": _LEVERS.get(site.lever, site.lever),
                 "note": _note(site, count if site is first else 1),
-                "options": [_option(site, option, effects, labels) for option in site.options],
+                "options": [_option(site, option, effects, labels, machine) for option in site.options],
             }
             for site in sites
         ],
@@ -99,7 +106,7 @@ def _note(site: Site, count: int) -> str:
 
 
 def _option(
-    site: Site, option: str, effects: Mapping[str, Mapping[str, Effect]], labels: Mapping[str, str]
+    site: Site, option: str, effects: Mapping[str, Mapping[str, Effect]], labels: Mapping[str, str], machine: str
 ) -> dict[str, Any]:
     current = option == site.choice
     reason = "" if current else site.illegal.get(option, "")
@@ -114,20 +121,22 @@ def _option(
         _change("saved bytes", effect.saved_bytes, human_bytes),
         _change("saved tensors", effect.saved_tensors, str),
         _change("operations", effect.flops, human_count),
+        *([_change("fusions", effect.fusions, str)] if effect.fusions else []),
         *(_counted(name, by) for name, by in effect.counts.items()),
-        *_overlapped(effect.overlap),
+        *_overlapped(effect.overlap, machine),
     ]
     moved = [{"id": id, "label": labels.get(id, id)} for id in effect.changed[:_MOST]]
     return {**shown, "figures": figures, "moved": moved, "more": max(0, len(effect.changed) - _MOST)}
 
 
-def _overlapped(change: OverlapChange | None) -> list[dict[str, Any]]:
+def _overlapped(change: OverlapChange | None, machine: str) -> list[dict[str, Any]]:
     if change is None:
         return []
+    where = f"simulated on {machine}"
     return [
-        _change("step, simulated", round(change.step_s, 9), human_seconds),
-        _change("exposed communication, simulated", round(change.exposed_communication_s, 9), human_seconds),
-        _change("in flight, simulated", change.in_flight_peak_bytes, human_bytes),
+        _change(f"step, {where}", round(change.step_s, 9), human_seconds),
+        _change(f"exposed communication, {where}", round(change.exposed_communication_s, 9), human_seconds),
+        _change(f"in flight, {where}", change.in_flight_peak_bytes, human_bytes),
     ]
 
 

@@ -112,7 +112,7 @@ def timeline_content(
 def _simulated_words(overlap: Overlap) -> str:
     found = overlap.simulation
     return (
-        f"A step simulated on {overlap.ranks} × {overlap.machine.name} at published peaks takes "
+        f"A step simulated on {overlap.ranks} × {overlap.machine.name} takes "
         f"{human_seconds(found.step_s)}, {human_seconds(found.exposed_communication_s)} of it waiting for "
         f"communication; no order of the collectives takes less than {human_seconds(overlap.lower_bound_s)}"
     )
