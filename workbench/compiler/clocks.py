@@ -7,6 +7,8 @@ time stays a local until the trace ends and hands over all of them at once. It e
 from __future__ import annotations
 
 import dataclasses
+import functools
+import operator
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -67,7 +69,8 @@ class Tick:
 class StatementClocks:
     """Clocks for the traces of a jitted callable that has been called.
 
-    Times are appended to `times_ns` in the order of `ticks`: the forward's when it ends, then the backward's.
+    Times are appended to `times_ns` in the order of `ticks`: the forward's when it ends, then the backward's. A step
+    that ticks on one side only has that side's.
 
     Parameters
     ----------
@@ -84,6 +87,7 @@ class StatementClocks:
     statements : tuple of Clocked
         As in the plan's execution graph, without members of fusions.
     ticks : tuple of Tick
+        Forward ones first; see `ticks_of` for one side's.
     times_ns : list of int
         Of the last step; `clear` it before each.
     addresses : dict of int to tuple of int
@@ -101,15 +105,29 @@ class StatementClocks:
         self.ticks: tuple[Tick, ...] = ()
         context = {_NOW: now, _HAND_OVER: self.times_ns.extend}
         forward = transform_to_torch_types(self._clocked(self._without.computation_traces[-1], FORWARD, context))
-        changes = {"computation_fn": forward.python_callable()}
+        self._changes = {FORWARD: {"computation_fn": forward.python_callable()}}
         if self._without.backward_fn is not None:
             backward = self._clocked(self._without.backward_traces[-1], BACKWARD, context)
-            changes["backward_fn"] = backward.python_callable()
-        self._with = self._without._replace(**changes)
+            self._changes[BACKWARD] = {"backward_fn": backward.python_callable()}
 
-    def start(self) -> None:
-        """Have the next calls tick."""
-        self._cache[-1] = self._with
+    @property
+    def sides(self) -> tuple[int, ...]:
+        """What the program has: its forward, and its backward if it is differentiated."""
+        return tuple(self._changes)
+
+    def start(self, *sides: int) -> None:
+        """Have the next calls tick: on the sides named, or on all."""
+        changes = [self._changes[side] for side in sides or self.sides]
+        self._cache[-1] = self._without._replace(**functools.reduce(operator.or_, changes))
+
+    def ticks_of(self, side: int) -> tuple[Tick, ...]:
+        """One side's ticks."""
+        begins = [at for at, tick in enumerate(self.ticks) if tick.statement < 0]
+        ends = [*begins[1:], len(self.ticks)]
+        of = {
+            self.statements[self.ticks[at + 1].statement].side: (at, end) for at, end in zip(begins, ends, strict=True)
+        }
+        return self.ticks[slice(*of[side])] if side in of else ()
 
     def stop(self) -> None:
         """Have the next calls run as they were compiled."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +108,8 @@ def measure(
 ) -> events.StatementTimes:
     """Step with clocks and without in turns, and take the median time of each statement.
 
+    A step has clocks on one side only, the forward or the backward, so that it is half as much disturbed.
+
     Parameters
     ----------
     stepper : Stepper
@@ -119,30 +122,32 @@ def measure(
     t_s : callable
         The log's clock.
     """
-    rows: list[list[int]] = []
+    rows: dict[int, list[list[int]]] = {side: [] for side in clocks.sides}
 
-    def with_clocks() -> float:
+    def with_clocks(side: int) -> float:
         clocks.clear()
-        clocks.start()
+        clocks.start(side)
         begun_ns = time.perf_counter_ns()
         found = timing.time_step(stepper)
         # The step began when the device had been waited for: right before the time that was taken.
         end_ns = time.perf_counter_ns()
-        rows.append([max(begun_ns, end_ns - round(found.wall_s * 1e9)), *clocks.times_ns])
+        rows[side].append([max(begun_ns, end_ns - round(found.wall_s * 1e9)), *clocks.times_ns])
         return found.wall_s
 
     def without() -> float:
         clocks.stop()
         return timing.time_step(stepper).wall_s
 
+    ways = {f"with {side}": functools.partial(with_clocks, side) for side in clocks.sides}
     try:
         turns = min(max(CLOCKED_STEPS, int(CLOCKED_S / (2 * without()))), MOST_CLOCKED_STEPS)
-        found = timing.interleaved({"with": with_clocks, "without": without}, turns, budget_s)
+        found = timing.interleaved({**ways, "without": without}, turns, budget_s)
     finally:
         clocks.stop()
-    overhead = timing.ratio(found["with"], found["without"], paired=True)
+    clocked_s = [seconds for way in ways for seconds in found[way]]
+    overhead = timing.ratio(clocked_s, found["without"] * len(ways), paired=True)
     starts, durations, frees = medians(clocks, rows)
-    host_s = statistics.median((row[-1] - row[0]) / 1e9 for row in rows)
+    host_s = statistics.median((row[-1] - row[0]) / 1e9 for row in rows[clocks.sides[-1]])
     idle = gaps(kernels)
     bound, words = launch_bound(host_s, idle.busy_s, stepper.device.type)
     return events.StatementTimes(
@@ -154,7 +159,7 @@ def measure(
         start_s=starts,
         seconds=durations,
         free_s=frees,
-        step_s=statistics.median(found["with"]),
+        step_s=statistics.median(clocked_s),
         overhead=overhead.median - 1,
         overhead_low=overhead.low - 1,
         overhead_high=overhead.high - 1,
@@ -167,26 +172,29 @@ def measure(
     )
 
 
-def medians(clocks: StatementClocks, rows: Sequence[Sequence[int]]) -> tuple[list[float], list[float], list[float]]:
+def medians(
+    clocks: StatementClocks, rows: Mapping[int, Sequence[Sequence[int]]]
+) -> tuple[list[float], list[float], list[float]]:
     """Median start since the step's beginning, duration, and time of deletions after it, of each statement.
 
     Parameters
     ----------
     clocks : StatementClocks
-    rows : sequence of sequence of int
-        Per step its beginning and its ticks, in nanoseconds.
+    rows : mapping of int to sequence of sequence of int
+        By side, per step its beginning and its ticks on that side, in nanoseconds.
     """
     count = len(clocks.statements)
     starts, durations, frees = [0.0] * count, [0.0] * count, [0.0] * count
-    for at, tick in enumerate(clocks.ticks):
-        if tick.statement < 0:
-            continue
-        seconds = statistics.median((row[at + 1] - row[at]) / 1e9 for row in rows)
-        if tick.frees:
-            frees[tick.statement] = seconds
-        else:
-            durations[tick.statement] = seconds
-            starts[tick.statement] = statistics.median((row[at] - row[0]) / 1e9 for row in rows)
+    for side, steps in rows.items():
+        for at, tick in enumerate(clocks.ticks_of(side)):
+            if tick.statement < 0:
+                continue
+            seconds = statistics.median((row[at + 1] - row[at]) / 1e9 for row in steps)
+            if tick.frees:
+                frees[tick.statement] = seconds
+            else:
+                durations[tick.statement] = seconds
+                starts[tick.statement] = statistics.median((row[at] - row[0]) / 1e9 for row in steps)
     return starts, durations, frees
 
 

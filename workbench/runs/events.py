@@ -470,7 +470,9 @@ class Tail:
     def read(self) -> list[Event]:
         """Events whose lines were completed since the last call. What follows the last line end waits."""
         try:
-            with self.path.open("rb") as file:
+            if os.stat(self.path).st_size == self.offset:
+                return []
+            with open(self.path, "rb", buffering=0) as file:
                 file.seek(self.offset)
                 data = file.read()
         except FileNotFoundError:

@@ -376,7 +376,9 @@ class Run:
     def _deliver(self) -> None:
         with self._delivery:
             for callback in list(self._observers):
-                for event in self.events[self._observers.get(callback, 0) :]:
+                with self._lock:
+                    new = self._events[self._observers.get(callback, 0) :]
+                for event in new:
                     if callback not in self._observers:
                         break
                     self._observers[callback] += 1

@@ -53,8 +53,11 @@ class MemorySampler(threading.Thread):
 
     def run(self) -> None:
         """Sample until stopped."""
-        while not self._stopped.wait(self._interval_s):
+        due_s = time.monotonic() + self._interval_s
+        while not self._stopped.wait(max(0.0, due_s - time.monotonic())):
             self._log.write(self._sample())
+            # One sample that had to wait, for the interpreter's lock, does not delay all that follow.
+            due_s = max(due_s + self._interval_s, time.monotonic())
 
     def stop(self) -> None:
         """Stop, after the sample being taken."""
