@@ -125,10 +125,8 @@ def test_readouts_add_less_than_three_percent_to_a_compilation(benchmark: Any, t
 
             def tell(name: str, found: Watched) -> None:
                 worker = f"{found.worker_cpu_s:.2f} CPU s, {found.beside_cpu_s:.2f} beside"
-                print(
-                    f"{name}: {worker}, the kernel {found.kernel_cpu_s:.2f}, in {found.compile_s:.2f} s, {found.readouts} readouts",
-                    flush=True,
-                )
+                rest = f"the kernel {found.kernel_cpu_s:.2f}, in {found.compile_s:.2f} s, {found.readouts} readouts"
+                print(f"{name}: {worker}, {rest}", flush=True)
 
             return timing.interleaved(ways, TURNS, float("inf"), on_sample=tell)
 

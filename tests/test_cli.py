@@ -190,6 +190,7 @@ def test_what_a_program_prints_is_not_in_the_json(call: Call, tmp_path: Path) ->
         (["sweep", "mlp", "--set", "layers=1,x"], "mlp: layers must be a whole number, given 'x'"),
         (["sweep", "mlp", "--set", "layers="], "--set layers=: no value is given"),
         (["sweep", "gone.py:f", "--set", "n=1"], "there is no such file"),
+        (["compare", "no such", "run"], "there is no run 'no such' in "),
         (["plan"], "Missing argument"),
         (["plna"], "No such command 'plna'"),
         (["doctor", "--jsn"], "No such option"),

@@ -43,6 +43,10 @@ class RunError(WorkbenchError):
     """A run cannot be started, read or found."""
 
 
+class UnknownRunError(RunError):
+    """No run, or more than one, is called so."""
+
+
 class ConfigWarning(UserWarning):
     """Some choices of a config do not fit this program; the rest is applied."""
 

@@ -9,7 +9,7 @@ import shutil
 import time
 from pathlib import Path
 
-from workbench.errors import RunError
+from workbench.errors import RunError, UnknownRunError
 from workbench.runs import jobs, request
 from workbench.runs.jobs import Run
 
@@ -130,6 +130,7 @@ def _find(run: Path | str, within: Path | None) -> Path:
     if len(named) == 1:
         return named[0]
     if named:
-        raise RunError(f"{len(named)} runs are called {str(run)!r}; give a folder: {', '.join(f.name for f in named)}")
+        folders = ", ".join(folder.name for folder in named)
+        raise UnknownRunError(f"{len(named)} runs are called {str(run)!r}; give a folder: {folders}")
     known = ", ".join(folder.name for folder in _folders(within)) or "there is none"
-    raise RunError(f"there is no run {str(run)!r} in {within or root()}; there: {known}")
+    raise UnknownRunError(f"there is no run {str(run)!r} in {within or root()}; there: {known}")
