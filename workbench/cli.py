@@ -32,6 +32,7 @@ from workbench.errors import (
     PlanError,
     ProgramError,
     RunError,
+    UnknownRunError,
     WorkbenchError,
 )
 
@@ -489,7 +490,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             status = app(given, standalone_mode=False) or DONE
         except WorkbenchError as error:
             # A plan that would be wrong, or a run that cannot be started, is no mistake in what was typed.
-            status = FAILED if isinstance(error, PlanError | RunError) else BAD_USAGE
+            failed = isinstance(error, PlanError | RunError) and not isinstance(error, UnknownRunError)
+            status = FAILED if failed else BAD_USAGE
             _report(str(error), as_json)
         except typer.TyperException as error:
             status = error.exit_code
