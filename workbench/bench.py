@@ -413,16 +413,19 @@ class Workbench:
             now = self.plan
         changed: tuple[str, ...] = ()
         counts: Mapping[str, int] = {}
+        fusions = 0
         overlapped = None
         if isinstance(now, Plan) and isinstance(then, Plan):
             changed = tuple(c for c in _changed_sites(now, then) if c not in choices)
             counts = _changed_counts(now, then)
+            fusions = then.census.count - now.census.count
             overlapped = change(self.overlap(now), self.overlap(then))
         return Effect(
             peak_bytes=then.peak_bytes - now.peak_bytes,
             saved_bytes=then.saved_bytes - now.saved_bytes,
             saved_tensors=then.saved_tensors - now.saved_tensors,
             flops=then.flops - now.flops,
+            fusions=fusions,
             counts=counts,
             changed=changed,
             overlap=overlapped,

@@ -21,6 +21,8 @@ RANKS, STEPS, RATE = 2, 3, 0.05
 
 ORDER = {"waits.issue": "consumer", "waits.wait": "late", "waits.gradients": "earliest"}
 
+BEFORE = {"waits.stage": "before_fusion"}
+
 
 class Blocks(nn.Module):
     """Residual blocks with features that two ranks do not divide, an in-place write and a weight used twice."""
@@ -71,11 +73,12 @@ class Split(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """How a module is shared, and under which choices."""
+    """How a module is shared, under which choices, and what fuses it."""
 
     module: type[nn.Module]
     parallel: str
     choices: dict[str, str]
+    executor: str = "torch"
 
 
 CASES = {
@@ -87,6 +90,8 @@ CASES = {
     "ddp, batch norm, one bucket": Case(Normed, "ddp", {"waits.bucket": "1MiB", "waits.gradients": "earliest"}),
     "tensor, stock": Case(Split, "tensor", {}),
     "tensor, ordered": Case(Split, "tensor", ORDER | {"waits.issue": "earliest"}),
+    "fsdp, before fusion": Case(Blocks, "fsdp", ORDER | BEFORE, "torchcompile"),
+    "ddp, batch norm, before fusion": Case(Normed, "ddp", ORDER | BEFORE, "torchcompile"),
 }
 """By name. A rank of `Normed` takes its own batch's statistics, as its copy in `expected` does."""
 
@@ -143,7 +148,7 @@ def error(case: Case, rank: int) -> float:
     start = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
     wanted = expected(module, case.parallel)
     config = wb.Config(
-        program="p", executor="torch", device="cpu", choices=case.choices, ranks=RANKS, parallel=case.parallel
+        program="p", executor=case.executor, device="cpu", choices=case.choices, ranks=RANKS, parallel=case.parallel
     )
     jitted = config.jit(module)
     for given in inputs(case.module, rank if case.parallel != "tensor" else 0):

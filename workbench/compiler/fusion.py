@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import torch
 from thunder.core import prims, utils
-from thunder.core.proxies import Proxy, TensorProxy, unvariableify, variableify
+from thunder.core.proxies import FutureTensorProxy, Proxy, TensorProxy, unvariableify, variableify
 from thunder.core.symbol import BoundSymbol, Symbol
 from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
 from thunder.core.transform_common import dce
@@ -230,7 +230,10 @@ def compilations(fusions: Iterable[BoundSymbol], *, share: bool) -> int:
 
 
 class RegionExecutor(TorchCompileExecutor):
-    """torch.compile on regions of elementwise ops, reductions and views: no matmul, no random op, no embedding."""
+    """torch.compile on regions of elementwise ops, reductions and views.
+
+    No matmul, random op, embedding or collective is in one.
+    """
 
     def __init__(self, control: Control) -> None:
         super().__init__("workbench_torchcompile")
@@ -246,6 +249,8 @@ class RegionExecutor(TorchCompileExecutor):
             and (bsym.subsymbols or bsym.sym.is_prim)
             and not contains(bsym, prims.OpTags.MATMUL_OP)
             and not contains(bsym, prims.OpTags.RANDOM_OP)
+            # Dynamo compiles no collective that is waited for later.
+            and not any(isinstance(p, FutureTensorProxy) for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs))
             and not (self.control.unfused and any(o.name in self.control.unfused for o in bsym.flat_proxy_outs))
         )
 

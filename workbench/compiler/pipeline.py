@@ -694,9 +694,12 @@ def search(
         raise PlanError(f"{captured.program.name} has no collectives to order")
     kept = {id: option for id, option in waits.free_of_order(choices).items() if not id.startswith("waits:")}
     followed = {id: waits.POLICY for id in choices if id.startswith("waits:")}
+    if waits.STAGE in choices:
+        # Before fusion each order is a plan of its own.
+        followed[waits.STAGE] = waits.AFTER_FUSION
 
     def simulated(change: Mapping[str, str]) -> tuple[Simulation, float]:
-        made = {id: option for id, option in change.items() if option not in (waits.POLICY, waits.NONE)}
+        made = {id: option for id, option in change.items() if option not in _DEFAULTS}
         wanted = {**{id: option for id, option in kept.items() if id not in change}, **made}
         return _unordered(captured, wanted).simulated(wanted, machine)
 
@@ -704,6 +707,9 @@ def search(
     candidates = [{**followed, **each, **order} for each in bucketed for order in waits.orders_to_try(limit_bytes)]
     now = tried_of(choices, *_unordered(captured, choices).simulated(choices, machine))
     return find_order(candidates, simulated, now, machine, limit_bytes)
+
+
+_DEFAULTS = (waits.POLICY, waits.NONE, waits.AFTER_FUSION)
 
 
 def _unordered(captured: Capture, choices: Mapping[str, str]) -> _Unordered:

@@ -1,4 +1,4 @@
-"""Collectives on a split trace: what may move, how far, and the trace in another order of them.
+"""Collectives on a split trace, or on the joint trace: what may move, how far, and the trace in another order of them.
 
 Compute statements stay in their order, the spine. A collective, its wait, views that hang on a wait and single
 statements that feed a collective move along it, never past what they depend on: every order made here is a topological
@@ -16,7 +16,7 @@ from typing import Any
 
 from thunder.core import prims
 from thunder.core.proxies import FutureTensorProxy, TensorProxy
-from thunder.core.symbol import BoundSymbol
+from thunder.core.symbol import BoundSymbol, BoundSymbolTag
 from thunder.core.trace import TraceCtx, TraceProvenance, TraceTag, from_trace
 from thunder.executors.passes import del_last_used
 
@@ -38,11 +38,13 @@ UNPACK = "bucket_unpack"
 
 _WAITS = ("torch_wait_prim_impl", "wait")
 _SHAPES = (
+    "broadcast_in_dim",
     "expand",
     "getitem",
     "permute",
     "reshape",
     "slice",
+    "slice_prim",
     "squeeze",
     "torch_prims_reshape_impl",
     "torch_slice_prim_impl",
@@ -174,6 +176,40 @@ def schedule(trace: TraceCtx, stage: Stage) -> Schedule:
         outputs=outputs,
         collectives=_collectives(trace, statements, roles, stage),
     )
+
+
+def joint_schedule(trace: TraceCtx, stage: Stage) -> Schedule:
+    """What holds the statements of a joint trace in place.
+
+    A collective stays on its side, forward or backward; one of the forward may be waited for where the backward first
+    reads its result.
+    """
+    found = schedule(trace, stage)
+    turns = [slot for slot, b in zip(found.slot, found.statements, strict=True) if _in_backward(b)]
+    if not turns:
+        return found
+    low, high = list(found.low), list(found.high)
+    for collective in found.collectives:
+        if _in_backward(found.statements[collective.issue]):
+            low[collective.issue] = max(low[collective.issue], turns[0])
+        elif not collective.read:
+            high[collective.wait] = min(high[collective.wait], turns[0])
+    return dataclasses.replace(found, low=tuple(low), high=tuple(high))
+
+
+def _in_backward(bsym: BoundSymbol) -> bool:
+    return BoundSymbolTag.BACKWARD in bsym.tags or bsym.sym.id is prims.PrimIDs.GET_GRAD
+
+
+def reordered_joint(trace: TraceCtx, schedule: Schedule, order: Sequence[int]) -> TraceCtx:
+    """A joint trace, in which nothing is deleted yet, with its statements in another order."""
+    edited = from_trace(trace)
+    edited.names = set(trace.names)
+    edited.bound_symbols = [b for b in trace.bound_symbols[:-1] if not is_statement(b)]
+    edited.bound_symbols += [schedule.statements[i] for i in order]
+    edited.bound_symbols.append(trace.bound_symbols[-1])
+    edited.set_provenance(TraceProvenance("Collectives in another order, before fusion"))
+    return edited
 
 
 def reordered(trace: TraceCtx, schedule: Schedule, order: Sequence[int]) -> TraceCtx:

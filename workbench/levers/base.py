@@ -30,6 +30,8 @@ class Effect:
     ----------
     peak_bytes, saved_bytes, saved_tensors, flops : int
         Predicted differences; ``flops`` counts what is computed again.
+    fusions : int
+        How many more there would be.
     counts : mapping of str to int
         Which of the plan's counts (compilations, copies, sets, fences) would change, and by how much.
     changed : tuple of str
@@ -42,6 +44,7 @@ class Effect:
     saved_bytes: int
     saved_tensors: int
     flops: int = 0
+    fusions: int = 0
     counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     changed: tuple[str, ...] = ()
     overlap: OverlapChange | None = None

@@ -1,7 +1,8 @@
 """Lever `waits`: when collectives are issued and where their results are waited for.
 
-Acts on the forward and backward traces after the split, so no fusion changes. Legal by construction: whatever is asked
-for, a statement never passes what it depends on, see `workbench.compiler.reorder`.
+Acts on the forward and backward traces after the split, so no fusion changes; as an option the settings act on the
+joint trace before fusion, where what they put between two statements keeps these from being fused. Legal by
+construction: whatever is asked for, a statement never passes what it depends on, see `workbench.compiler.reorder`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from thunder.core.trace import TraceCtx, TraceTag
 from workbench.compiler import buckets, reorder
 from workbench.compiler.reorder import SPINE_TIE, Collective, Key, Role, Schedule
 from workbench.compiler.stage import Stage
-from workbench.levers.base import Lever, Setting, Site, refused, register
+from workbench.levers.base import Lever, Setting, Site, only_with_fusions, refused, register
 
 STOCK, EARLIEST, CONSUMER, JUST_IN_TIME = "stock", "earliest", "consumer", "just_in_time"
 LATE, EARLY = "late", "early"
@@ -24,6 +25,8 @@ POLICY = "policy"
 END = "end"
 NONE, LAYER = "none", "layer"
 BUCKET = "waits.bucket"
+STAGE = "waits.stage"
+AFTER_FUSION, BEFORE_FUSION = "after_fusion", "before_fusion"
 
 _MIB = re.compile(r"([1-9]\d*)MiB")
 _IN_FLIGHT = re.compile(r"in_flight\(([1-9]\d*)(MiB)?\)")
@@ -73,6 +76,13 @@ class Waits(Lever):
                 range="NMiB with any N from 1, of full tensors in a bucket",
                 applies=_only_with_collectives,
             ),
+            Setting(
+                name="stage",
+                label="issue, wait and gradients placed between fusions, or before fusion, which they then cut",
+                default=AFTER_FUSION,
+                options=(AFTER_FUSION, BEFORE_FUSION),
+                applies=lambda stage: _only_with_collectives(stage) or only_with_fusions(stage),
+            ),
         )
 
     def sites(self, stage: Stage, choices: Mapping[str, str]) -> list[Site]:
@@ -90,6 +100,14 @@ class Waits(Lever):
             return dataclasses.replace(site, options=(*site.options, option))
         return site
 
+    def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
+        """Reorder the joint trace by the settings, where they act before fusion."""
+        policies = {id: choices[id] for id in _ORDERING if id in choices}
+        if choices.get(STAGE) != BEFORE_FUSION or not policies or not reorder.has_collectives(trace):
+            return trace
+        schedule = reorder.joint_schedule(trace, stage)
+        return reorder.reordered_joint(trace, schedule, schedule.arrange(keys(schedule, policies)))
+
     def after_split(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
         """Reorder the forward trace, then the backward trace."""
         backward = TraceTag.BACKWARD in trace.tags
@@ -102,7 +120,7 @@ class Waits(Lever):
             trace = buckets.bucketed(trace, schedule, together)
             schedule = reorder.schedule(trace, stage)
         stage.communication = {**stage.communication, "backward" if backward else "forward": schedule}
-        if not any(id.startswith((f"{self.name}.", f"{self.name}:")) for id in choices):
+        if not any(id.startswith((f"{self.name}.", f"{self.name}:")) for id in _left_to_order(choices)):
             return trace
         return reorder.reordered(trace, schedule, schedule.arrange(keys(schedule, choices)))
 
@@ -132,6 +150,7 @@ def keys(schedule: Schedule, choices: Mapping[str, str]) -> list[Key]:
     ChoiceError
         If a place chosen by hand is outside its legal range, naming the bound.
     """
+    choices = _left_to_order(choices)
     found: list[Key] = [
         (schedule.slot[i], SPINE_TIE if role is Role.SPINE else _FIRST, i, 1.0, i)
         for i, role in enumerate(schedule.roles)
@@ -183,6 +202,13 @@ def _beside(collective: Collective, in_flight: Sequence[Collective], limit: int,
         if room < 0:
             return count
     return len(in_flight)
+
+
+def _left_to_order(choices: Mapping[str, str]) -> Mapping[str, str]:
+    """The choices without those that have acted before fusion."""
+    if choices.get(STAGE) != BEFORE_FUSION:
+        return choices
+    return {id: option for id, option in choices.items() if id not in (STAGE, *_ORDERING)}
 
 
 def _only_with_collectives(stage: Stage) -> str:
@@ -284,7 +310,7 @@ def _sites(schedule: Schedule, collective: Collective, choices: Mapping[str, str
 def orders(id: str, choices: Mapping[str, str]) -> bool:
     """Whether a choice at this site does nothing but order the statements that the other choices leave."""
     if id in _ORDERING:
-        return True
+        return choices.get(STAGE) != BEFORE_FUSION
     # What has a place of its own stays out of buckets.
     return id.startswith(f"{Waits.name}:") and choices.get(BUCKET, NONE) == NONE
 

@@ -1,0 +1,111 @@
+"""The lever `waits` before fusion: it cuts fusions, the effect tells how many, and an exported config replays it."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import thunder
+import torch
+
+import workbench as wb
+from workbench.compiler import parallel, reorder
+from workbench.compiler.pipeline import Plan
+from workbench.errors import ChoiceError
+from workbench.graph import FORWARD, Kind
+
+BEFORE = {"waits.stage": "before_fusion"}
+ORDER = {"waits.issue": "consumer", "waits.wait": "late", "waits.gradients": "earliest"}
+
+
+def collectives(plan: Plan) -> list[str]:
+    """Names of the collectives."""
+    statements = plan.graph.statements
+    return [name for name, kind in zip(statements.name, statements.kind, strict=True) if kind == Kind.COLLECTIVE]
+
+
+def test_waits_before_fusion_cut_fusions_and_the_effect_counts_them(planned: wb.Workbench) -> None:
+    planned.choose(ORDER)
+    try:
+        after, extra = planned.plan, planned.effects("waits.stage")["before_fusion"].fusions
+        before = planned._plan_for(ORDER | BEFORE)
+    finally:
+        planned.undo()
+    assert extra == before.census.count - after.census.count > 0
+    assert sorted(collectives(before)) == sorted(collectives(after))
+    assert before.overlap is not None
+    assert before.overlap.order.inversions == 0
+
+
+def test_late_waits_before_fusion_stand_right_before_what_reads_them(planned: wb.Workbench) -> None:
+    """After fusion all that a fusion reads is waited for before it; before fusion the part that reads it is cut off."""
+    late = {"waits.wait": "late"}
+    most = [in_a_row(planned._plan_for(choices)) for choices in (late, late | BEFORE)]
+    assert most == [2, 1]
+
+
+def in_a_row(plan: Plan) -> int:
+    """The most waits of the forward with nothing between them."""
+    statements = plan.graph.statements
+    kinds = statements.kind[(statements.parent < 0) & (statements.side == FORWARD)].tolist()
+    return max(len(list(run)) for kind, run in itertools.groupby(kinds) if kind == Kind.WAIT)
+
+
+def test_without_a_policy_nothing_changes(planned: wb.Workbench) -> None:
+    assert planned._plan_for(BEFORE).text() == planned.stock_plan.text()
+
+
+@pytest.mark.parametrize("issue", ["earliest", "just_in_time", "in_flight(2)"])
+def test_every_joint_order_keeps_what_depends_on_what(planned: wb.Workbench, issue: str) -> None:
+    stage = planned._captured.fresh_stage()
+    plan = planned._plan_for({**ORDER, **BEFORE, "waits.issue": issue})
+    trace = dict(plan.traces)["choices before fusion"][0]
+    position = {id(bsym): at for at, bsym in enumerate(trace.bound_symbols)}
+    schedule = reorder.joint_schedule(stage.claimed, stage)
+    at = [position[id(bsym)] for bsym in schedule.statements]
+    assert all(at[e] < at[i] for i, before in enumerate(schedule.before) for e in before)
+    spine = [at[i] for i, role in enumerate(schedule.roles) if role is reorder.Role.SPINE]
+    assert spine == sorted(spine)
+
+
+def test_a_place_by_hand_is_taken_after_the_split_all_the_same(planned: wb.Workbench) -> None:
+    id = "waits:lm_head_weight>all_gather!wait"
+    choices = {**ORDER, **BEFORE}
+    moved = planned._plan_for({**choices, id: "early"})
+    assert moved.text() != planned._plan_for(choices).text()
+    assert moved.census.count == planned._plan_for(choices).census.count
+    assert moved.unmatched == ()
+
+
+def test_the_search_orders_after_fusion(planned: wb.Workbench) -> None:
+    planned.choose({**ORDER, **BEFORE})
+    try:
+        found = planned.search_waits()
+        planned.choose(found.choices)
+        assert "waits.stage" not in planned.config.choices
+        assert planned.plan.overlap is not None
+        assert planned.plan.overlap.simulation.step_s == pytest.approx(found.best.step_s)
+        planned.undo()
+    finally:
+        planned.undo()
+
+
+def test_without_fusions_it_is_refused(sharded: wb.Workbench) -> None:
+    with pytest.raises(ChoiceError, match="the torch executor makes no fusions"):
+        sharded.choose(BEFORE)
+
+
+@pytest.mark.filterwarnings("error::workbench.errors.ConfigWarning")
+def test_an_exported_config_compiles_to_the_planned_traces(programs: ModuleType, tmp_path: Path) -> None:
+    module, x = programs.Normed(), torch.randn(4, 10)
+    bench = wb.open(module, x, ranks=2, parallel="fsdp", device="cpu", executor="torchcompile")
+    bench.choose({**ORDER, **BEFORE, "waits:inner_3_weight>all_gather!wait": "early"})
+    config = wb.load(bench.export(tmp_path / "cut.py"))
+    with parallel.fake_group(parallel.Ranks(2, "fsdp"), module, "cpu") as shared:
+        jitted = config.jit(module, transforms=shared)
+        jitted._lc_cd.get_computation_and_inputs(x)
+        traces = [thunder.last_traces(jitted)[-1], thunder.last_backward_traces(jitted)[-1]]
+    planned = [bench.plan.split.forward, bench.plan.split.backward]
+    assert [[str(b) for b in t.bound_symbols] for t in traces] == [[str(b) for b in t.bound_symbols] for t in planned]
