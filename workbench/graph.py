@@ -124,6 +124,13 @@ class Ragged:
         for row in range(len(self)):
             yield self[row]
 
+    def taken(self, rows: NDArray[np.intp]) -> Ragged:
+        """Rows of this one, in the order given."""
+        lengths = np.diff(self.offsets)[rows]
+        ends = np.cumsum(lengths)
+        items = np.arange(len(lengths) and ends[-1]) + np.repeat(self.offsets[:-1][rows] - (ends - lengths), lengths)
+        return Ragged(np.concatenate(([0], ends)).astype(np.int32), self.items[items])
+
 
 @dataclasses.dataclass(frozen=True)
 class Statements:

@@ -6,7 +6,8 @@ Every time here is simulated: rates are a machine's published peaks, nothing els
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from workbench.analysis.cost import Calibration, signature
 from workbench.analysis.machines import H100, Machine
-from workbench.graph import FORWARD, Graph, Kind, StatementFlag, ValueFlag
+from workbench.graph import FORWARD, Graph, Kind, Ragged, StatementFlag, ValueFlag
 
 PACK = "bucket_pack"
 """How the names of statements begin that put several tensors into what one collective sends."""
@@ -98,36 +99,78 @@ def _result_bytes(graph: Graph, row: int | np.integer[Any]) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Pair:
-    """A collective with its wait and what first reads its result; rows of the graph, -1 where there is none."""
+class Links:
+    """What ties a graph's collectives to their waits and to what reads their results: the same in every order.
 
-    issue: int
-    wait: int
-    consumer: int
+    Attributes
+    ----------
+    issue, wait : (collectives,) int32
+        Rows of the graph, in the order in which collectives are issued; -1 where nothing waits.
+    readers : Ragged
+        Rows of the same side that do something with the result; views do nothing.
+    bytes : (collectives,) int64
+        Of the result.
+    """
+
+    issue: NDArray[np.int32]
+    wait: NDArray[np.int32]
+    readers: Ragged
+    bytes: NDArray[np.int64]
+
+    def reordered(self, rows: NDArray[np.intp]) -> Links:
+        """The same for the graph with its rows in another order."""
+        new_row = np.empty(len(rows), np.int32)
+        new_row[rows] = np.arange(len(rows), dtype=np.int32)
+        issue = new_row[self.issue]
+        by_issue = np.argsort(issue)
+        return Links(
+            issue=issue[by_issue],
+            wait=np.where(self.wait >= 0, new_row[self.wait], self.wait)[by_issue],
+            readers=dataclasses.replace(self.readers, items=new_row[self.readers.items]).taken(by_issue),
+            bytes=self.bytes[by_issue],
+        )
+
+    @property
+    def read(self) -> NDArray[np.bool_]:
+        """Whether a statement of the same trace reads the result."""
+        return np.diff(self.readers.offsets) > 0
+
+    @property
+    def consumer(self) -> NDArray[np.int32]:
+        """The first of the readers, -1 where there is none."""
+        first = np.full(len(self.issue), -1, np.int32)
+        read = self.read
+        if read.any():
+            first[read] = np.minimum.reduceat(self.readers.items, self.readers.offsets[:-1][read])
+        return first
 
 
-def _pairs(graph: Graph) -> list[_Pair]:
-    """Collectives in the order in which they are issued."""
+def links(graph: Graph) -> Links:
+    """Find a graph's collectives with their waits and readers."""
     statements, consumers = graph.statements, graph.consumers
-    found = []
-    for issue in np.flatnonzero((statements.parent < 0) & (statements.kind == Kind.COLLECTIVE)).tolist():
-        readers = [r for v in statements.outputs[issue].tolist() for r in consumers[v].tolist()]
-        wait = min((r for r in readers if statements.kind[r] == Kind.WAIT), default=-1)
-        found.append(_Pair(issue, wait, _first_reader(graph, wait) if wait >= 0 else -1))
-    return found
+    issues = np.flatnonzero((statements.parent < 0) & (statements.kind == Kind.COLLECTIVE))
+    waits = []
+    for issue in issues.tolist():
+        readers = (r for v in statements.outputs[issue].tolist() for r in consumers[v].tolist())
+        waits.append(min((r for r in readers if statements.kind[r] == Kind.WAIT), default=-1))
+    return Links(
+        issue=issues.astype(np.int32),
+        wait=np.asarray(waits, np.int32),
+        readers=Ragged.of(sorted(_readers(graph, wait)) if wait >= 0 else () for wait in waits),
+        bytes=np.asarray([_result_bytes(graph, issue) for issue in issues], np.int64),
+    )
 
 
-def _first_reader(graph: Graph, row: int) -> int:
-    """The first statement that does something with what `row` makes; views do nothing."""
+def _readers(graph: Graph, row: int) -> set[int]:
+    """The statements of its side that do something with what `row` makes; views do nothing."""
     statements, consumers = graph.statements, graph.consumers
-    readers: list[int] = []
+    found: set[int] = set()
     for value in statements.outputs[row].tolist():
         for reader in consumers[value].tolist():
-            if statements.flags[reader] & StatementFlag.VIEW:
-                reader = _first_reader(graph, reader)
-            if reader >= 0 and statements.side[reader] == statements.side[row]:
-                readers.append(reader)
-    return min(readers, default=-1)
+            if statements.side[reader] != statements.side[row]:
+                continue
+            found |= _readers(graph, reader) if statements.flags[reader] & StatementFlag.VIEW else {reader}
+    return found
 
 
 def _rows(graph: Graph) -> NDArray[np.intp]:
@@ -156,19 +199,20 @@ class Order:
     distances: tuple[int, ...]
 
 
-def order(graph: Graph) -> Order:
-    """Report on the order of a graph's collectives."""
+def order(graph: Graph, known: Links | None = None) -> Order:
+    """Report on the order of a graph's collectives; `known` are its `links`."""
     statements = graph.statements
     idle = np.isin(statements.kind, _NO_KERNEL) | ((statements.flags & StatementFlag.VIEW) != 0)
     kernels = np.cumsum((statements.parent < 0) & ~idle)
-    pairs = _pairs(graph)
-    distances = tuple(int(kernels[p.wait] - kernels[p.issue]) for p in pairs if p.wait >= 0)
+    found = links(graph) if known is None else known
+    waited, consumer = found.wait >= 0, found.consumer
+    distances = tuple((kernels[found.wait[waited]] - kernels[found.issue[waited]]).tolist())
     inversions = 0
     for side in np.unique(statements.side):
-        read = np.asarray([p.consumer for p in pairs if p.consumer >= 0 and statements.side[p.issue] == side])
-        inversions += int(np.triu(read[:, None] > read[None, :], 1).sum()) if len(read) else 0
+        read = consumer[(consumer >= 0) & (statements.side[found.issue] == side)]
+        inversions += int(np.triu(read[:, None] > read[None, :], 1).sum())
     return Order(
-        collectives=len(pairs),
+        collectives=len(found.issue),
         inversions=inversions,
         without_compute=distances.count(0),
         distances=distances,
@@ -214,7 +258,12 @@ class Simulation:
     ahead_peak_bytes : int
         The most bytes of results between issue and wait that a statement of the same trace is to read: what is
         returned, as gradients are, is held anyway.
-    bars : tuple of Bar
+    rows : list of int
+        Of the graph's statements, in the order in which the host launches them.
+    launched_s : (statements,) float64
+        When the host is done with each.
+    busy : mapping of int to (str, float, float)
+        By row what the statement does elsewhere: the stream, from when and until when.
     """
 
     step_s: float
@@ -224,7 +273,22 @@ class Simulation:
     host_lead_s: float
     in_flight_bytes: NDArray[np.int64]
     ahead_peak_bytes: int
-    bars: tuple[Bar, ...]
+    rows: Sequence[int]
+    launched_s: NDArray[np.float64]
+    busy: Mapping[int, tuple[str, float, float]]
+
+    @cached_property
+    def bars(self) -> tuple[Bar, ...]:
+        """What each stream does, in the order in which the host launches it."""
+        found: list[Bar] = []
+        begun = 0.0
+        for row, launched in zip(self.rows, self.launched_s.tolist(), strict=True):
+            found.append(Bar(HOST, row, begun, launched))
+            begun = launched
+            if row in self.busy:
+                stream, start, end = self.busy[row]
+                found.append(Bar(stream, row, start, end))
+        return tuple(found)
 
     @property
     def exposed_communication_s(self) -> float:
@@ -237,13 +301,8 @@ class Simulation:
         return int(self.in_flight_bytes.max(initial=0))
 
 
-def read_results(graph: Graph) -> frozenset[int]:
-    """Rows of the collectives whose results a statement of the same trace reads; the same in every order."""
-    return frozenset(pair.issue for pair in _pairs(graph) if pair.consumer >= 0)
-
-
 def simulate(
-    graph: Graph, cost: Costs, rows: Sequence[int] | None = None, read: Collection[int] | None = None
+    graph: Graph, cost: Costs, rows: Sequence[int] | NDArray[np.intp] | None = None, known: Links | None = None
 ) -> Simulation:
     """Run a host thread, a compute stream and a communication stream, each in order.
 
@@ -259,65 +318,72 @@ def simulate(
     cost : Costs
     rows : sequence of int, optional
         Its top-level rows in another order; by default in program order.
-    read : collection of int, optional
-        `read_results`, where it is known.
+    known : Links, optional
+        Its `links`, where they are known.
     """
     statements = graph.statements
-    read = read_results(graph) if read is None else read
-    order_ = _rows(graph).tolist() if rows is None else list(rows)
-    kinds, sides = statements.kind.tolist(), statements.side.tolist()
-    host_s, compute_s, communication_s = (c.tolist() for c in (cost.host_s, cost.compute_s, cost.communication_s))
-    host = compute = communication = forward = busy = lead = 0.0
+    found = links(graph) if known is None else known
+    order_ = _rows(graph) if rows is None else np.asarray(rows, np.intp)
+    place = np.full(len(statements), -1, np.intp)
+    place[order_] = np.arange(len(order_))
+    launched_s = np.cumsum(cost.host_s[order_])
+    issued = {row: at for at, row in enumerate(found.issue.tolist())}
+    waited = {row: at for at, row in enumerate(found.wait.tolist()) if row >= 0}
+    done = [0.0] * len(issued)
+    compute = communication = forward = kernels_s = lead = 0.0
     stall = [0.0, 0.0]
-    done: dict[int, float] = {}
-    held: dict[int, tuple[int, int]] = {}
-    in_flight, curve = 0, np.zeros(len(order_), np.int64)
-    ahead, most_ahead = 0, 0
-    bars: list[Bar] = []
-    for at, row in enumerate(order_):
-        kind, side = kinds[row], sides[row]
-        bars.append(Bar(HOST, row, host, host + host_s[row]))
-        host += host_s[row]
-        if kind == Kind.COLLECTIVE:
+    busy: dict[int, tuple[str, float, float]] = {}
+    does = np.isin(statements.kind, (Kind.COLLECTIVE, Kind.WAIT)) | (cost.compute_s > 0)
+    at = np.flatnonzero(does[order_])
+    acting = order_[at]
+    columns = (launched_s[at], statements.side[acting], cost.compute_s[acting], cost.communication_s[acting])
+    for row, host, side, compute_s, communication_s in zip(
+        acting.tolist(), *(column.tolist() for column in columns), strict=True
+    ):
+        if row in issued:
             start = max(host, communication, compute)
-            communication = start + communication_s[row]
-            bars.append(Bar(COMMUNICATION, row, start, communication))
-            size = _result_bytes(graph, row)
-            in_flight += size
-            ahead += size if row in read else 0
-            most_ahead = max(most_ahead, ahead)
-            for value in statements.outputs[row].tolist():
-                done[value], held[value] = communication, (size, size if row in read else 0)
-        elif kind == Kind.WAIT:
-            for value in statements.inputs[row].tolist():
-                end = done.get(value, 0.0)
-                free = max(host, compute)
-                if end > free:
-                    stall[0 if side == FORWARD else 1] += end - free
-                    compute = end
-                size, to_read = held.pop(value, (0, 0))
-                in_flight -= size
-                ahead -= to_read
-        elif compute_s[row] > 0:
+            communication = done[issued[row]] = start + communication_s
+            busy[row] = (COMMUNICATION, start, communication)
+        elif row in waited:
+            end = done[waited[row]]
+            free = max(host, compute)
+            if end > free:
+                stall[0 if side == FORWARD else 1] += end - free
+                compute = end
+        elif compute_s > 0:
             start = max(host, compute)
-            compute = start + compute_s[row]
-            busy += compute_s[row]
-            bars.append(Bar(COMPUTE, row, start, compute))
+            compute = start + compute_s
+            kernels_s += compute_s
+            busy[row] = (COMPUTE, start, compute)
         lead = max(lead, compute - host)
         if side == FORWARD:
-            forward = max(compute, host)
-        curve[at] = in_flight
-    step = max(host, compute, communication)
+            forward = compute
+    ahead = np.flatnonzero(statements.side[order_] == FORWARD)
+    forward = max(forward, float(launched_s[ahead[-1]])) if len(ahead) else 0.0
+    step = max(float(launched_s[-1]) if len(launched_s) else 0.0, compute, communication)
     return Simulation(
         step_s=step,
         forward_s=forward,
         stall_s=(stall[0], stall[1]),
-        idle_compute_s=step - busy,
+        idle_compute_s=step - kernels_s,
         host_lead_s=lead,
-        in_flight_bytes=curve,
-        ahead_peak_bytes=most_ahead,
-        bars=tuple(bars),
+        in_flight_bytes=_in_flight(found, place, len(order_), found.bytes),
+        ahead_peak_bytes=int(
+            _in_flight(found, place, len(order_), np.where(found.read, found.bytes, 0)).max(initial=0)
+        ),
+        rows=order_.tolist(),
+        launched_s=launched_s,
+        busy=busy,
     )
+
+
+def _in_flight(found: Links, place: NDArray[np.intp], count: int, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Bytes between issue and wait after each of so many statements, whose places are given by row."""
+    change = np.zeros(count, np.int64)
+    change[place[found.issue]] = sizes
+    waited = found.wait >= 0
+    change[place[found.wait[waited]]] -= sizes[waited]
+    return np.cumsum(change)
 
 
 def lower_bound(graph: Graph, cost: Costs) -> float:
@@ -405,6 +471,7 @@ class Overlap:
     lower_bound_s : float
     cost : Costs
         What the simulation rests on.
+    links : Links
     calibrated : bool
         Whether kernels take what they took in a run.
     """
@@ -415,12 +482,15 @@ class Overlap:
     simulation: Simulation
     lower_bound_s: float
     cost: Costs
+    links: Links
     calibrated: bool = False
 
     def reordered(self, graph: Graph, rows: NDArray[np.intp]) -> Overlap:
         """The same for `graph`, which has these rows of the one that this is for."""
-        cost = self.cost.reordered(rows)
-        return dataclasses.replace(self, order=order(graph), simulation=simulate(graph, cost), cost=cost)
+        cost, known = self.cost.reordered(rows), self.links.reordered(rows)
+        return dataclasses.replace(
+            self, order=order(graph, known), simulation=simulate(graph, cost, known=known), cost=cost, links=known
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The figures as plain JSON data."""
@@ -474,13 +544,14 @@ def overlap(
     """Order, simulation and lower bound of an execution graph; None if it has no collectives."""
     if not (graph.statements.kind == Kind.COLLECTIVE).any():
         return None
-    cost = costs(graph, machine, ranks, calibration)
+    cost, known = costs(graph, machine, ranks, calibration), links(graph)
     return Overlap(
         machine=machine,
         ranks=ranks,
-        order=order(graph),
-        simulation=simulate(graph, cost),
+        order=order(graph, known),
+        simulation=simulate(graph, cost, known=known),
         lower_bound_s=lower_bound(graph, cost),
         cost=cost,
+        links=known,
         calibrated=calibration is not None,
     )

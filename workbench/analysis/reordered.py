@@ -47,8 +47,8 @@ def reordered(graph: Graph, rows: Rows) -> Graph:
     new_row[rows] = np.arange(len(rows), dtype=np.int32)
     moved = dataclasses.replace(
         statements,
-        name=tuple(statements.name[row] for row in rows.tolist()),
-        executor=tuple(statements.executor[row] for row in rows.tolist()),
+        name=tuple(map(statements.name.__getitem__, rows.tolist())),
+        executor=tuple(map(statements.executor.__getitem__, rows.tolist())),
         kind=statements.kind[rows],
         side=statements.side[rows],
         parent=_renumbered(statements.parent[rows], new_row),
@@ -56,8 +56,8 @@ def reordered(graph: Graph, rows: Rows) -> Graph:
         flags=statements.flags[rows],
         transient_bytes=statements.transient_bytes[rows],
         flops=statements.flops[rows],
-        inputs=_taken(statements.inputs, rows),
-        outputs=_taken(statements.outputs, rows),
+        inputs=statements.inputs.taken(rows),
+        outputs=statements.outputs.taken(rows),
         frees=_frees(graph, new_row),
     )
     return dataclasses.replace(
@@ -78,12 +78,6 @@ def _ranges(starts: Rows, lengths: NDArray[np.integer]) -> Rows:
     total = int(ends[-1]) if len(ends) else 0
     rows: Rows = np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
     return rows
-
-
-def _taken(ragged: Ragged, rows: Rows) -> Ragged:
-    lengths = np.diff(ragged.offsets)[rows]
-    items = ragged.items[_ranges(ragged.offsets[:-1][rows].astype(np.intp), lengths)]
-    return Ragged(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32), items)
 
 
 def _entries(ragged: Ragged) -> tuple[NDArray[np.intp], NDArray[np.int32]]:

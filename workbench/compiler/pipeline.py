@@ -34,7 +34,7 @@ from workbench.analysis.census import Census, census
 from workbench.analysis.cost import Calibration
 from workbench.analysis.machines import H100, Machine
 from workbench.analysis.memory import Prediction, Timeline, timeline
-from workbench.analysis.overlap import PACK, Overlap, Simulation, overlap, read_results, simulate
+from workbench.analysis.overlap import PACK, Overlap, Simulation, overlap, simulate
 from workbench.analysis.reordered import reordered, top_rows, with_members
 from workbench.analysis.search import Search, tried_of
 from workbench.analysis.search import search as find_order
@@ -747,11 +747,6 @@ class _Unordered:
                 found[side] = found[side][[place[id(bsym)] for bsym in schedule.statements]]
         return found
 
-    @cached_property
-    def read(self) -> frozenset[int]:
-        """Rows of the collectives whose results are read."""
-        return read_results(self.plan.graph)
-
     def orders(self, choices: Mapping[str, str]) -> dict[str, list[int]]:
         """The statements of each schedule in their order under `choices`."""
         schedules = self.stage.communication
@@ -765,8 +760,8 @@ class _Unordered:
         """A step under `choices`, and what no order beats, without a plan."""
         known = self.plan.overlap_on(machine)
         assert known is not None
-        order = self.in_order(self.orders(choices)).tolist()
-        return simulate(self.plan.graph, known.cost, order, self.read), known.lower_bound_s
+        order = self.in_order(self.orders(choices))
+        return simulate(self.plan.graph, known.cost, order, known.links), known.lower_bound_s
 
     def ordered(self, choices: Mapping[str, str], begun: float) -> Plan:
         """The plan under `choices`, all of them; `begun` is when planning began."""
