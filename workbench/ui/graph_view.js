@@ -296,7 +296,9 @@ class View {
   barAt(index) {
     const { bar } = this.scene, { sides } = this.columns(), side = bar.side[index];
     const out = (8 + BAR_STEP * bar.column[index]) * this.scaleX;
-    return { x: side === 0 ? sides[0][0] - out : sides[1][1] + out, issue: this.y(bar.y0[index]), wait: this.y(bar.y1[index]) };
+    // An end at the first statement is drawn whole, below the heads of the columns.
+    const y = (height) => Math.max(this.y(height), HEAD + 6 - this.top);
+    return { x: side === 0 ? sides[0][0] - out : sides[1][1] + out, issue: y(bar.y0[index]), wait: y(bar.y1[index]) };
   }
 
   /** The bar at a place, and which of its ends a drag from there would move. */

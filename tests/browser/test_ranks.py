@@ -1,0 +1,116 @@
+"""A program with ranks in a real JupyterLab: its bars are dragged, its machine is chosen, its best order is found."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.browser.app import figure, graph, open_program, press
+from tests.browser.harness import Lab
+
+pytestmark = pytest.mark.browser
+
+PROGRAM = "'fsdp_llama', device='planned', executor='nvfuser', ranks=8"
+GATHER = "waits:lm_head_weight>all_gather"
+REDUCTION = "waits:transformer_wte_weight<reduce_scatter"
+
+
+def drag_wait(lab: Lab, id: str, node: int) -> None:
+    """Drag the filled end of a bar, where it is waited for, to where a node of its side begins."""
+    graph(lab, "view.fit()")
+    bar = next(bar for bar in graph(lab, "state().bars") if bar["id"] == id)
+    box = lab.page.locator(".wb-graph canvas").bounding_box()
+    assert box is not None
+    x, y = box["x"] + bar["x"], box["y"] + bar["wait"]
+    assert graph(lab, "hit(given[0], given[1])", x, y) == f"{id}!wait"
+    edge = graph(lab, "position(given[0])", node_id(lab, bar["side"], node))["y"]
+    lab.page.mouse.move(x, y)
+    lab.page.mouse.down()
+    lab.page.mouse.move(x, edge, steps=5)
+    lab.screenshot("dragging")
+    lab.page.mouse.up()
+
+
+def node_id(lab: Lab, side: int, node: int) -> str:
+    """A node of a column, counted from the top, or from the bottom where below 0."""
+    place = f"view.scene.columns[{side}].at({node})"
+    return graph(lab, f"state().ids.at(document.querySelector('.wb-graph').__workbench.{place})")
+
+
+def choices(lab: Lab) -> str:
+    return lab.kernel_eval("print(bench.choices)")
+
+
+def said(lab: Lab, text: str) -> str:
+    """The message that holds a text, once it is there."""
+    message = lab.page.locator(".wb-message").filter(has_text=text)
+    message.wait_for(timeout=60_000)
+    return message.inner_text()
+
+
+def cut_off(lab: Lab) -> list[str]:
+    """Controls and figures whose text does not fit in, or that lie on each other."""
+    return lab.page.evaluate(
+        """() => {
+            const shown = Array.from(document.querySelectorAll(
+                ".wb-controls button, .wb-controls label, .wb-controls .wb-message, .wb-value"
+            )).filter(el => el.offsetWidth);
+            const boxes = shown.map(el => el.getBoundingClientRect());
+            const over = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
+                && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1;
+            return shown.filter((el, i) => el.scrollWidth > el.clientWidth + 1
+                || shown.some((other, j) => i !== j && !el.contains(other) && !other.contains(el)
+                    && over(boxes[i], boxes[j]))).map(el => el.outerHTML.slice(0, 120));
+        }"""
+    )
+
+
+def test_bars_machine_and_search(lab: Lab) -> None:
+    open_program(lab, PROGRAM)
+
+    # Later than at the top, where it is waited for first: legal up to what reads it, near the end.
+    drag_wait(lab, GATHER, 20)
+    lab.wait_until(lambda: f"'{GATHER}!wait': 'at(" in choices(lab), 30)
+    said(lab, "is now at(")
+    placed = choices(lab)
+
+    # Before there is the gradient that it sends.
+    drag_wait(lab, REDUCTION, -1)
+    refusal = said(lab, "is refused")
+    assert refusal.startswith(f"{REDUCTION}!wait: 'at(")
+    assert "it sends what torch.ops.aten.embedding_backward makes; the earliest is at(end)" in refusal
+    assert choices(lab) == placed
+    lab.screenshot("refused")
+    press(lab, "Undo")
+    lab.wait_until(lambda: choices(lab) == "{}")
+
+    ranks = lab.page.locator(".wb-ranks")
+    assert "simulated on H100" in figure(lab, "overlap")
+    ranks.get_by_role("combobox").select_option("PCIe box")
+    said(lab, "now simulated on PCIe box")
+    lab.wait_until(lambda: "simulated on PCIe box" in figure(lab, "overlap"))
+    assert "H100" not in figure(lab, "overlap")
+    assert lab.kernel_eval("print(bench.machine.name)") == "PCIe box"
+
+    ranks.get_by_role("textbox").fill("0.001")
+    ranks.get_by_role("button").click()
+    assert "the least that one needs" in said(lab, "no order keeps 1048 bytes in flight")
+    ranks.get_by_role("textbox").fill("")
+    ranks.get_by_role("button").click()
+    assert "no order takes less than" in said(lab, "simulated on PCIe box: waits.")
+    assert "'waits.wait': 'late'" in choices(lab)
+    assert not cut_off(lab)
+    lab.screenshot("found")
+
+    lab.page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' })")
+    lab.wait_until(lambda: graph(lab, "state().dark"))
+    lab.page.wait_for_timeout(500)
+    lab.screenshot("dark")
+    lab.page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Light' })")
+    lab.page.wait_for_selector("#jupyterlab-splash", state="detached")
+    lab.page.set_viewport_size({"width": 900, "height": 1600})
+    lab.page.wait_for_timeout(500)
+    assert not cut_off(lab)
+    lab.screenshot("narrow")
+
+    press(lab, "Undo")
+    lab.wait_until(lambda: choices(lab) == "{}")
