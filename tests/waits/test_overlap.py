@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.analysis.graphs import graph as by_hand
+from workbench.analysis.cost import calibrate
 from workbench.analysis.machines import MACHINES
 from workbench.analysis.overlap import COMMUNICATION, COMPUTE, Costs, costs, lower_bound, order, overlap, simulate
 from workbench.graph import Graph, Kind, ValueFlag
@@ -150,3 +151,20 @@ def test_every_stream_does_one_thing_at_a_time(given_: tuple[Graph, Costs]) -> N
         bars = [bar for bar in found.bars if bar.stream == stream]
         assert all(one.end_s <= other.start_s + 1e-12 for one, other in itertools.pairwise(bars))
     assert found.exposed_communication_s <= found.idle_compute_s + 1e-9 <= found.step_s + 1e-9
+
+
+def test_what_kernels_took_in_a_run_replaces_the_machines_rates() -> None:
+    """Those that ran then, whatever order they are in now; collectives stay the machine's."""
+    made = graph(("gather", "w", "f"), ("early", "x", "z"), ("wait", "f", "g"), ("matmul", "z g", "y"))
+    machine = MACHINES["H100"]
+    names, took_s = made.statements.name, [1e-6, 0.25, 1e-6, 0.5]
+    found = costs(made, machine, 8, calibrate(made, names, took_s, step_s=1.0))
+    assert found.compute_s.tolist() == [0.0, 0.25, 0.0, 0.5]
+    assert np.array_equal(found.communication_s, costs(made, machine, 8).communication_s)
+
+    later = graph(("early", "x", "z"), ("gather", "w", "f"), ("wait", "f", "g"), ("matmul", "z g", "y"))
+    again = costs(later, machine, 8, calibrate(made, names, took_s, step_s=1.0))
+    assert again.compute_s.tolist() == [0.25, 0.0, 0.0, 0.5]
+    simulated = overlap(later, 8, machine, calibrate(made, names, took_s, step_s=1.0))
+    assert simulated is not None
+    assert simulated.simulation.step_s >= 0.75
