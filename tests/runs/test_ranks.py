@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -87,6 +90,47 @@ def test_ranks_cancelled_from_elsewhere_are_cancelled(tmp_path: Path) -> None:
     assert isinstance(log.read()[-1], events.Cancelled)
     assert log.over
     assert log.read() == []
+
+
+def test_a_rank_elsewhere_that_tells_nothing_any_more_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(ranks, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    sample = events.MemorySample(t_s=2.0, rss_bytes=1)
+    tell(tmp_path, 0, sample)
+    tell(tmp_path, 1, sample)
+    tell(tmp_path, 2, events.Phase(t_s=1.0, phase="build"))  # imports, or waits for the others, and samples nothing yet
+    tell(tmp_path, 3, sample, events.Finished(t_s=3.0))
+    log = ranks.Elsewhere(tmp_path, 4)
+    assert not any(isinstance(event, events.Warned) for event in log.read())
+    clock[0] += ranks.SILENT_S - 1
+    events.append(ranks.folder_of(tmp_path, 0) / events.LOG_FILE, sample)
+    assert not any(isinstance(event, events.Warned) for event in log.read())
+    clock[0] += 2
+    (warned,) = log.read()
+    assert isinstance(warned, events.Warned)
+    assert warned.message.startswith("rank 1 has told nothing for 120 s, since 2.0 s of the run: ")
+    assert log.read() == []
+    events.append(ranks.folder_of(tmp_path, 1) / events.LOG_FILE, sample)
+    log.read()
+    clock[0] += ranks.SILENT_S + 1
+    again = [event.message[:7] for event in log.read() if isinstance(event, events.Warned)]
+    assert again == ["rank 0 ", "rank 1 "]
+    assert not log.over
+
+
+def test_a_rank_elsewhere_keeps_the_memory_limit_itself(tmp_path: Path) -> None:
+    script = (
+        "import pathlib, sys, threading, time; from workbench.runs import rank_worker\n"
+        "watch = threading.Thread(target=rank_worker.keep_limit, args=(pathlib.Path(sys.argv[1]), 1 << 29))\n"
+        "watch.start(); time.sleep(0.2); assert watch.is_alive()\n"
+        "held = b'x' * (1 << 29); time.sleep(60)"
+    )
+    tell(tmp_path, 0)
+    folder = ranks.folder_of(tmp_path, 0)
+    assert subprocess.run([sys.executable, "-c", script, str(folder)], timeout=100).returncode == 1
+    (last,) = (event for event in events.read(folder) if isinstance(event, events.Failed))
+    assert last.reason.startswith("out of memory: ")
+    assert last.reason.endswith(" bytes in use, over the limit of 536870912")
 
 
 def test_other_ranks_get_rows_of_the_same_data() -> None:

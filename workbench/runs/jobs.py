@@ -409,10 +409,8 @@ class Run:
             reason = ""
             if time.monotonic() > deadline:
                 reason = f"timeout: not done after {options.timeout_s:g} s"
-            elif options.memory_limit_bytes is not None:
-                used = processes.memory_bytes(self._worker.pid)
-                if used > options.memory_limit_bytes:
-                    reason = f"out of memory: {used} bytes in use, over the limit of {options.memory_limit_bytes}"
+            elif not self.request.parallel:  # of ranks each has the limit, which is kept where they run
+                reason = processes.over_limit(self._worker.pid, options.memory_limit_bytes)
             if reason and not ended:
                 with self._lock:
                     self._stop = self._stop or events.Failed(t_s=self._now_s(), reason=reason)

@@ -77,6 +77,14 @@ def memory_bytes(pid: int) -> int:
         return 0
 
 
+def over_limit(pid: int, limit_bytes: int | None) -> str:
+    """Why a process has to end for the memory that it takes; empty where it keeps the limit, or there is none."""
+    used = memory_bytes(pid) if limit_bytes is not None else 0
+    if limit_bytes is None or used <= limit_bytes:
+        return ""
+    return f"out of memory: {used} bytes in use, over the limit of {limit_bytes}"
+
+
 def how_ended(status: int) -> str:
     """What an exit status says of a worker that ended without a last word; negative is a signal's number."""
     if status >= 0:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from workbench.runs.accuracy import Parts
 
 _CANCEL_INTERVAL_S = 0.2
+_LIMIT_INTERVAL_S = 0.02
 
 
 def main(run_dir: Path) -> None:
@@ -61,6 +62,15 @@ def _obey_cancel(run_dir: Path, folder: Path) -> None:
     os._exit(1)
 
 
+def keep_limit(folder: Path, limit_bytes: int) -> None:
+    """End the process when it takes more memory, in a rank's folder, where no launcher sees to that."""
+    begun_s = time.perf_counter()
+    while not (reason := processes.over_limit(os.getpid(), limit_bytes)):
+        time.sleep(_LIMIT_INTERVAL_S)
+    events.append(folder / events.LOG_FILE, events.Failed(t_s=time.perf_counter() - begun_s, reason=reason))
+    os._exit(1)
+
+
 def _join(run_dir: Path, asked: request.RunRequest) -> _Ranks:
     """Meet the other ranks.
 
@@ -70,6 +80,9 @@ def _join(run_dir: Path, asked: request.RunRequest) -> _Ranks:
     import torch.distributed as dist
 
     rank, count, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    if processes.MARK not in os.environ and (limit := asked.options.memory_limit_bytes) is not None:
+        folder = ranks.folder_of(run_dir, rank)
+        threading.Thread(target=keep_limit, args=(folder, limit), name="memory limit", daemon=True).start()
     if count != asked.ranks:
         raise RunError(f"the run is for {asked.ranks} ranks, and torchrun started {count}")
     cuda = asked.program["device"] == "cuda"

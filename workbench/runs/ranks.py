@@ -34,6 +34,10 @@ _INTERVAL_S = 0.02
 _GRACE_S = 2.0
 """How long the other ranks have to end when one failed."""
 
+SILENT_S = 120.0
+"""A rank elsewhere that told nothing for so long may be gone. It samples its memory many times a second, also while it
+compiles or waits for the others; a file system of several machines may show that a minute late."""
+
 _SLOWEST = {events.Compiled: "compile_s", events.StepTimes: "step_s", events.PeakMeasured: "measured_peak_bytes"}
 """Figures of which the run's is that of the rank with the most."""
 _OWN = (events.Started, events.TensorChecked, events.AccuracyChecked, *_SLOWEST, *events.FINAL)
@@ -106,6 +110,14 @@ class _Rank:
     offset_s: float = 0.0
     killed: str = ""
     """Why the launcher killed it."""
+    heard_s: float = 0.0
+    """When it last told something, on this process's clock."""
+    last_s: float = 0.0
+    """The same, on the clock of the run's log."""
+    samples: bool = False
+    """Whether it has begun to sample its memory: only from then on something comes steadily."""
+    silent: bool = False
+    """Whether it was said that it tells nothing any more."""
 
     @property
     def pid(self) -> int | None:
@@ -158,7 +170,21 @@ class Gathering:
             for event in rank.tail.read():
                 if isinstance(event, events.Started):
                     rank.offset_s = event.time_s - self._time_s
-                self._take(number, rank, dataclasses.replace(event, t_s=event.t_s + rank.offset_s))
+                rank.heard_s, rank.last_s, rank.silent = time.monotonic(), event.t_s + rank.offset_s, False
+                rank.samples = rank.samples or isinstance(event, events.MemorySample)
+                self._take(number, rank, dataclasses.replace(event, t_s=rank.last_s))
+
+    def tell_silent(self) -> None:
+        """Write a warning for each rank that told nothing for `SILENT_S`; a rank that speaks again can be told anew."""
+        for number, rank in enumerate(self.ranks):
+            if not rank.samples or rank.end or rank.silent or time.monotonic() - rank.heard_s <= SILENT_S:
+                continue
+            rank.silent = True
+            message = (
+                f"rank {number} has told nothing for {SILENT_S:g} s, since {rank.last_s:.1f} s of the run: "
+                "its process or its machine may be gone; cancel() ends the others"
+            )
+            self._write(events.Warned(t_s=rank.last_s + SILENT_S, message=message))
 
     def _take(self, number: int, rank: _Rank, event: Event) -> None:
         if isinstance(event, events.TensorChecked):
@@ -284,6 +310,7 @@ class Elsewhere:
     def read(self) -> list[Event]:
         """Events since the last call; the last is the run's end, once all ranks had their last word."""
         self._gathering.read()
+        self._gathering.tell_silent()
         if self._gathering.over and not self.over:
             self.over = True
             self._found.append(self._gathering.finish(self._gathering.ended_s))
@@ -319,11 +346,10 @@ def _follow(gathering: Gathering, options: request.RunOptions, done: threading.E
     while not done.wait(_INTERVAL_S):
         gathering.read()
         for rank in gathering.ranks:
-            if options.memory_limit_bytes is None or rank.pid is None or rank.end is not None or rank.killed:
+            if rank.pid is None or rank.end is not None or rank.killed:
                 continue
-            used = processes.memory_bytes(rank.pid)
-            if used > options.memory_limit_bytes:
-                rank.killed = f"out of memory: {used} bytes in use, over the limit of {options.memory_limit_bytes}"
+            rank.killed = processes.over_limit(rank.pid, options.memory_limit_bytes)
+            if rank.killed:
                 _kill(rank)
         if gathering.failed:
             deadline = min(deadline, time.monotonic() + _GRACE_S)
