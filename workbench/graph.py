@@ -158,6 +158,8 @@ class Statements:
         Values read and values made.
     frees : Ragged
         Values whose last reference is dropped right after the statement.
+    group : int32
+        Of a collective, index into `Graph.groups`; otherwise -1. By default -1 throughout.
     """
 
     name: tuple[str, ...]
@@ -172,6 +174,11 @@ class Statements:
     inputs: Ragged
     outputs: Ragged
     frees: Ragged
+    group: NDArray[np.int32] = dataclasses.field(default_factory=lambda: np.empty(0, np.int32))
+
+    def __post_init__(self) -> None:
+        if not len(self.group):
+            object.__setattr__(self, "group", np.full(len(self.name), -1, np.int32))
 
     def __len__(self) -> int:
         return len(self.name)
@@ -242,6 +249,8 @@ class Graph:
         The tables.
     origins : tuple of Origin
         The user's statements, in program order.
+    groups : tuple of int
+        Ranks in each process group that a collective runs in, in the order in which statements name them.
     """
 
     stage: str
@@ -249,6 +258,7 @@ class Graph:
     values: Values
     storages: Storages
     origins: tuple[Origin, ...] = ()
+    groups: tuple[int, ...] = ()
 
     @cached_property
     def value_index(self) -> dict[str, int]:
@@ -297,6 +307,7 @@ class Graph:
                 "values": _columns(self.values),
                 "storages": _columns(self.storages),
                 "origins": [dataclasses.asdict(origin) for origin in self.origins],
+                "groups": list(self.groups),
             }
         )
 
@@ -319,6 +330,7 @@ class Graph:
             values=_table(Values, data["values"]),
             storages=_table(Storages, data["storages"]),
             origins=tuple(Origin(**origin) for origin in data["origins"]),
+            groups=tuple(data.get("groups", ())),
         )
 
 
@@ -347,6 +359,9 @@ def _columns(table: Any) -> dict[str, Any]:
 def _table(cls: type[Any], columns: dict[str, Any]) -> Any:
     made: dict[str, Any] = {}
     for field in dataclasses.fields(cls):
+        if field.name not in columns and field.default_factory is not dataclasses.MISSING:
+            # Written before there was such a column.
+            continue
         column = columns[field.name]
         if isinstance(column, dict):
             made[field.name] = Ragged(np.asarray(column["offsets"], np.int32), np.asarray(column["items"], np.int32))

@@ -55,7 +55,7 @@ def costs(graph: Graph, machine: Machine, ranks: int, calibration: Calibration |
     graph : Graph
     machine : Machine
     ranks : int
-        Processes that take part in each collective.
+        Processes that take part in each collective whose group is not known.
     calibration : Calibration, optional
         What kernels took in a run, and the rates for those that it did not have. Collectives are the machine's all
         the same: what a run measures of one is when it was launched and how long it was waited for.
@@ -80,7 +80,9 @@ def costs(graph: Graph, machine: Machine, ranks: int, calibration: Calibration |
         compute[row] = max(operations_s, nbytes / machine.bytes_per_s)
     for row in np.flatnonzero(top & (statements.kind == Kind.COLLECTIVE)).tolist():
         factor = next((f for word, f in _TRAFFIC.items() if word in statements.name[row]), 1.0)
-        moved = factor * _full_bytes(graph, row) * (ranks - 1) / ranks
+        group = int(statements.group[row])
+        among = ranks if group < 0 else graph.groups[group]
+        moved = factor * _full_bytes(graph, row) * (among - 1) / among
         communication[row] = machine.latency_s + moved / machine.link_bytes_per_s
     return Costs(np.where(top, machine.launch_s, 0.0), compute, communication)
 
@@ -219,13 +221,20 @@ def order(graph: Graph, known: Links | None = None) -> Order:
     )
 
 
+def communication_streams(graph: Graph) -> tuple[str, ...]:
+    """Names of the communication streams: one for each process group of the graph's collectives."""
+    if len(graph.groups) < 2:
+        return (COMMUNICATION,)
+    return tuple(f"{COMMUNICATION} {at + 1}, {ranks} ranks" for at, ranks in enumerate(graph.groups))
+
+
 class Bar(NamedTuple):
     """What a stream does from one second to another: a row of a Gantt chart.
 
     Attributes
     ----------
     stream : str
-        ``host``, ``compute`` or ``communication``.
+        ``host``, ``compute`` or, for each process group, what `communication_streams` calls it.
     row : int
         Of the graph's statements.
     start_s, end_s : float
@@ -239,7 +248,7 @@ class Bar(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Simulation:
-    """A step on three streams, each in order. All of it is simulated.
+    """A step on a host, a compute and a communication stream for each process group. All of it is simulated.
 
     Attributes
     ----------
@@ -304,12 +313,12 @@ class Simulation:
 def simulate(
     graph: Graph, cost: Costs, rows: Sequence[int] | NDArray[np.intp] | None = None, known: Links | None = None
 ) -> Simulation:
-    """Run a host thread, a compute stream and a communication stream, each in order.
+    """Run a host thread, a compute stream and a communication stream for each process group, each in order.
 
     The host launches statement after statement. A kernel starts when it is launched and the compute stream is free. A
-    collective starts when it is launched, the communication stream is free, and what was on the compute stream when
-    it was issued is done, as NCCL's streams wait. A wait holds up the compute stream alone. Bytes count in program
-    order, as the allocator, which runs on the host, sees them.
+    collective starts when it is launched, its group's stream is free, and what was on the compute stream when it was
+    issued is done, as NCCL's streams wait; groups do not hold each other up, nor share a link's bandwidth. A wait holds
+    up the compute stream alone. Bytes count in program order, as the allocator, which runs on the host, sees them.
 
     Parameters
     ----------
@@ -330,20 +339,29 @@ def simulate(
     issued = {row: at for at, row in enumerate(found.issue.tolist())}
     waited = {row: at for at, row in enumerate(found.wait.tolist()) if row >= 0}
     done = [0.0] * len(issued)
-    compute = communication = forward = kernels_s = lead = 0.0
+    streams = communication_streams(graph)
+    # What has no group runs on the first one's stream.
+    communication = [0.0] * len(streams)
+    compute = forward = kernels_s = lead = 0.0
     stall = [0.0, 0.0]
     busy: dict[int, tuple[str, float, float]] = {}
     does = np.isin(statements.kind, (Kind.COLLECTIVE, Kind.WAIT)) | (cost.compute_s > 0)
     at = np.flatnonzero(does[order_])
     acting = order_[at]
-    columns = (launched_s[at], statements.side[acting], cost.compute_s[acting], cost.communication_s[acting])
-    for row, host, side, compute_s, communication_s in zip(
+    columns = (
+        launched_s[at],
+        statements.side[acting],
+        np.maximum(statements.group[acting], 0),
+        cost.compute_s[acting],
+        cost.communication_s[acting],
+    )
+    for row, host, side, group, compute_s, communication_s in zip(
         acting.tolist(), *(column.tolist() for column in columns), strict=True
     ):
         if row in issued:
-            start = max(host, communication, compute)
-            communication = done[issued[row]] = start + communication_s
-            busy[row] = (COMMUNICATION, start, communication)
+            start = max(host, communication[group], compute)
+            communication[group] = done[issued[row]] = start + communication_s
+            busy[row] = (streams[group], start, communication[group])
         elif row in waited:
             end = done[waited[row]]
             free = max(host, compute)
@@ -360,7 +378,7 @@ def simulate(
             forward = compute
     ahead = np.flatnonzero(statements.side[order_] == FORWARD)
     forward = max(forward, float(launched_s[ahead[-1]])) if len(ahead) else 0.0
-    step = max(float(launched_s[-1]) if len(launched_s) else 0.0, compute, communication)
+    step = max(float(launched_s[-1]) if len(launched_s) else 0.0, compute, *communication)
     return Simulation(
         step_s=step,
         forward_s=forward,
@@ -389,14 +407,16 @@ def _in_flight(found: Links, place: NDArray[np.intp], count: int, sizes: NDArray
 def lower_bound(graph: Graph, cost: Costs) -> float:
     """Seconds that no order of the collectives can beat, on the streams of `simulate`.
 
-    Kernels stay in program order. For every stretch of them: the compute before it, the collectives that can be issued
-    only in it and have to be waited for in it, one after another, and the compute after it. All compute in a row, and
-    all launches in a row, are bounds too.
+    Kernels stay in program order. For every stretch of them, and each process group: the compute before it, the group's
+    collectives that can be issued only in it and have to be waited for in it, one after another, and the compute after
+    it. All compute in a row, and all launches in a row, are bounds too.
     """
-    ranges, prefix = _ranges(graph, cost)
-    bound = max(float(cost.compute_s.sum()), float(cost.host_s.sum()), float(prefix[-1]))
-    if not ranges:
-        return bound
+    by_group, prefix = _ranges(graph, cost)
+    around = (_bound_of_stream(ranges, prefix) for ranges in by_group.values())
+    return max(float(cost.compute_s.sum()), float(cost.host_s.sum()), float(prefix[-1]), *around)
+
+
+def _bound_of_stream(ranges: Sequence[tuple[int, int, float]], prefix: NDArray[np.float64]) -> float:
     lows = sorted({low for low, _, _ in ranges})
     highs = sorted({high for _, high, _ in ranges})
     table = np.zeros((len(lows), len(highs)))
@@ -406,11 +426,13 @@ def lower_bound(graph: Graph, cost: Costs) -> float:
     # Collectives issued at `low` or later and waited for at `high` or earlier.
     inside = table[::-1].cumsum(0)[::-1].cumsum(1)
     around = prefix[lows][:, None] + (prefix[-1] - prefix[highs])[None, :]
-    return max(bound, float((inside + around)[inside > 0].max(initial=0.0)))
+    return float((inside + around)[inside > 0].max(initial=0.0))
 
 
-def _ranges(graph: Graph, cost: Costs) -> tuple[list[tuple[int, int, float]], NDArray[np.float64]]:
+def _ranges(graph: Graph, cost: Costs) -> tuple[dict[int, list[tuple[int, int, float]]], NDArray[np.float64]]:
     """Per collective the kernels that have to be before it and after its wait, and its seconds; prefix sums of compute.
+
+    By process group; what has none is with the first.
 
     What may move with a collective is no kernel here: views, what hangs on waits alone, and what only collectives read.
     """
@@ -431,8 +453,11 @@ def _ranges(graph: Graph, cost: Costs) -> tuple[list[tuple[int, int, float]], ND
         high[row] = first if statements.side[row] == FORWARD else len(spine)
         for reader in (r for v in statements.outputs[row] for r in graph.consumers[v].tolist()):
             high[row] = min(high[row], high[reader] if moves[reader] else spine[reader])
-    collectives = (row for row in rows if statements.kind[row] == Kind.COLLECTIVE)
-    return [(low[r], high[r], float(cost.communication_s[r])) for r in collectives], prefix
+    found: dict[int, list[tuple[int, int, float]]] = {}
+    for row in (row for row in rows if statements.kind[row] == Kind.COLLECTIVE):
+        group = max(int(statements.group[row]), 0)
+        found.setdefault(group, []).append((low[row], high[row], float(cost.communication_s[row])))
+    return found, prefix
 
 
 def _movable(graph: Graph, rows: Sequence[int]) -> dict[int, bool]:

@@ -59,6 +59,7 @@ def reordered(graph: Graph, rows: Rows) -> Graph:
         inputs=statements.inputs.taken(rows),
         outputs=statements.outputs.taken(rows),
         frees=_frees(graph, new_row),
+        group=statements.group[rows],
     )
     return dataclasses.replace(
         graph,

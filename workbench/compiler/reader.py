@@ -88,6 +88,8 @@ class _Builder:
         self.inputs: list[list[int]] = []
         self.outputs: list[list[int]] = []
         self.frees: list[list[int]] = []
+        self.group: list[int] = []
+        self.group_ranks: dict[torch.distributed.ProcessGroup, int] = {}
         self.last_top = -1
 
     def value(self, proxy: Any, flags: int = 0) -> int:
@@ -136,7 +138,16 @@ class _Builder:
         self.inputs.append(list(dict.fromkeys(inputs)))
         self.outputs.append(list(dict.fromkeys(outputs)))
         self.frees.append([])
+        self.group.append(self._group(bsym))
         return row
+
+    def _group(self, bsym: BoundSymbol) -> int:
+        """Index of the process group of a collective, entered when first seen."""
+        group = next((a for a in bsym.flat_args if isinstance(a, torch.distributed.ProcessGroup)), None)
+        if group is None:
+            return -1
+        self.group_ranks.setdefault(group, group.size())
+        return list(self.group_ranks).index(group)
 
     def _flags(self, bsym: BoundSymbol) -> int:
         flags = StatementFlag.NONE
@@ -184,6 +195,7 @@ class _Builder:
                 inputs=Ragged.of(self.inputs),
                 outputs=Ragged.of(self.outputs),
                 frees=Ragged.of(self.frees),
+                group=np.asarray(self.group, np.int32),
             ),
             values=Values(
                 name=tuple(proxy.name for proxy in self.proxies),
@@ -200,6 +212,7 @@ class _Builder:
                 root=np.asarray([roots[s] for s in used], np.int32),
             ),
             origins=origins,
+            groups=tuple(self.group_ranks.values()),
         )
 
     def _views(self, storage: Sequence[int]) -> list[bool]:

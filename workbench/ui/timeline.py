@@ -47,7 +47,7 @@ def simulated_lanes(graph: Graph, found: Overlap, ids: Sequence[str]) -> list[di
                 "end_s": bar.end_s,
                 "free_s": 0.0,
                 "kind": "device"
-                if bar.stream == COMMUNICATION
+                if bar.stream.startswith(COMMUNICATION)
                 else "backward"
                 if statement.side[bar.row]
                 else "forward",
