@@ -12,13 +12,17 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from thunder.core import prims
-from thunder.core.proxies import FutureTensorProxy, TensorProxy
+from thunder.core.proxies import CollectionProxy, FutureTensorProxy, Proxy, TensorProxy
+from thunder.core.pytree import tree_flatten
 from thunder.core.symbol import BoundSymbol, BoundSymbolTag
 from thunder.core.trace import TraceCtx, TraceProvenance, TraceTag, from_trace
-from thunder.executors.passes import del_last_used
+from thunder.executors.passes import clear_mutable_collection, comment_symbols
 
 from workbench.analysis.overlap import PACK
 from workbench.compiler import copies
@@ -129,22 +133,38 @@ class Schedule:
 
     def arrange(self, keys: Sequence[Key]) -> list[int]:
         """The legal order that is nearest to the keys: of what may come next always the one with the least key."""
-        after: list[list[int]] = [[] for _ in self.statements]
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        place = np.empty(len(order), np.intp)
+        place[order] = np.arange(len(order))
+        earlier, later = self._pairs
+        if (place[earlier] < place[later]).all():
+            return order
         missing = [len(before) for before in self.before]
-        for statement, before in enumerate(self.before):
-            for earlier in before:
-                after[earlier].append(statement)
         ready = [(keys[i], i) for i, count in enumerate(missing) if not count]
         heapq.heapify(ready)
-        order = []
+        order.clear()
         while ready:
             _, statement = heapq.heappop(ready)
             order.append(statement)
-            for later in after[statement]:
-                missing[later] -= 1
-                if not missing[later]:
-                    heapq.heappush(ready, (keys[later], later))
+            for freed in self._after[statement]:
+                missing[freed] -= 1
+                if not missing[freed]:
+                    heapq.heappush(ready, (keys[freed], freed))
         return order
+
+    @cached_property
+    def _pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Statements that must stand before others, and those others."""
+        later = np.repeat(np.arange(len(self.before)), [len(before) for before in self.before])
+        return np.asarray([e for before in self.before for e in before], np.intp), later
+
+    @cached_property
+    def _after(self) -> tuple[tuple[int, ...], ...]:
+        """Per statement, those that must stand after it."""
+        after: list[list[int]] = [[] for _ in self.statements]
+        for earlier, later in zip(*(ends.tolist() for ends in self._pairs), strict=True):
+            after[earlier].append(later)
+        return tuple(map(tuple, after))
 
 
 def has_collectives(trace: TraceCtx) -> bool:
@@ -224,8 +244,35 @@ def reordered(trace: TraceCtx, schedule: Schedule, order: Sequence[int]) -> Trac
     ]
     edited.bound_symbols += [schedule.statements[i] for i in order]
     edited.bound_symbols.append(trace.bound_symbols[-1])
+    edited.bound_symbols = freed(edited.bound_symbols, clear_collections=TraceTag.BACKWARD in trace.tags)
     edited.set_provenance(TraceProvenance("Collectives in another order"))
-    return del_last_used(edited, clear_mutable_collections=TraceTag.BACKWARD in trace.tags)
+    return edited
+
+
+def freed(bound_symbols: Sequence[BoundSymbol], *, clear_collections: bool) -> list[BoundSymbol]:
+    """Statements without deletions, the return last, with each value deleted after the last that touches it.
+
+    As Thunder's `del_last_used`, which binds the signature of its deletion anew each time.
+    """
+    handled = {out.name for out in tree_flatten(bound_symbols[-1].args)[0] if isinstance(out, Proxy)}
+    found: list[BoundSymbol] = []
+    for bsym in reversed(bound_symbols):
+        gone: dict[str, Proxy] = {}
+        if bsym.sym.id not in comment_symbols:
+            for proxy in (*bsym.flat_proxy_outs, *bsym.flat_proxy_args):
+                if proxy.name not in handled:
+                    gone.setdefault(proxy.name, proxy)
+        handled.update(gone)
+        if gone and bsym.sym.id is not prims.PrimIDs.RETURN:
+            proxies = tuple(gone.values())
+            deletion = BoundSymbol(prims.python_del, proxies, {}, None)
+            deletion.__dict__["flat_proxy_args"] = proxies
+            found.append(deletion)
+            if clear_collections:
+                collections = (proxy for proxy in proxies if isinstance(proxy, CollectionProxy))
+                found += [clear_mutable_collection.bind(proxy, output=None) for proxy in collections]
+        found.append(bsym)
+    return found[::-1]
 
 
 def _tensors(proxies: Sequence[Any]) -> list[Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from thunder.core.trace import TraceCtx, TraceTag
 
@@ -138,7 +139,12 @@ def together_in(schedule: Schedule, choices: Mapping[str, str]) -> list[list[Col
 
 def site_ids(collective: Collective) -> tuple[str, str]:
     """Ids of a collective's sites: where it is issued, and where it is waited for."""
-    id = f"{Waits.name}:{collective.place}"
+    return _site_ids(collective.place)
+
+
+@lru_cache(4096)
+def _site_ids(place: str) -> tuple[str, str]:
+    id = f"{Waits.name}:{place}"
     return id, f"{id}!wait"
 
 
@@ -152,27 +158,27 @@ def keys(schedule: Schedule, choices: Mapping[str, str]) -> list[Key]:
     """
     choices = _left_to_order(choices)
     found: list[Key] = [
-        (schedule.slot[i], SPINE_TIE if role is Role.SPINE else _FIRST, i, 1.0, i)
-        for i, role in enumerate(schedule.roles)
+        (high, _HANGING, i, 1.0, i)
+        if role is Role.HANGER
+        else (slot, SPINE_TIE if role is Role.SPINE else _FIRST, i, 1.0, i)
+        for i, (role, slot, high) in enumerate(zip(schedule.roles, schedule.slot, schedule.high, strict=True))
     ]
-    for i, role in enumerate(schedule.roles):
-        if role is Role.HANGER:
-            found[i] = (schedule.high[i], _HANGING, i, 1.0, i)
     _check_pairs(schedule, choices)
-    waits = {c: _wait_slot(schedule, c, choices) for c in schedule.collectives}
-    ordered = sorted(schedule.collectives, key=lambda c: (waits[c], schedule.high[c.wait], c.issue))
+    options = {c.issue: _options(c, choices) for c in schedule.collectives}
+    waits = {c.issue: _wait_slot(schedule, c, options[c.issue][2]) for c in schedule.collectives}
+    ordered = sorted(schedule.collectives, key=lambda c: (waits[c.issue], schedule.high[c.wait], c.issue))
     in_flight: list[Collective] = []
     for rank, collective in enumerate(ordered):
         issue, wait = collective.issue, collective.wait
-        _, option, wait_option = _options(collective, choices)
-        found[wait] = (waits[collective], _AT_WAIT, rank, 1.0, wait)
+        _, option, wait_option = options[issue]
+        found[wait] = (waits[issue], _AT_WAIT, rank, 1.0, wait)
         first = (schedule.low[issue], _FIRST, issue, 1.0, issue)
         if option == EARLIEST:
             found[issue] = first
         elif option == CONSUMER:
             found[issue] = (schedule.low[issue], _FIRST, rank, 1.0, issue)
         elif option == JUST_IN_TIME:
-            found[issue] = max(first, (waits[collective], _AT_WAIT, rank, 0.5, issue))
+            found[issue] = max(first, (waits[issue], _AT_WAIT, rank, 0.5, issue))
         elif limit := _IN_FLIGHT.fullmatch(option):
             found[issue] = (schedule.low[issue], _FIRST, rank, 1.0, issue)
             beside = _beside(collective, in_flight, int(limit[1]), in_bytes=bool(limit[2]))
@@ -219,23 +225,23 @@ def _only_with_collectives(stage: Stage) -> str:
 def _options(collective: Collective, choices: Mapping[str, str]) -> tuple[str, str, str]:
     """The site's own choice, and what issue and wait come to under it and the settings."""
     issue_id, wait_id = site_ids(collective)
-    setting = f"{Waits.name}.{'issue' if collective.read else 'gradients'}"
     own = choices.get(issue_id, POLICY)
-    issue = choices.get(setting, STOCK) if own == POLICY else own
+    issue = choices.get(_ISSUE if collective.read else _GRADIENTS, STOCK) if own == POLICY else own
     wait = choices.get(wait_id, POLICY)
     if not collective.read and (own in (CONSUMER, JUST_IN_TIME)):
         raise refused(issue_id, own, _NOT_READ)
-    return own, issue, choices.get(f"{Waits.name}.wait", STOCK) if wait == POLICY else wait
+    return own, issue, choices.get(_WAIT, STOCK) if wait == POLICY else wait
 
 
 _NOT_READ = "no statement of this trace reads the result: it is returned"
 
 
-def _wait_slot(schedule: Schedule, collective: Collective, choices: Mapping[str, str]) -> int:
-    _, _, option = _options(collective, choices)
+def _wait_slot(schedule: Schedule, collective: Collective, option: str) -> int:
+    if option in (STOCK, LATE, EARLY):
+        return schedule.slot[collective.wait] if option == STOCK else schedule.high[collective.wait]
     if _AT.fullmatch(option):
         return _slot(schedule, collective, site_ids(collective)[1], option)
-    return schedule.slot[collective.wait] if option == STOCK else schedule.high[collective.wait]
+    return schedule.high[collective.wait]
 
 
 def _slot(schedule: Schedule, collective: Collective, id: str, option: str) -> int:
@@ -259,7 +265,9 @@ def _check_pairs(schedule: Schedule, choices: Mapping[str, str]) -> None:
     """Refuse a wait that was put by hand before its own issue, put by hand too."""
     for collective in schedule.collectives:
         issue_id, wait_id = site_ids(collective)
-        issue, wait = choices.get(issue_id, ""), choices.get(wait_id, "")
+        issue, wait = choices.get(issue_id), choices.get(wait_id)
+        if issue is None or wait is None:
+            continue
         if _AT.fullmatch(issue) and _AT.fullmatch(wait):
             least = _slot(schedule, collective, issue_id, issue)
             if _slot(schedule, collective, wait_id, wait) < least:
@@ -315,7 +323,7 @@ def orders(id: str, choices: Mapping[str, str]) -> bool:
     return id.startswith(f"{Waits.name}:") and choices.get(BUCKET, NONE) == NONE
 
 
-_ORDERING = tuple(f"{Waits.name}.{name}" for name in ("issue", "wait", "gradients"))
+_ORDERING = _ISSUE, _WAIT, _GRADIENTS = tuple(f"{Waits.name}.{name}" for name in ("issue", "wait", "gradients"))
 
 
 def orders_to_try(limit_bytes: int | None) -> tuple[dict[str, str], ...]:
