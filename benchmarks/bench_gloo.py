@@ -1,4 +1,4 @@
-"""Every policy and 200 random legal placements by hand, trained on 2 and 4 gloo ranks.
+"""Every policy, buckets and 200 random legal placements by hand, trained on 2 and 4 gloo ranks in three ways to share.
 
 It is the first test of `tests/waits/test_gloo.py`, in full.
 
@@ -7,6 +7,7 @@ It is the first test of `tests/waits/test_gloo.py`, in full.
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 
@@ -20,15 +21,19 @@ SEED = int(os.environ.get("GLOO_SEED", "1"))
 
 
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("count", [2, 4])
-def test_placements(count: int, tmp_path: Path) -> None:
-    told = torchrun(tmp_path, count, Path(orders_on_ranks.__file__), PLACEMENTS, SEED, timeout_s=7000)
+def test_placements(tmp_path: Path) -> None:
+    drawn = (orders_on_ranks.KINDS, orders_on_ranks.KINDS, orders_on_ranks.POLICIES, PLACEMENTS, SEED)
+    told = torchrun(tmp_path, 4, Path(orders_on_ranks.__file__), *drawn, timeout_s=7000)
     orders = [order for rank in told for order in rank["orders"] if order["order"] != orders_on_ranks.ALONE]
-    by_hand = sum(order["order"].startswith("by hand") for order in told[0]["orders"])
-    worst = max(orders, key=lambda order: order["error"] / order["tolerance"])
-    print(
-        f"\n{count} ranks: {len(told[0]['orders']) - 2} orders in {told[0]['seconds']:.0f} s, {by_hand} by hand; "
-        f"{sum(not order['ok'] for order in orders)} wrong; nearest to its tolerance: {worst['worst']}, "
-        f"{worst['error']:.2g} of {worst['tolerance']:.2g}"
-    )
+    print(f"\n{told[0]['seconds']:.0f} s")
+    for count, kind in itertools.product((2, 4), orders_on_ranks.KINDS.split(",")):
+        own = [order for order in orders if (order["ranks"], order["kind"]) == (count, kind)]
+        worst = max(own, key=lambda order: order["error"] / order["tolerance"])
+        by_hand = sum(order["order"].startswith("by hand") for order in own)
+        print(
+            f"{count} ranks, {kind}: {len(own) // count} orders, {by_hand // count} by hand; "
+            f"{sum(not order['ok'] for order in own)} wrong; nearest to its tolerance: {worst['worst']}, "
+            f"{worst['error']:.2g} of {worst['tolerance']:.2g}"
+        )
+        assert by_hand == count * PLACEMENTS
     assert all(order["ok"] for order in orders)

@@ -1,6 +1,8 @@
 """A rank on a CPU: trains a small module under many orders of its collectives, and compares each with stock and eager.
 
-``torchrun … orders_on_ranks.py FOLDER PLACEMENTS SEED``: besides every policy as many random legal placements by hand.
+``torchrun … orders_on_ranks.py FOLDER TOGETHER IN_PAIRS POLICIES PLACEMENTS SEED``: so many policies and random legal
+placements by hand under each way to share of TOGETHER on all ranks, then under those of IN_PAIRS, divided among the
+pairs of ranks: one start of the processes serves both numbers.
 Each rank writes into the folder what it found: per order the tensor that is nearest to, or farthest beyond, its
 tolerance.
 """
@@ -15,7 +17,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +30,15 @@ from torch import Tensor, nn
 from workbench.compiler import parallel, pipeline
 from workbench.compiler.validate import validate
 from workbench.levers.waits import Waits, site_ids
-from workbench.runs import accuracy, training
+from workbench.runs import accuracy, request, training
 
 ISSUE = ("stock", "earliest", "consumer", "just_in_time", "in_flight(2)")
 WAIT = ("stock", "late", "early")
 GRADIENTS = ("stock", "earliest")
+BUCKET = ("none", "layer", "1MiB")
+KINDS = "fsdp,fsdp_zero3,ddp"
+PAIR = 2
+POLICIES = len(ISSUE) * len(WAIT) * len(GRADIENTS) * len(BUCKET)
 ALONE = "not shared"
 """Each rank trained by itself: what the comparison has to notice."""
 
@@ -75,7 +81,7 @@ class Reordered:
     """
 
     def __init__(self, shared: parallel.Ranks, module: nn.Module, args: tuple[Any, ...]) -> None:
-        hooks = pipeline.Hooks("torch", {})
+        hooks = pipeline.Hooks("torch", {}, parallel=shared.parallel)
         first, *rest = hooks.transforms()
         group = parallel.transforms(shared, torch.device("cpu"), dist.group.WORLD)
         self.jitted = thunder.jit(module, executors=hooks.executors(), transforms=[first, *group, *rest])
@@ -115,6 +121,7 @@ class Reordered:
 
     def placement(self, draw: random.Random) -> dict[str, str]:
         """Any legal place for each collective and its wait."""
+        self.order({})
         choices = {}
         for schedule in self.stage.communication.values():
             names = (*schedule.names, "end")
@@ -143,14 +150,14 @@ def compared(name: str, ours: training.Trained, references: dict[str, training.T
     }
 
 
-def orders(compiled: Reordered, placements: int, seed: int) -> Iterator[tuple[str, dict[str, str]]]:
-    """Every policy for issues with every one for waits, those for gradients in turns; then placements by hand."""
-    pairs = itertools.product(ISSUE if compiled.gathers else ISSUE[:1], WAIT)
-    for (issue, wait), gradients in zip(pairs, itertools.cycle(GRADIENTS), strict=False):
-        options = (issue, wait, gradients)
-        choices = dict(zip(("waits.issue", "waits.wait", "waits.gradients"), options, strict=True))
-        yield ", ".join(options), {id: option for id, option in choices.items() if option != "stock"}
+def orders(compiled: Reordered, policies: int, placements: int, seed: int) -> Iterator[tuple[str, dict[str, str]]]:
+    """Policies, so many drawn of all combinations, or all; then placements by hand."""
     draw = random.Random(seed)
+    every = list(itertools.product(ISSUE if compiled.gathers else ISSUE[:1], WAIT, GRADIENTS, BUCKET))
+    for options in draw.sample(every, min(policies, len(every))):
+        ids = ("waits.issue", "waits.wait", "waits.gradients", "waits.bucket")
+        choices = dict(zip(ids, options, strict=True))
+        yield ", ".join(options), {id: option for id, option in choices.items() if option not in ("stock", "none")}
     for number in range(placements):
         yield f"by hand {number}", compiled.placement(draw)
 
@@ -160,38 +167,64 @@ def under(compiled: Reordered, choices: dict[str, str], _: nn.Module) -> Callabl
     return compiled.under(choices)
 
 
-def main() -> None:
-    """Go through both ways to share and all orders."""
-    folder, placements, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    torch.set_num_threads(1)
+def join(meeting: Path, rank: int, count: int) -> None:
+    """Meet so many ranks at a file."""
     # An order that is not the same on all ranks hangs: better to fail soon.
     patience = datetime.timedelta(seconds=120)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder / 'tmp' / 'ranks'}", rank=rank, world_size=count, timeout=patience
-    )
-    found, begun = [], time.monotonic()
-    for kind in ("fsdp", "ddp"):
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=count, timeout=patience)
+
+
+def leave() -> None:
+    """Wait for the others: what a rank still receives is lost when its sender ends."""
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def trained(kinds: Sequence[parallel.Parallel], *drawn: int) -> list[dict[str, Any]]:
+    """The outcome of each of the `orders` under each way to share, among the ranks that this one has joined.
+
+    ZeRO-3 trains what stock Thunder's ZeRO-2 trains: Thunder has no other.
+    """
+    rank, count = dist.get_rank(), dist.get_world_size()
+    build_own = functools.partial(build, rank)
+    eager = training.train(training.replicated, build_own)
+    found = [{"ranks": count, **compared(ALONE, training.train(lambda module: module, build_own), {"eager": eager})}]
+    stocks: dict[bool, training.Trained] = {}
+    for kind in kinds:
         shared = parallel.Ranks(count, kind)
 
         def stock(module: nn.Module, shared: parallel.Ranks = shared) -> Any:
             transforms = parallel.transforms(shared, torch.device("cpu"), dist.group.WORLD)
             return pipeline.unmodified(module, transforms)
 
-        references = {
-            "thunder.jit": training.train(stock, lambda: build(rank)),
-            "eager": training.train(training.replicated, lambda: build(rank)),
-        }
-        alone = training.train(lambda module: module, lambda: build(rank))
-        found.append({"kind": kind, **compared(ALONE, alone, {"eager": references["eager"]})})
+        sharded = kind in parallel.SHARDED
+        if sharded not in stocks:
+            stocks[sharded] = training.train(stock, build_own)
         compiled = Reordered(shared, *build(rank)[:2])
-        for name, choices in orders(compiled, placements, seed):
-            ours = training.train(functools.partial(under, compiled, choices), lambda: build(rank))
-            found.append({"kind": kind, **compared(name, ours, references)})
+        for name, choices in orders(compiled, *drawn):
+            ours = training.train(functools.partial(under, compiled, choices), build_own)
+            outcome = compared(name, ours, {"thunder.jit": stocks[sharded], "eager": eager})
+            found.append({"ranks": count, "kind": kind, **outcome})
+    return found
+
+
+def main() -> None:
+    """Go through the ways to share and the orders, on all ranks and on pairs of them."""
+    folder, together, in_pairs = Path(sys.argv[1]), *(kinds.split(",") for kinds in sys.argv[2:4])
+    drawn = [int(argument) for argument in sys.argv[4:]]
+    rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    torch.set_num_threads(1)
+    meeting = folder / request.SCRATCH
+    begun = time.monotonic()
+    join(meeting / "all", rank, count)
+    found = trained(together, *drawn)
+    leave()
+    pair = rank // PAIR
+    join(meeting / f"pair{pair}", rank % PAIR, PAIR)
+    found += trained(in_pairs[pair :: count // PAIR], *drawn)
+    leave()
     (folder / f"{rank}.json").write_text(json.dumps({"seconds": time.monotonic() - begun, "orders": found}))
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
