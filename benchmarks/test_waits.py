@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-import statistics
 import time
 
 import pytest
@@ -22,6 +21,8 @@ from workbench.analysis.search import CLOSE
 
 LAYERS = int(os.environ.get("WAITS_LAYERS", "32"))
 RANKS = 8
+POLICY_S, MOVE_S, LONGEST_MOVE_S = 0.3, 0.05, 0.5
+"""CPU time that applying a policy and moving a wait may take, and the longest of many moves."""
 SLOW = dataclasses.replace(H100, name="H100 with 50 GB/s between GPUs", link_bytes_per_s=50e9)
 
 POLICIES = {
@@ -101,6 +102,7 @@ def test_order_table(bench: wb.Workbench, machine: Machine) -> None:
 
 
 @pytest.mark.timeout(3000)
+@pytest.mark.benchmark(timer=time.process_time)
 def test_applying_a_policy(bench: wb.Workbench, benchmark) -> None:
     """Both traces put in another order, statement by statement, against Thunder's own way to sort its waits."""
     sort_waits_s = thunder_sorts(bench)
@@ -112,42 +114,50 @@ def test_applying_a_policy(bench: wb.Workbench, benchmark) -> None:
         assert split.forward.bound_symbols
 
     benchmark.extra_info["thunder_sort_waits_s"] = sort_waits_s
-    benchmark.pedantic(apply, rounds=3, warmup_rounds=1)
-    assert benchmark.stats.stats.median < sort_waits_s
+    benchmark.pedantic(apply, rounds=9, warmup_rounds=1)
+    told("a policy", benchmark, sort_waits_s)
+    assert benchmark.stats.stats.median < min(POLICY_S, sort_waits_s)
 
 
 @pytest.mark.timeout(3000)
+@pytest.mark.benchmark(timer=time.process_time)
 @pytest.mark.parametrize("way", ["effect", "choose"])
 def test_moving_one_wait_and_simulating(bench: wb.Workbench, benchmark, way: str) -> None:
     """One wait moved by hand, by a statement more each time: the plan, its memory and its step, simulated again."""
     sort_waits_s = thunder_sorts(bench)
+    assert bench.plan.overlap is not None
     schedule = bench._captured._unordered[()].stage.communication["forward"]
     # Another one each way: a plan that is known is not made again.
     collective = schedule.collectives[LAYERS + (way == "choose")]
     places = itertools.count(schedule.low[collective.issue])
 
-    cpu_s = []
-
     def move() -> None:
-        begun = time.process_time()
         choices = {f"waits:{collective.place}!wait": f"at({schedule.names[next(places)]})"}
         assert getattr(bench, way)(choices).overlap is not None
-        cpu_s.append(time.process_time() - begun)
 
     benchmark.extra_info["thunder_sort_waits_s"] = sort_waits_s
-    benchmark.pedantic(move, rounds=9, warmup_rounds=2)
+    benchmark.pedantic(move, rounds=30, warmup_rounds=2)
     bench.choose({f"waits:{collective.place}!wait": "policy"})
-    spent = f"{1e3 * benchmark.stats.stats.median:.0f} ms, {1e3 * statistics.median(cpu_s):.0f} ms of them computing"
-    print(f"\n{way}: {spent}; Thunder's sort_waits {1e3 * sort_waits_s:.0f} ms")
-    assert benchmark.stats.stats.median < sort_waits_s / 4
+    told(f"a move, {way}", benchmark, sort_waits_s)
+    assert benchmark.stats.stats.median < min(MOVE_S, sort_waits_s / 4)
+    assert benchmark.stats.stats.max < LONGEST_MOVE_S
+
+
+def told(what: str, benchmark, sort_waits_s: float) -> None:
+    """Print the figures, in CPU time: the machine may be shared."""
+    found = benchmark.stats.stats
+    print(
+        f"\n{what}: median {1e3 * found.median:.0f} ms, longest {1e3 * found.max:.0f} ms of CPU; "
+        f"Thunder's sort_waits {1e3 * sort_waits_s:.0f} ms"
+    )
 
 
 def thunder_sorts(bench: wb.Workbench) -> float:
-    """Seconds that Thunder's `sort_waits` takes for both traces."""
+    """Seconds of CPU that Thunder's `sort_waits` takes for both traces."""
     split = bench.stock_plan.split
-    start = time.perf_counter()
+    start = time.process_time()
     for trace in (split.forward, split.backward):
         edited = from_trace(trace)
         edited.bound_symbols = [b for b in trace.bound_symbols if b.sym.name != "python_del"]
         sort_waits(edited)
-    return time.perf_counter() - start
+    return time.process_time() - start

@@ -8,6 +8,7 @@ edits the traces after the split. `capture` runs Thunder once and keeps the join
 from __future__ import annotations
 
 import dataclasses
+import gc
 import hashlib
 import time
 import warnings
@@ -721,6 +722,10 @@ def _unordered(captured: Capture, choices: Mapping[str, str]) -> _Unordered:
         known = captured._unordered[key] = _Unordered(*plan_anew(captured, others))
         if len(captured._unordered) > UNORDERED_KEPT:
             captured._unordered.popitem(last=False)
+        if known.stage.communication:
+            # Large programs leave millions of objects, which Python looks through once there are a quarter more:
+            # for seconds, and in the middle of a move, were that not done now.
+            gc.collect()
     else:
         captured._unordered.move_to_end(key)
     return known
