@@ -2,7 +2,8 @@
 
 It is the first test of `tests/waits/test_gloo.py`, in full.
 
-`python -m pytest benchmarks/bench_gloo.py -s` prints what came of it; GLOO_PLACEMENTS takes another number.
+`python -m pytest benchmarks/bench_gloo.py -s` prints what came of it; GLOO_POLICIES and GLOO_PLACEMENTS take other
+numbers.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import pytest
 from tests.waits import orders_on_ranks
 from tests.waits.torchrun import torchrun
 
+POLICIES = int(os.environ.get("GLOO_POLICIES", orders_on_ranks.POLICIES))
 PLACEMENTS = int(os.environ.get("GLOO_PLACEMENTS", "200"))
 SEED = int(os.environ.get("GLOO_SEED", "1"))
 
 
 @pytest.mark.timeout(7200)
 def test_placements(tmp_path: Path) -> None:
-    drawn = (orders_on_ranks.KINDS, orders_on_ranks.KINDS, orders_on_ranks.POLICIES, PLACEMENTS, SEED)
+    drawn = (orders_on_ranks.KINDS, orders_on_ranks.KINDS, POLICIES, PLACEMENTS, SEED)
     told = torchrun(tmp_path, 4, Path(orders_on_ranks.__file__), *drawn, timeout_s=7000)
     orders = [order for rank in told for order in rank["orders"] if order["order"] != orders_on_ranks.ALONE]
     print(f"\n{told[0]['seconds']:.0f} s")

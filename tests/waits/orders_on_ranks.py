@@ -201,6 +201,7 @@ def trained(kinds: Sequence[parallel.Parallel], *drawn: int) -> list[dict[str, A
         if sharded not in stocks:
             stocks[sharded] = training.train(stock, build_own)
         compiled = Reordered(shared, *build(rank)[:2])
+        assert ("all_gather" in compiled.entry.backward_traces[-1].python()) == (kind == parallel.ZERO3)
         for name, choices in orders(compiled, *drawn):
             ours = training.train(functools.partial(under, compiled, choices), build_own)
             outcome = compared(name, ours, {"thunder.jit": stocks[sharded], "eager": eager})
