@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import re
 
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from thunder.core.symbol import BoundSymbol
+from thunder.core.trace import from_trace
+from thunder.executors.passes import del_last_used
 
 import workbench as wb
 from workbench.compiler import pipeline
@@ -20,6 +24,7 @@ POLICIES = [
     {"waits.issue": "just_in_time", "waits.wait": "late"},
     {"waits.issue": "in_flight(3)", "waits:lm_head_weight>all_gather": "earliest"},
 ]
+DELETES = ("python_del", "clear_mutable_collection")
 
 
 def told(graph: Graph) -> list[tuple]:
@@ -55,6 +60,12 @@ def values(graph: Graph) -> dict[str, tuple]:
         )
         for v, name in enumerate(found.name)
     }
+
+
+def deleted(bsym: BoundSymbol) -> tuple[str, list[str], list[str]]:
+    """The statement's name, and what it deletes, as arguments and as printed."""
+    gone = bsym.sym.name in DELETES
+    return bsym.sym.name, [a.name for a in bsym.flat_proxy_args], bsym.python(0) if gone else []
 
 
 def printed(plan: Plan) -> str:
@@ -100,6 +111,47 @@ def test_places_by_hand_are_planned_as_anew(planned: wb.Workbench, data: st.Data
         pipeline.plan(planned._captured, choices) if choices else planned.stock_plan,
         pipeline.plan_anew(planned._captured, choices)[0],
     )
+
+
+@given(data=st.data())
+@settings(max_examples=3, phases=[Phase.generate])
+@pytest.mark.parametrize("bucket", ["layer", "1MiB"])
+def test_orders_on_top_of_buckets_are_planned_as_anew(sharded: wb.Workbench, bucket: str, data: st.DataObject) -> None:
+    others = {"waits.bucket": bucket}
+    order = {
+        "waits.issue": data.draw(st.sampled_from(["earliest", "consumer", "just_in_time", "in_flight(2)"])),
+        "waits.wait": data.draw(st.sampled_from(["stock", "late", "early"])),
+        "waits.gradients": data.draw(st.sampled_from(["stock", "earliest"])),
+    }
+    quick = pipeline.plan(sharded._captured, {**others, **order})
+    assert quick.counts["buckets"] > 0
+    assert quick.unordered is sharded.plan_under(others)
+    assert_same(quick, pipeline.plan_anew(sharded._captured, {**others, **order})[0])
+
+
+@given(seed=st.integers(0, 2**32 - 1), spread=st.sampled_from([1, 3, 10**6]))
+@settings(max_examples=30)
+def test_an_order_takes_the_least_key_of_what_may_come_next(planned: wb.Workbench, seed: int, spread: int) -> None:
+    draw = random.Random(seed)
+    for schedule in planned._captured._unordered[()].stage.communication.values():
+        # Some near what is legal, so that sorting is enough, some not.
+        keys = [(slot + draw.randrange(spread), 0, 0, 1.0, 0) for slot in schedule.slot]
+        order, left = [], set(range(len(keys)))
+        while left:
+            order.append(min((i for i in left if left.isdisjoint(schedule.before[i])), key=lambda i: (keys[i], i)))
+            left.remove(order[-1])
+        assert schedule.arrange(keys) == order
+
+
+@pytest.mark.parametrize("choices", POLICIES, ids=str)
+def test_values_are_deleted_where_thunder_deletes_them(planned: wb.Workbench, choices: dict[str, str]) -> None:
+    split = pipeline.plan(planned._captured, choices).split
+    for trace in (split.forward, split.backward):
+        bare = from_trace(trace)
+        bare.bound_symbols = [b for b in trace.bound_symbols if b.sym.name not in DELETES]
+        thunders = del_last_used(bare, clear_mutable_collections=trace is split.backward)
+        assert [b.sym.name for b in trace.bound_symbols].count("python_del") > 10
+        assert [deleted(b) for b in trace.bound_symbols] == [deleted(b) for b in thunders.bound_symbols]
 
 
 def test_an_order_on_top_of_other_choices_is_planned_as_anew(replicated: wb.Workbench) -> None:
