@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.browser.app import figure, graph, open_program, press
+from tests.browser.app import figure, graph, open_program, open_tab, press
 from tests.browser.harness import Lab
 
 pytestmark = pytest.mark.browser
@@ -52,13 +52,14 @@ def cut_off(lab: Lab) -> list[str]:
     return lab.page.evaluate(
         """() => {
             const shown = Array.from(document.querySelectorAll(
-                ".wb-controls button, .wb-controls label, .wb-controls .wb-message, .wb-value"
+                ".wb-controls :is(button, label, .wb-message), .wb-value, .wb-check, .wb-effect > *"
             )).filter(el => el.offsetWidth);
             const boxes = shown.map(el => el.getBoundingClientRect());
             const over = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
                 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1;
-            return shown.filter((el, i) => el.scrollWidth > el.clientWidth + 1
-                || shown.some((other, j) => i !== j && !el.contains(other) && !other.contains(el)
+            return shown.filter((el, i) => el.scrollWidth > el.clientWidth + 1 || el.offsetWidth < 12
+                || !el.closest(".wb-inspector") && shown.some((other, j) => i !== j && !other.closest(".wb-inspector")
+                    && !el.contains(other) && !other.contains(el)
                     && over(boxes[i], boxes[j]))).map(el => el.outerHTML.slice(0, 120));
         }"""
     )
@@ -79,6 +80,8 @@ def test_bars_machine_and_search(lab: Lab) -> None:
     assert refusal.startswith(f"{REDUCTION}!wait: 'at(")
     assert "it sends what torch.ops.aten.embedding_backward makes; the earliest is at(end)" in refusal
     assert choices(lab) == placed
+    lab.page.locator(".wb-inspector dl.wb-effect").first.wait_for()
+    assert not cut_off(lab)
     lab.screenshot("refused")
     press(lab, "Undo")
     lab.wait_until(lambda: choices(lab) == "{}")
@@ -101,6 +104,9 @@ def test_bars_machine_and_search(lab: Lab) -> None:
     assert not cut_off(lab)
     lab.screenshot("found")
 
+    open_tab(lab, "Settings")
+    assert lab.page.get_by_role("checkbox", name="time against thunder").is_enabled()
+    assert lab.page.get_by_role("checkbox", name="memory snapshot").is_disabled()
     lab.page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' })")
     lab.wait_until(lambda: graph(lab, "state().dark"))
     lab.page.wait_for_timeout(500)

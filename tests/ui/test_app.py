@@ -12,6 +12,7 @@ from ipykernel.comm.comm import BaseComm
 import workbench as wb
 from workbench.graph import Kind
 from workbench.runs import events, jobs, request, store
+from workbench.runs.snapshot import SNAPSHOT_FILE
 from workbench.ui.alive import measured_content
 from workbench.ui.app import App, mimebundles
 from workbench.ui.compile_tab import Waterfall
@@ -19,6 +20,7 @@ from workbench.ui.controls import Controls
 from workbench.ui.experiments import Experiments, run_row
 from workbench.ui.graph_view import GraphView
 from workbench.ui.layout import Style
+from workbench.ui.tables import RunsAsked, runs_content
 from workbench.ui.timeline import timeline_content
 
 
@@ -250,6 +252,33 @@ def test_messages_go_to_the_shell_that_the_page_names_and_not_to_a_busy_one(monk
     for widget in (Controls(), graph):
         # As the kernel asks, in ipykernel.kernelbase; see the panel.
         assert getattr(widget.comm, "_reply_subshell_for", None) is None
+
+
+def test_runs_are_timed_against_other_ways_and_take_a_snapshot_where_the_settings_say_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path))
+    bench = wb.open("mlp", device="cpu")
+    app = App(bench)
+    assert not any(way["on"] for way in app.settings.content["runs"]["ways"])
+    app.settings._handle_custom_msg({"type": "runs", "against": ["thunder", "stock"], "snapshot": True}, [])
+    assert all(way["on"] for way in app.settings.content["runs"]["ways"])
+    app.controls._handle_custom_msg({"type": "run"}, [])
+    run = bench.runs[-1]
+    run.wait()
+    assert run.error is None
+    until(lambda: "memory_viz" in (app.controls.content.get("message") or {"text": ""})["text"])
+    assert (run.run_dir / SNAPSHOT_FILE).exists()
+    assert str(run.run_dir / SNAPSHOT_FILE) in app.controls.content["message"]["text"]
+    kinds = [value["kind"] for value in strip(app, "step")]
+    assert [kind.partition(",")[0] for kind in kinds[1:]] == ["stock", "thunder"]
+    assert all("measured" in kind for kind in kinds)
+    app.settings._handle_custom_msg({"type": "runs", "against": [], "snapshot": False}, [])
+    assert not any(way["on"] for way in app.settings.content["runs"]["ways"])
+    app.close()
+
+
+def test_ranks_take_no_snapshot_and_the_settings_say_why():
+    assert "2 ranks share the program" in runs_content(RunsAsked(), 2)["no_snapshot"]
+    assert runs_content(RunsAsked(), 1)["no_snapshot"] == ""
 
 
 def test_the_waterfall_tells_what_is_compiled_now_and_what_took_how_long():

@@ -15,6 +15,8 @@ from workbench.errors import ChoiceError, WorkbenchError
 from workbench.graph import Kind
 from workbench.levers.base import Effect, Site
 from workbench.runs.rates import MACHINE_NAMES
+from workbench.runs.request import RunOptions
+from workbench.runs.snapshot import SNAPSHOT_FILE
 from workbench.summary import count_name, human_bytes, human_change, human_seconds, text_summary
 from workbench.ui import inspector, svg, tables
 from workbench.ui.alive import Alive, measured_content, predicted_content
@@ -27,6 +29,7 @@ from workbench.ui.graph_view import GraphView
 from workbench.ui.memory_tab import MemoryTab
 from workbench.ui.names import next_option, node_ids
 from workbench.ui.passes import Passes
+from workbench.ui.tables import WAYS, RunsAsked
 from workbench.ui.timeline import TimelineTab, simulated_lanes, timeline_content
 
 if TYPE_CHECKING:
@@ -76,6 +79,7 @@ class App:
         self.bench = bench
         self._lock = threading.RLock()
         self._choices_of: dict[pathlib.Path, dict[str, str]] = {}
+        self._asked = RunsAsked()
         self._readout: Readout | None = None
         self._shown_run: Run | None = None
         self._questions: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -163,6 +167,7 @@ class App:
             "export": lambda: self._export(message["path"]),
             "dismiss": lambda: self._say(None),
             "choose": lambda: self._choose([message["id"]], message["option"]),
+            "runs": lambda: self._ask_of_runs(message["against"], message["snapshot"]),
             "machine": lambda: self._in_background("simulating", lambda: self._simulate_on(message["name"])),
             "search": lambda: self._in_background("searching", lambda: self._search(message["limit"])),
             "go": lambda: self.graph.reveal(message["id"]),
@@ -252,8 +257,15 @@ class App:
             # What was refused must not stay on the screen as if it were chosen.
             self._refresh()
 
+    def _ask_of_runs(self, against: list[str], snapshot: bool) -> None:
+        self._asked = RunsAsked(tuple(name for name in WAYS if name in against), snapshot)
+        self._show_settings()
+
     def _run(self) -> None:
-        self._act(self.bench.run)
+        asked = self._asked
+        ways = {name: WAYS[name].choices for name in asked.against}
+        options = RunOptions(memory_snapshot=asked.snapshot)
+        self._act(lambda: self.bench.run(options=options, against=ways))
 
     def _cancel(self) -> None:
         if self._shown_run is not None:
@@ -289,7 +301,7 @@ class App:
                 self._plan_shown = plan
                 self.graph.show(plan.graph, plan.sites)
                 self.sites.content = {"rows": tables.site_rows(plan.sites)}
-                self.settings.content = {"rows": tables.setting_rows(plan.sites)}
+                self._show_settings()
                 self._show_trace()
                 self.memory.show_plan(plan, bench.stock_plan)
                 self._show_alive()
@@ -316,8 +328,14 @@ class App:
             self._show_times()
             if run.state in ("done", "failed", "cancelled"):
                 self.experiments.refresh()
+            if run.state == "done" and run.request.options.memory_snapshot:
+                self._say(f"A step's memory is in {run.run_dir / SNAPSHOT_FILE}, for pytorch.org/memory_viz")
             if run.state == "failed" and run.error:
                 self._say(f"The run failed: {run.error}", bad=True)
+
+    def _show_settings(self) -> None:
+        runs = tables.runs_content(self._asked, self.bench.ranks)
+        self.settings.content = {"rows": tables.setting_rows(self.bench.plan.sites), "runs": runs}
 
     def _show_figures(self) -> None:
         runs = [run for run in self.bench.runs if run.state == "done"]
@@ -496,7 +514,7 @@ def _found(found: Search) -> str:
     return (
         f"Found among {len(found.tried)} orders, simulated on {found.machine.name}: {chosen}. A step takes "
         f"{human_seconds(best.step_s)}, before {human_seconds(found.now.step_s)}; no order takes less than "
-        f"{human_seconds(found.lower_bound_s)}. {human_bytes(best.in_flight_peak_bytes)} in flight."
+        f"{human_seconds(found.lower_bound_s)}. {human_bytes(best.in_flight_peak_bytes)} of what is read in flight."
     )
 
 
@@ -508,9 +526,13 @@ def _told(label: str, option: str, count: int, diff: PlanDiff, machine: str) -> 
         if change
     ]
     changes += [f"{count_name(name)} {human_change(name, by)}" for name, by in diff.counts.items()]
-    if diff.overlap is not None and round(diff.overlap.step_s, 9):
-        sign = "+" if diff.overlap.step_s > 0 else "−"
-        changes.append(f"step simulated on {machine} {sign}{human_seconds(abs(diff.overlap.step_s))}")
+    if diff.overlap is not None:
+        moved = {"step": diff.overlap.step_s, "exposed communication": diff.overlap.exposed_communication_s}
+        simulated = [
+            f"{name} {'+' if by > 0 else '−'}{human_seconds(abs(by))}" for name, by in moved.items() if round(by, 9)
+        ]
+        if simulated:
+            changes.append(f"simulated on {machine} {' and '.join(simulated)}")
     others = len(diff.changed) - count
     if others > 0:
         changes.append(f"{others} other site{'s' * (others != 1)} moved")

@@ -79,13 +79,27 @@ def figures(
         value = {"text": "–", "kind": "not measured yet"}
         if now is not None:
             value = _value(human_seconds(now), measured, change, human_seconds, against.run_name)
-        shown.append({"key": key, "title": title, "values": [value]})
+        beside = _beside(run, measured) if key == "step" and run is not None else []
+        shown.append({"key": key, "title": title, "values": [value, *beside]})
     overlap = plan.overlap_on(machine)
     if overlap is not None:
         values = _overlap(overlap, start.overlap_on(machine), name)
         shown.append({"key": "overlap", "title": "Exposed communication", "values": values})
     shown.append({"key": "accuracy", "title": "Accuracy", "values": _accuracy(run, measured)})
     return shown
+
+
+def _beside(run: Run, measured: str) -> list[dict[str, Any]]:
+    """What a run was timed against, in turns."""
+    return [
+        {
+            "text": human_seconds(other["step_s"]),
+            "kind": f"{name}, {measured}",
+            "tip": f"{other['verdict']}: {other['ratio']:.3f} of this run's time, "
+            f"95 % interval {other['low']:.3f} to {other['high']:.3f}",
+        }
+        for name, other in run.against.items()
+    ]
 
 
 def _overlap(now: Overlap, before: Overlap | None, against: str) -> list[dict[str, Any]]:

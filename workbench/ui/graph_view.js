@@ -530,11 +530,14 @@ class View {
       if (target >= 0) {
         this.outline(target, this.ink.select, 2);
         this.font(11, SANS, 600);
-        c.fillStyle = this.ink.select;
         const side = bar.side[this.drag.bar.index], { sides } = this.columns();
-        c.textAlign = side === 0 ? "left" : "right";
-        c.fillText(`${this.drag.bar.end} before ${strings[node.name[target]]}`, side === 0 ? sides[0][1] + 8 : sides[1][0] - 8, this.drag.at);
-        c.textAlign = "left";
+        const text = `${this.drag.bar.end} before ${strings[node.name[target]]}`, wide = c.measureText(text).width;
+        const left = side === 0 ? sides[0][1] + 8 : sides[1][0] - 8 - wide;
+        // On paper of its own: it lies over arcs, and over the other column where there is little room.
+        c.fillStyle = this.paper;
+        c.fillRect(left - 4, this.drag.at - 9, wide + 8, 18);
+        c.fillStyle = this.ink.select;
+        c.fillText(text, left, this.drag.at);
       }
     }
   }

@@ -1,12 +1,22 @@
-// Settings of whole levers: a menu each, and a field where other values are legal too.
+// Settings of whole levers: a menu each, and a field where other values are legal too. Above them, what runs measure.
 
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
   panel(el, "settings");
   return follow(model, ["content"], () => {
-    const { rows = [] } = model.get("content");
+    const { rows = [], runs } = model.get("content");
     const choose = (id) => (event) => model.send({ type: "choose", id, option: event.target.value.trim() });
-    el.replaceChildren(...rows.map((row) => {
+    const check = (name, label, on, reason = "") => h("label", { class: "wb-check", title: reason || null },
+      h("input", { type: "checkbox", name, checked: on, disabled: Boolean(reason), onchange: ask }), label, reason && h("span", { class: "wb-reason" }, reason));
+    const ask = () => {
+      const on = Array.from(el.querySelectorAll("input[type=checkbox]:checked"), (box) => box.name);
+      model.send({ type: "runs", against: on.filter((name) => name !== "snapshot"), snapshot: on.includes("snapshot") });
+    };
+    const measured = runs && h("div", { class: "wb-setting" },
+      h("div", { class: "wb-setting-name" }, "Runs", h("div", { class: "wb-muted" }, "What Compile & run measures beside the step itself; times against other ways are taken in turns, in the same process")),
+      h("div", { class: "wb-setting-choice" }, runs.ways.map(({ name, label, on }) => check(name, `time against ${name}: ${label}`, on)),
+        check("snapshot", "memory snapshot of a step, for memory_viz", runs.snapshot, runs.no_snapshot)));
+    el.replaceChildren(...(measured ? [measured] : []), ...rows.map((row) => {
       const refused = row.options.filter(({ reason }) => reason);
       const blocked = refused.length > 0 && refused.length >= row.options.length - 1;
       return h("div", { class: "wb-setting", "data-site": row.id },

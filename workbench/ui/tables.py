@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import traitlets
@@ -15,6 +16,34 @@ from workbench.ui.panel import Panel, esm
 _ASSIGNED = re.compile(r"^\s*[\[(]?([A-Za-z_]\w*)[^=]*=(?!=)")
 
 
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """A way to run the program that a run can be timed against: choices, or None for `thunder.jit` as it comes."""
+
+    label: str
+    choices: Mapping[str, str] | None
+
+
+WAYS = {"stock": Way("this executor without choices", {}), "thunder": Way("thunder.jit as it comes", None)}
+"""By the names that the command line's ``--against`` has for them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunsAsked:
+    """What the runs to come are to measure beside themselves.
+
+    Attributes
+    ----------
+    against : tuple of str
+        Of `WAYS`.
+    snapshot : bool
+        Whether to record a step's allocations for memory_viz.
+    """
+
+    against: tuple[str, ...] = ()
+    snapshot: bool = False
+
+
 class SitesTable(Panel):
     """A searchable table of sites; content: ``rows``, as `site_rows` makes them."""
 
@@ -23,7 +52,10 @@ class SitesTable(Panel):
 
 
 class Settings(Panel):
-    """Menus for the settings of whole levers; content: ``rows``, as `setting_rows` makes them."""
+    """Menus for the settings of whole levers, and what runs measure.
+
+    Content: ``rows``, as `setting_rows` makes them, and ``runs``, as `runs_content` makes it.
+    """
 
     _esm = esm("settings.js")
 
@@ -76,6 +108,15 @@ def setting_rows(sites: Sequence[Site]) -> list[dict[str, Any]]:
         for site in sites
         if is_setting(site)
     ]
+
+
+def runs_content(asked: RunsAsked, ranks: int) -> dict[str, Any]:
+    """What runs can measure beside themselves, and what of it is asked for."""
+    return {
+        "ways": [{"name": name, "label": way.label, "on": name in asked.against} for name, way in WAYS.items()],
+        "snapshot": asked.snapshot,
+        "no_snapshot": f"a memory snapshot is of one process, and {ranks} ranks share the program" if ranks > 1 else "",
+    }
 
 
 def trace_lines(text: str, graph: Graph, node_names: dict[str, str]) -> list[dict[str, str]]:
