@@ -66,6 +66,9 @@ patches.record_scopes()
 UNORDERED_KEPT = 4
 """Plans kept with their stages, so that another order of collectives is planned in milliseconds."""
 
+LARGE_STATEMENTS = 2000
+"""Of a program that takes seconds to plan anyway: some four layers of a transformer among ranks."""
+
 
 @dataclasses.dataclass(frozen=True)
 class StageTime:
@@ -722,7 +725,7 @@ def _unordered(captured: Capture, choices: Mapping[str, str]) -> _Unordered:
         known = captured._unordered[key] = _Unordered(*plan_anew(captured, others))
         if len(captured._unordered) > UNORDERED_KEPT:
             captured._unordered.popitem(last=False)
-        if known.stage.communication:
+        if known.stage.communication and len(known.plan.graph.statements) > LARGE_STATEMENTS:
             # Large programs leave millions of objects, which Python looks through once there are a quarter more:
             # for seconds, and in the middle of a move, were that not done now.
             gc.collect()

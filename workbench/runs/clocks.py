@@ -138,7 +138,7 @@ def measure(
         clocks.stop()
         return timing.time_step(stepper).wall_s
 
-    ways = {f"with {side}": functools.partial(with_clocks, side) for side in clocks.sides}
+    ways: dict[str, Callable[[], float]] = {f"with {side}": functools.partial(with_clocks, side) for side in rows}
     try:
         turns = min(max(CLOCKED_STEPS, int(CLOCKED_S / (2 * without()))), MOST_CLOCKED_STEPS)
         found = timing.interleaved({**ways, "without": without}, turns, budget_s)
