@@ -72,7 +72,7 @@ class RunOptions:
     warmup: int = 2
     samples: int = 20
     sampling_s: float = 10.0
-    memory_interval_s: float = 0.025
+    memory_interval_s: float = 0.05
     measure_peak: bool = True
     clocks: bool = True
     check_accuracy: bool = True
