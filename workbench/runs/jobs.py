@@ -16,7 +16,7 @@ import time
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,6 +63,7 @@ class Run:
         self.request = request.read(run_dir)
         self._tail: events.Tail | ranks.Elsewhere = events.Tail(run_dir / events.LOG_FILE)
         self._events: list[Event] = []
+        self._latest: dict[type[Event], Event] = {}
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._observers: dict[Observer, int] = {}
@@ -362,7 +363,14 @@ class Run:
 
     def _last[T: Event](self, kind: type[T] | tuple[type[T], ...]) -> T | None:
         with self._lock:
-            return next((event for event in reversed(self._events) if isinstance(event, kind)), None)
+            # Not by going back through all: a run has a record for each of its steps.
+            kinds = kind if isinstance(kind, tuple) else (kind,)
+            return next((self._latest[each] for each in kinds if each in self._latest), None)  # type: ignore[return-value]  # what is kept by its type
+
+    def _keep(self, new: Iterable[Event]) -> None:
+        for event in new:
+            self._events.append(event)
+            self._latest[type(event)] = event
 
     def _now_s(self) -> float:
         """Seconds on the log's clock, as well as another process can tell."""
@@ -404,7 +412,7 @@ class Run:
             with self._lock:
                 if not self._over.is_set():
                     # The record that ends the log counts when the process is gone.
-                    self._events.extend(e for e in self._read() if not isinstance(e, events.FINAL))
+                    self._keep(e for e in self._read() if not isinstance(e, events.FINAL))
             self._deliver()
             reason = ""
             if time.monotonic() > deadline:
@@ -435,7 +443,7 @@ class Run:
         with self._lock:
             if self._over.is_set():
                 return
-            self._events.extend(e for e in self._read() if not isinstance(e, events.FINAL))
+            self._keep(e for e in self._read() if not isinstance(e, events.FINAL))
             end = self._said or self._stop
             if end is None:
                 end = events.Failed(t_s=self._now_s(), reason=_reason(status, self.output), detail=self.output[-4000:])
@@ -448,7 +456,7 @@ class Run:
             if output := self.output:
                 with contextlib.suppress(OSError):
                     (self.run_dir / OUTPUT_FILE).write_text(output)
-            self._events.append(end)
+            self._keep([end])
             self._over.set()
             _LIVE.pop(self.run_dir, None)
 
@@ -679,7 +687,7 @@ def follow(run_dir: Path) -> Run:
     if run.request.parallel and not (run_dir / events.LOG_FILE).exists():
         elsewhere = run._tail = ranks.Elsewhere(run_dir, run.request.ranks)
     found = run._read()
-    run._events.extend(event for event in found if not isinstance(event, events.FINAL))
+    run._keep(event for event in found if not isinstance(event, events.FINAL))
     if (run_dir / WORKER_FILE).exists():
         worker = _Worker.written_down(run_dir)
         if worker is not None:
@@ -690,7 +698,7 @@ def follow(run_dir: Path) -> Run:
     if elsewhere is not None and elsewhere.begun and not elsewhere.over:
         run._attach(_Elsewhere(run_dir, elsewhere))
         return run
-    run._events.append(run._said or _end_unknown(found))
+    run._keep([run._said or _end_unknown(found)])
     run._over.set()
     return run
 
