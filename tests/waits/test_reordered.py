@@ -205,3 +205,11 @@ def test_a_program_for_one_process_has_no_change_of_overlap() -> None:
     )
     assert bench.effect({site.id: option}).overlap is None
     assert bench.choose({site.id: option}).overlap is None
+
+
+def test_the_stock_plan_is_kept_whatever_else_is_tried(sharded: wb.Workbench) -> None:
+    stock = pipeline.plan(sharded._captured, {})
+    for bucket in ("layer", "1MiB", "2MiB", "3MiB", "4MiB"):
+        pipeline.plan(sharded._captured, {"waits.bucket": bucket})
+    assert len(sharded._captured._unordered) == pipeline.UNORDERED_KEPT
+    assert pipeline.plan(sharded._captured, {}) is stock

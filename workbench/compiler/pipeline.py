@@ -724,7 +724,8 @@ def _unordered(captured: Capture, choices: Mapping[str, str]) -> _Unordered:
     if known is None:
         known = captured._unordered[key] = _Unordered(*plan_anew(captured, others))
         if len(captured._unordered) > UNORDERED_KEPT:
-            captured._unordered.popitem(last=False)
+            # The stock plan stays: every screen compares with it.
+            del captured._unordered[next(kept for kept in captured._unordered if kept)]
         if known.stage.communication and len(known.plan.graph.statements) > LARGE_STATEMENTS:
             # Large programs leave millions of objects, which Python looks through once there are a quarter more:
             # for seconds, and in the middle of a move, were that not done now.
