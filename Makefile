@@ -14,12 +14,14 @@ ALLOW_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 LAB_ARGS ?=
 TESTS ?=
 PYTEST_ARGS ?=
+# Processes that share the tests, file by file: on two cores as many as there are.
+TEST_WORKERS ?= 2
 
 .PHONY: help setup lab test lint format bench browser clean
 
 help:
 	@echo "make lab     JupyterLab on the quickstart notebook   (LAB_ARGS=... for jupyter lab)"
-	@echo "make test    all tests                               (TESTS=... for some, PYTEST_ARGS=... for pytest)"
+	@echo "make test    all tests                               (TESTS=... for some, TEST_WORKERS=... processes, PYTEST_ARGS=... for pytest)"
 	@echo "make lint    ruff and mypy"
 	@echo "make format  what ruff can mend, mended"
 	@echo "make bench   the benchmarks                          (PYTEST_ARGS=... for pytest)"
@@ -50,7 +52,7 @@ lab: setup
 	$(BIN)/jupyter-lab $(ALLOW_ROOT) --LabApp.default_url=/lab/tree/notebooks/quickstart.ipynb $(LAB_ARGS)
 
 test: setup browser
-	$(BIN)/python -m pytest $(PYTEST_ARGS) $(TESTS)
+	$(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --dist loadfile $(PYTEST_ARGS) $(TESTS)
 
 lint: setup
 	@failed=0; \

@@ -100,7 +100,7 @@ def test_ids_are_unique(name: str, given: dict[str, Any], executor: str) -> None
     assert len(ids) == len(set(ids))
 
 
-@PROGRAMS
+@settings(PROGRAMS, max_examples=max(5, settings.default.max_examples // 2))
 @given(programs(random=True, writes=True))
 def test_ids_of_random_programs_are_unique(program: RandomProgram) -> None:
     function, args, _ = program.build()

@@ -21,7 +21,7 @@ from workbench.bench import Workbench
 
 FULL = settings.default.max_examples > 100
 MANY = settings(
-    max_examples=150 if FULL else 25,
+    max_examples=150 if FULL else 15,
     # Shrinking runs Thunder hundreds of times; a failing program of a dozen lines can be read as it is.
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[
@@ -117,7 +117,7 @@ def test_every_legal_choice_for_a_built_in_program_is_right(name: str, executor:
     assert not known.exhibit
     proof.refuses_what_is_illegal(bench)
 
-    @settings(MANY, max_examples=100 if FULL else 10)
+    @settings(MANY, max_examples=100 if FULL else 6)
     @given(st.data())
     def check(data: st.DataObject) -> None:
         before = proof.state(bench)

@@ -34,8 +34,19 @@ def main(run_dir: Path) -> None:
     folder = ranks.folder_of(run_dir, rank)
     folder.mkdir()
     _keep_output(folder / request.OUTPUT_FILE)
-    threading.Thread(target=_obey_cancel, args=(run_dir, folder), name="cancel", daemon=True).start()
-    worker.carry_out(folder, functools.partial(worker.run_program, run_dir, join=functools.partial(_join, run_dir)))
+    obeying = threading.Thread(target=_obey_cancel, args=(run_dir, folder), name="cancel", daemon=True)
+    obeying.start()
+
+    def run(log: events.EventLog) -> None:
+        try:
+            worker.run_program(run_dir, log, join=functools.partial(_join, run_dir))
+        except BaseException:
+            if (run_dir / ranks.CANCEL_FILE).exists():
+                # A rank that obeyed before is missed here; that is no failure of this one, whose thread ends it now.
+                obeying.join()
+            raise
+
+    worker.carry_out(folder, run)
 
 
 def _keep_output(path: Path) -> None:
