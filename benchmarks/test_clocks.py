@@ -4,7 +4,8 @@ Steps with a clock at every statement of the forward, of the backward, and steps
 taken in turns, in an order drawn anew for each turn, by one process with one thread:
 its CPU seconds are then what a step takes, and a busy machine adds nothing to them but what is shared within a core.
 That is more for a tick, which is nearly all a read of the machine's counter, than for a step: where other processes
-keep both threads of a core busy, a tick takes twice as long, a step a fifth longer.
+keep both threads of a core busy, a tick takes twice as long, a step a fifth longer. So the share is the median over turns, and
+what a tick takes is told from the steps that were disturbed least.
 """
 
 from __future__ import annotations
@@ -46,6 +47,11 @@ def cpu_seconds(step: Callable[[], Any]) -> float:
     return (time.process_time_ns() - start_ns) / 1e9
 
 
+def fastest(seconds: np.ndarray) -> np.ndarray:
+    """Mean of the fastest quarter of the steps of each way, which were disturbed least."""
+    return np.sort(seconds)[..., : seconds.shape[-1] // 4].mean(axis=-1)
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("one_thread")
 def test_clocks_add_less_than_two_percent_to_a_step(benchmark: Any) -> None:
@@ -81,7 +87,7 @@ def test_clocks_add_less_than_two_percent_to_a_step(benchmark: Any) -> None:
     # Turn by turn: a machine that slows down and up again slows all ways of a turn alike.
     shares = clocked / bare - 1
     overhead = timing.estimate(shares.mean(axis=0).tolist())
-    a_statement_s = float(np.median((clocked - bare).sum(axis=0))) / len(clocks.statements)
+    a_statement_s = float((fastest(clocked) - fastest(bare)).sum()) / len(clocks.statements)
     benchmark.extra_info.update(
         overhead=overhead.median,
         overhead_low=overhead.low,
