@@ -4,8 +4,8 @@ Steps with a clock at every statement of the forward, of the backward, and steps
 taken in turns, in an order drawn anew for each turn, by one process with one thread:
 its CPU seconds are then what a step takes, and a busy machine adds nothing to them but what is shared within a core.
 That is more for a tick, which is nearly all a read of the machine's counter, than for a step: where other processes
-keep both threads of a core busy, a tick takes twice as long, a step a fifth longer. So the share is the median over turns, and
-what a tick takes is told from the steps that were disturbed least.
+keep both threads of a core busy, a tick takes twice as long, a step a fifth longer. So the share is the median over
+turns, and what a tick takes is told from the steps that were disturbed least.
 """
 
 from __future__ import annotations

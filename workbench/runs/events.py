@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 import math
@@ -440,7 +441,10 @@ FINAL = (Finished, Failed, Cancelled)
 
 def encode(event: Event) -> bytes:
     """One line, with its end."""
-    return json.dumps({"type": event.type, **dataclasses.asdict(event)}, separators=(",", ":")).encode() + b"\n"
+    return _ENCODER.encode({"type": event.type, **vars(event)}).encode() + b"\n"
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), default=dataclasses.asdict)
 
 
 def decode(line: bytes) -> Event | None:
@@ -448,10 +452,15 @@ def decode(line: bytes) -> Event | None:
     try:
         record = json.loads(line)
         cls = _TYPES[record.pop("type")]
-        known = {field.name for field in dataclasses.fields(cls)}
+        known = _fields(cls.type)
         return cls(**{key: value for key, value in record.items() if key in known})
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+@functools.cache
+def _fields(type_: str) -> frozenset[str]:
+    return frozenset(field.name for field in dataclasses.fields(_TYPES[type_]))
 
 
 class Tail:

@@ -36,7 +36,7 @@ Observer = Callable[[Event], None]
 
 WORKER_FILE = "worker.json"
 
-FOLLOW_INTERVAL_S = 0.02
+FOLLOW_INTERVAL_S = 0.03
 """How often the log is read: a readout follows what it shows by no more than a twentieth of a second."""
 
 KILL_TIMEOUT_S = 5.0

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from workbench.runs.events import Event
     from workbench.runs.jobs import Run
 
-SAMPLE_INTERVAL_S = 0.04
-"""Memory samples go to the page at most this often, and a run takes 20 a second: each is shown when it comes."""
-STATE_INTERVAL_S = 0.1
+SAMPLE_INTERVAL_S = 0.02
+"""Memory samples go to the page at most this often; those that come together go together."""
+STATE_INTERVAL_S = 0.2
 _MOST_STAGES = 12
 
 _PHASES = {
@@ -71,6 +71,7 @@ class Readout:
         self._all: list[bytes] = []
         self._unsent: list[bytes] = []
         self._sent_at = self._shown_at = 0.0
+        self._stale = False
         controls.samples = b""
         controls.send({"type": "samples", "restart": True}, [b""])
         self._stopped = False
@@ -93,6 +94,9 @@ class Readout:
                 self._unsent.append(self._all[-1])
                 if now - self._sent_at >= SAMPLE_INTERVAL_S:
                     self._send(now)
+                # Samples come all along: what came too soon after what was shown is shown by then.
+                if self._stale and now - self._shown_at >= STATE_INTERVAL_S:
+                    self._show()
                 return
             over = event.type in ("finished", "failed", "cancelled")
             if event.type == "fusion_begin":
@@ -100,6 +104,7 @@ class Readout:
                 self._fusion = f", fusion {index + 1} of {count}: {name}"
             elif event.type in ("fusion_end", "phase"):
                 self._fusion = ""
+            self._stale = True
             if over or event.type == "phase" or now - self._shown_at >= STATE_INTERVAL_S:
                 self._show()
             if over:
@@ -121,6 +126,7 @@ class Readout:
         if state == "failed":
             text = f"Failed: {run.error}"
         self._shown_at = time.monotonic()
+        self._stale = False
         self._controls.update(
             run={
                 "state": state,
