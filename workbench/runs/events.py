@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import json
 import math
@@ -452,15 +451,10 @@ def decode(line: bytes) -> Event | None:
     try:
         record = json.loads(line)
         cls = _TYPES[record.pop("type")]
-        known = _fields(cls.type)
+        known = {field.name for field in dataclasses.fields(cls)}
         return cls(**{key: value for key, value in record.items() if key in known})
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-@functools.cache
-def _fields(type_: str) -> frozenset[str]:
-    return frozenset(field.name for field in dataclasses.fields(_TYPES[type_]))
 
 
 class Tail:
