@@ -45,6 +45,12 @@ def checked(ok: bool, error: float) -> events.AccuracyChecked:
     return events.AccuracyChecked(t_s=3.0, ok=ok, max_error=error, against="eager", worst="grad(w)")
 
 
+def tensor(name: str) -> events.TensorChecked:
+    return events.TensorChecked(
+        t_s=2.5, name=name, against="eager", dtype="float32", max_abs_error=0, max_rel_error=0, tolerance=1, ok=True
+    )
+
+
 def test_figures_are_those_of_the_rank_with_the_most_and_accuracy_is_of_all(tmp_path: Path) -> None:
     done = events.Finished(t_s=4.0)
     tell(tmp_path, 0, events.Phase(t_s=1.0, phase="build"), peak(5), checked(True, 0.5), done)
@@ -57,6 +63,33 @@ def test_figures_are_those_of_the_rank_with_the_most_and_accuracy_is_of_all(tmp_
     assert (accuracy.ok, accuracy.worst) == (False, "rank 1: grad(w)")
     assert [event.measured_peak_bytes for event in ended if isinstance(event, events.RankEnded)] == [5, 7]
     assert isinstance(last, events.Finished)
+
+
+def test_tensors_are_in_the_order_of_the_ranks_whichever_told_first(tmp_path: Path) -> None:
+    found: list[Event] = []
+    for rank in range(3):
+        tell(tmp_path, rank)
+    gathering = ranks.Gathering(tmp_path, 3, found.append, 90.0)
+    first, second, third = (ranks.folder_of(tmp_path, rank) / events.LOG_FILE for rank in range(3))
+    for path, event in ((second, tensor("b")), (second, checked(True, 0.5)), (first, tensor("a"))):
+        events.append(path, event)
+        gathering.read()
+    events.append(third, tensor("c"))
+    for path in (third, first):
+        events.append(path, checked(True, 0.25))
+        gathering.read()
+    *tensors, accuracy = found
+    assert isinstance(accuracy, events.AccuracyChecked)
+    told = [event.name for event in tensors if isinstance(event, events.TensorChecked)]
+    assert told == ["rank 0: a", "rank 1: b", "rank 2: c"]
+
+
+def test_tensors_of_a_rank_whose_check_was_cut_short_are_kept(tmp_path: Path) -> None:
+    tell(tmp_path, 0, tensor("w"), events.Failed(t_s=3.0, reason="ValueError: no"))
+    kept, *_, last = gathered(tmp_path, 1)
+    assert isinstance(kept, events.TensorChecked)
+    assert kept.name == "rank 0: w"
+    assert isinstance(last, events.Failed)
 
 
 def test_the_rank_that_failed_first_is_to_blame_and_not_those_that_lost_it(tmp_path: Path) -> None:

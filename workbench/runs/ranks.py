@@ -107,6 +107,8 @@ class _Rank:
 
     tail: events.Tail
     told: dict[type[Event], Event] = dataclasses.field(default_factory=dict)
+    checked: list[Event] = dataclasses.field(default_factory=list)
+    """Tensors that were compared and are not yet in the run's log, where those of rank 0 come first."""
     offset_s: float = 0.0
     killed: str = ""
     """Why the launcher killed it."""
@@ -188,7 +190,7 @@ class Gathering:
 
     def _take(self, number: int, rank: _Rank, event: Event) -> None:
         if isinstance(event, events.TensorChecked):
-            self._write(dataclasses.replace(event, name=f"rank {number}: {event.name}"))
+            rank.checked.append(dataclasses.replace(event, name=f"rank {number}: {event.name}"))
         elif not isinstance(event, _OWN):
             if number == 0:
                 self._write(event)
@@ -203,6 +205,7 @@ class Gathering:
             most = max(told, key=lambda event: float(getattr(event, _SLOWEST[type(last)])))
             self._write(dataclasses.replace(most, t_s=last.t_s))
         elif isinstance(last, events.AccuracyChecked):
+            self._write_checked()
             checked = [event for event in told if isinstance(event, events.AccuracyChecked)]
             number, worst = max(enumerate(checked), key=lambda each: (not each[1].ok, each[1].max_error))
             self._write(
@@ -213,6 +216,12 @@ class Gathering:
                     worst=f"rank {number}: {worst.worst}" if worst.worst else "",
                 )
             )
+
+    def _write_checked(self) -> None:
+        for rank in self.ranks:
+            for event in rank.checked:
+                self._write(event)
+            rank.checked.clear()
 
     def finish(self, t_s: float, statuses: Mapping[int, int] | None = None, reason: str = "") -> Event:
         """Write how each rank ended.
@@ -232,6 +241,7 @@ class Gathering:
             The end of the run: the reason of the rank that failed first, where one did.
         """
         self.read()
+        self._write_checked()
         reasons = {}
         for number, rank in enumerate(self.ranks):
             said, status = rank.end, (statuses or {}).get(number)
