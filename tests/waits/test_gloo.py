@@ -138,25 +138,25 @@ def test_a_module_of_ones_own_runs_on_two_ranks(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("program", "parallel", "settings"),
+    ("program", "parallel", "count", "settings"),
     [
-        pytest.param("fsdp_llama", "fsdp_zero3", LLAMA, marks=pytest.mark.slow),
-        pytest.param("ddp_llama", "ddp", LLAMA, marks=pytest.mark.slow),
-        ("tensor_parallel_mlp", "tensor", {"layers": 1, "dim": 8, "hidden": 16, "batch": 4}),
+        pytest.param("fsdp_llama", "fsdp_zero3", 4, LLAMA, marks=pytest.mark.slow),
+        pytest.param("ddp_llama", "ddp", 2, LLAMA, marks=pytest.mark.slow),
+        ("tensor_parallel_mlp", "tensor", 4, {"layers": 1, "dim": 8, "hidden": 16, "batch": 4}),
     ],
 )
-def test_built_in_programs_run_on_four_ranks(
-    program: str, parallel: str, settings: dict[str, int], tmp_path: Path
+def test_built_in_programs_run_on_ranks(
+    program: str, parallel: str, count: int, settings: dict[str, int], tmp_path: Path
 ) -> None:
-    bench = wb.open(program, ranks=4, parallel=parallel, device="cpu", executor="torch", settings=settings)
+    bench = wb.open(program, ranks=count, parallel=parallel, device="cpu", executor="torch", settings=settings)
     bench.choose(LATE)
     options = dataclasses.replace(QUICK, check_accuracy=True, threads=None)
     run = bench.run(wait=True, folder=tmp_path / "run", options=options)
     assert run.ok, (run.error, run.detail, run.output)
-    assert [rank["reason"] for rank in run.ranks] == [""] * 4
+    assert [rank["reason"] for rank in run.ranks] == [""] * count
     assert run.accuracy is not None
     assert run.accuracy.against == "thunder.jit and eager"
-    assert {tensor.name.partition(":")[0] for tensor in run.accuracy.tensors} == {f"rank {n}" for n in range(4)}
+    assert {tensor.name.partition(":")[0] for tensor in run.accuracy.tensors} == {f"rank {n}" for n in range(count)}
     assert_nothing_left(run)
 
 
