@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -151,19 +152,31 @@ def test_a_rank_elsewhere_that_tells_nothing_any_more_is_named(tmp_path: Path, m
     assert not log.over
 
 
-def test_a_rank_elsewhere_keeps_the_memory_limit_itself(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("limit", "does", "told"),
+    [
+        (
+            "memory_limit_bytes=1 << 29",
+            "held = b'x' * (1 << 29)",
+            r"out of memory: \d+ bytes in use, over the limit of 536870912",
+        ),
+        ("timeout_s=0.5", "", "timeout: not done after 0.5 s"),
+    ],
+)
+def test_a_rank_elsewhere_keeps_the_limits_itself(limit: str, does: str, told: str, tmp_path: Path) -> None:
     script = (
-        "import pathlib, sys, threading, time; from workbench.runs import rank_worker\n"
-        "watch = threading.Thread(target=rank_worker.keep_limit, args=(pathlib.Path(sys.argv[1]), 1 << 29))\n"
+        "import pathlib, sys, threading, time\n"
+        "from workbench.runs.rank_worker import keep_limits\n"
+        "from workbench.runs.request import RunOptions\n"
+        f"watch = threading.Thread(target=keep_limits, args=(pathlib.Path(sys.argv[1]), RunOptions({limit})))\n"
         "watch.start(); time.sleep(0.2); assert watch.is_alive()\n"
-        "held = b'x' * (1 << 29); time.sleep(60)"
+        f"{does}\ntime.sleep(60)"
     )
     tell(tmp_path, 0)
     folder = ranks.folder_of(tmp_path, 0)
     assert subprocess.run([sys.executable, "-c", script, str(folder)], timeout=100).returncode == 1
     (last,) = (event for event in events.read(folder) if isinstance(event, events.Failed))
-    assert last.reason.startswith("out of memory: ")
-    assert last.reason.endswith(" bytes in use, over the limit of 536870912")
+    assert re.fullmatch(told, last.reason)
 
 
 def test_other_ranks_get_rows_of_the_same_data() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,7 +14,9 @@ import torch
 import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
+from thunder.core.proxies import DistParallelType
 from thunder.distributed import prims
+from thunder.distributed.tensor_parallel.common import TensorParallelLayerType
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import workbench as wb
@@ -31,6 +34,9 @@ from workbench.analysis.overlap import (
 )
 from workbench.analysis.reordered import reordered
 from workbench.graph import Graph, Kind
+from workbench.ui.graph_view import payload
+from workbench.ui.lanes import bars
+from workbench.ui.layout import compute
 from workbench.ui.timeline import simulated_lanes
 
 
@@ -172,3 +178,41 @@ def test_a_program_of_two_groups_has_two_communication_lanes() -> None:
         threads = {event["tid"] for event in chrome.simulated_step(made, found)["traceEvents"] if event["ph"] == "X"}
         assert {f"{stream}, simulated" for stream in streams} <= threads
         assert found.lower_bound_s <= found.simulation.step_s + 1e-12
+
+
+def test_a_step_of_two_groups_trains_and_its_bars_are_told_apart() -> None:
+    """Weights sharded in one group and in the other, and a linear split by rows: all that has a backward in Thunder."""
+    with four_ranks() as (sharded, split):
+
+        def step(x, up, down, more):
+            full = [prims.synchronize(w, sharded, DistParallelType.FULLY_SHARDED) for w in (up, down)]
+            h = torch.tanh(x @ full[0])
+            part = prims.synchronize_tensor_parallel_output(
+                h @ full[1], split, TensorParallelLayerType.ROW_PARALLEL_LINEAR
+            )
+            other = prims.synchronize(more, split, DistParallelType.FULLY_SHARDED)
+            return (part + h @ other).sum()
+
+        tensors = torch.randn(8, 16), *(torch.randn(8, 16, requires_grad=True) for _ in range(3))
+        bench = wb.open(step, *tensors, device="cpu", executor="torch")
+        ordered = {"waits.issue": "consumer", "waits.wait": "late", "waits.gradients": "earliest"}
+        plans = [bench._plan_for(choices) for choices in ({}, ordered, {"waits.bucket": "1MiB"})]
+    for plan in plans:
+        made, found = plan.graph, plan.overlap
+        assert found is not None
+        assert made.groups == (2, 2)
+        assert {lane["name"] for lane in simulated_lanes(made, found, [])} >= {
+            f"{stream}, sim." for stream in communication_streams(made)
+        }
+        assert found.lower_bound_s <= found.simulation.step_s + 1e-12
+    stock, late, _ = plans
+    assert stock.overlap.order.distances != late.overlap.order.distances
+    # Two of one group become one; what is of different groups cannot.
+    issued = [plan.graph.statements.group[plan.graph.statements.kind == Kind.COLLECTIVE].tolist() for plan in plans]
+    assert list(map(Counter, issued)) == [{0: 4, 1: 3}, {0: 4, 1: 3}, {0: 2, 1: 3}]
+    layout = compute(stock.graph, stock.sites)
+    shown = bars(stock.graph, layout, stock.sites)
+    assert sorted(np.repeat(shown.group, shown.count).tolist()) == [0, 0, 0, 0, 1, 1, 1]
+    told = " ".join(payload(stock.graph, layout, stock.sites)["strings"])
+    assert "process group 1 of 2: 2 ranks" in told
+    assert "process group 2 of 2: 2 ranks" in told

@@ -96,6 +96,31 @@ def test_an_end_is_put_before_the_statement_that_a_node_stands_for(planned: wb.W
     assert f"the latest is {latest}" in str(said[-1][0])
 
 
+def test_a_bar_of_folded_layers_moves_in_each_and_they_stay_folded() -> None:
+    bench = wb.open("fsdp_llama", device="cpu", executor="torch", ranks=8, settings={"layers": 4})
+    bench.choose({"waits.issue": "just_in_time", "waits.wait": "late", "waits.gradients": "earliest"})
+    ids = [f"waits:transformer_h_{layer}_attn_proj_weight>all_gather" for layer in range(4)]
+    app = App(bench)
+
+    def shown() -> int:
+        (section,) = app.graph.layout_shown.sections
+        found = bars(bench.plan.graph, app.graph.layout_shown, bench.plan.sites)
+        (peers,) = (p for first, p in zip(found.issue, found.peers, strict=True) if bench.plan.sites[first].id in ids)
+        assert [bench.plan.sites[peer[0]].id for peer in peers] == ids
+        return section.count
+
+    assert shown() == 4
+    place = "at(transformer.h.0.attn/scaled_dot_product_attention>matmul.1)"
+    row = next(row for row in range(bench.plan.graph.first_backward) if bench.plan.place(row) == place)
+    app.graph._receive(app.graph, {"type": "place", "id": ids[0], "node": app.graph.shown_ids()[row]}, [])
+    assert [bench.choices[id] for id in ids] == [place.replace(".0.", f".{layer}.") for layer in range(4)]
+    assert shown() == 4
+    # Of the end alone, and alone where what it is put before stands in no layer.
+    app.graph._receive(app.graph, {"type": "place", "id": f"{ids[0]}!wait", "node": app.graph.shown_ids()[0]}, [])
+    assert [bench.choices[id] for id in ids] == [place.replace(".0.", f".{layer}.") for layer in range(4)]
+    app.close()
+
+
 def test_a_program_for_one_process_has_no_bars() -> None:
     plan = wb.open("mlp", device="cpu", executor="torch").plan
     assert len(bars(plan.graph, compute(plan.graph, plan.sites), plan.sites)) == 0

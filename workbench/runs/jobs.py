@@ -405,7 +405,9 @@ class Run:
     def _follow(self) -> None:
         assert self._worker is not None
         options = self.request.options
-        deadline = math.inf if options.timeout_s is None else time.monotonic() + options.timeout_s
+        # Ranks that were started by hand keep it where they run.
+        timeout_s = options.timeout_s if isinstance(self._worker, _Worker) else None
+        begun_s = time.monotonic()
         ended = False
         while not ended and not self._over.is_set():
             ended = self._worker.wait(FOLLOW_INTERVAL_S)
@@ -414,10 +416,8 @@ class Run:
                     # The record that ends the log counts when the process is gone.
                     self._keep(e for e in self._read() if not isinstance(e, events.FINAL))
             self._deliver()
-            reason = ""
-            if time.monotonic() > deadline:
-                reason = f"timeout: not done after {options.timeout_s:g} s"
-            elif not self.request.parallel:  # of ranks each has the limit, which is kept where they run
+            reason = processes.over_time(begun_s, timeout_s)
+            if not reason and not self.request.parallel:  # of ranks each has the limit, which is kept where they run
                 reason = processes.over_limit(self._worker.pid, options.memory_limit_bytes)
             if reason and not ended:
                 with self._lock:

@@ -85,6 +85,13 @@ def over_limit(pid: int, limit_bytes: int | None) -> str:
     return f"out of memory: {used} bytes in use, over the limit of {limit_bytes}"
 
 
+def over_time(begun_s: float, timeout_s: float | None) -> str:
+    """Why what began then, on the monotonic clock, has to end for the time it takes; empty where it may go on."""
+    if timeout_s is None or time.monotonic() - begun_s <= timeout_s:
+        return ""
+    return f"timeout: not done after {timeout_s:g} s"
+
+
 def how_ended(status: int) -> str:
     """What an exit status says of a worker that ended without a last word; negative is a signal's number."""
     if status >= 0:

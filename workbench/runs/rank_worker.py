@@ -73,12 +73,14 @@ def _obey_cancel(run_dir: Path, folder: Path) -> None:
     os._exit(1)
 
 
-def keep_limit(folder: Path, limit_bytes: int) -> None:
-    """End the process when it takes more memory, in a rank's folder, where no launcher sees to that."""
-    begun_s = time.perf_counter()
-    while not (reason := processes.over_limit(os.getpid(), limit_bytes)):
+def keep_limits(folder: Path, options: request.RunOptions) -> None:
+    """End the process when it takes more memory or time, in a rank's folder, where no launcher sees to that."""
+    begun_s, reason = time.monotonic(), ""
+    while not reason:
         time.sleep(_LIMIT_INTERVAL_S)
-    events.append(folder / events.LOG_FILE, events.Failed(t_s=time.perf_counter() - begun_s, reason=reason))
+        reason = processes.over_limit(os.getpid(), options.memory_limit_bytes)
+        reason = reason or processes.over_time(begun_s, options.timeout_s)
+    events.append(folder / events.LOG_FILE, events.Failed(t_s=time.monotonic() - begun_s, reason=reason))
     os._exit(1)
 
 
@@ -91,9 +93,9 @@ def _join(run_dir: Path, asked: request.RunRequest) -> _Ranks:
     import torch.distributed as dist
 
     rank, count, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-    if processes.MARK not in os.environ and (limit := asked.options.memory_limit_bytes) is not None:
+    if processes.MARK not in os.environ:
         folder = ranks.folder_of(run_dir, rank)
-        threading.Thread(target=keep_limit, args=(folder, limit), name="memory limit", daemon=True).start()
+        threading.Thread(target=keep_limits, args=(folder, asked.options), name="limits", daemon=True).start()
     if count != asked.ranks:
         raise RunError(f"the run is for {asked.ranks} ranks, and torchrun started {count}")
     cuda = asked.program["device"] == "cuda"

@@ -6,7 +6,7 @@ import logging
 import pathlib
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets
@@ -89,7 +89,7 @@ class App:
             on_turn=self._turn,
             on_undo=lambda: self._act(bench.undo),
             on_redo=lambda: self._act(bench.redo),
-            on_place=lambda id, statement: self._choose([id], bench.plan.place(statement)),
+            on_place=lambda rows: self._choose({id: bench.plan.place(row) for id, row in rows.items()}),
         )
         self.inspector = inspector.Inspector(self._on_inspector)
         self.memory = MemoryTab()
@@ -166,7 +166,7 @@ class App:
             "redo": lambda: self._act(self.bench.redo),
             "export": lambda: self._export(message["path"]),
             "dismiss": lambda: self._say(None),
-            "choose": lambda: self._choose([message["id"]], message["option"]),
+            "choose": lambda: self._choose({message["id"]: message["option"]}),
             "runs": lambda: self._ask_of_runs(message["against"], message["snapshot"]),
             "machine": lambda: self._in_background("simulating", lambda: self._simulate_on(message["name"])),
             "search": lambda: self._in_background("searching", lambda: self._search(message["limit"])),
@@ -179,7 +179,7 @@ class App:
     def _on_inspector(self, message: dict[str, Any]) -> None:
         if message.get("type") == "choose":
             # What is chosen of an arc that stands for identical layers holds for all of them, as a click on it does.
-            self._choose([site.id for site in self.graph.peers(message["id"])], message["option"])
+            self._choose({site.id: message["option"] for site in self.graph.peers(message["id"])})
         else:
             self._on_message(message)
 
@@ -245,14 +245,16 @@ class App:
             reasons = "; ".join(f"{o} is refused: {why}" for o, why in sites[0].illegal.items())
             self._say(f"{sites[0].label} stays {sites[0].choice}. {reasons}", bad=True)
             return
-        self._choose([site.id for site in sites], option)
+        self._choose({site.id: option for site in sites})
 
-    def _choose(self, ids: list[str], option: str) -> None:
-        first = next((site for site in self.bench.plan.sites if site.id == ids[0]), None)
-        diff = self._act(lambda: self.bench.choose(dict.fromkeys(ids, option)))
+    def _choose(self, choices: Mapping[str, str]) -> None:
+        """Choose for one site, or for those of folded layers alike."""
+        id, option = next(iter(choices.items()))
+        first = next((site for site in self.bench.plan.sites if site.id == id), None)
+        diff = self._act(lambda: self.bench.choose(choices))
         if diff is not None:
-            label = first.label if first is not None else ids[0]
-            self._say(_told(label, option, len(ids), diff, self.bench.machine.name))
+            label = first.label if first is not None else id
+            self._say(_told(label, option, len(choices), diff, self.bench.machine.name))
         else:
             # What was refused must not stay on the screen as if it were chosen.
             self._refresh()

@@ -19,6 +19,7 @@ const MAX_ZOOM = 3;
 const LANE = 66; // width of the CPU's lane between the columns, in pixels
 const BARS = 44; // width of a communication lane beside a column, in pixels
 const BAR_STEP = 8; // from bar to bar
+const DASHES = [[], [6, 3], [2, 3], [9, 3, 2, 3]]; // of bars, by process group
 const HIT = 6; // how far from an arc, in pixels, a click still means it
 
 const HEADING = 1, GHOST = 2, RANDOM = 4, CLONE = 8, VIEW = 16, COLLECTIVE = 32;
@@ -512,10 +513,12 @@ class View {
       const color = moved || i === selected ? this.ink.select : this.ink.arcs[OFFLOADED];
       c.strokeStyle = c.fillStyle = color;
       c.lineWidth = moved || i === selected || this.hover?.kind === "bar" && this.hover.index === i ? 4 : 2.5;
+      c.setLineDash(DASHES[Math.max(bar.group[i], 0) % DASHES.length]);
       c.beginPath();
       c.moveTo(at.x, at.issue);
       c.lineTo(at.x, at.wait);
       c.stroke();
+      c.setLineDash([]);
       for (const end of ["issue", "wait"]) {
         c.beginPath();
         c.arc(at.x, at[end], 3.5, 0, 2 * Math.PI);

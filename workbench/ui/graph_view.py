@@ -90,7 +90,7 @@ def payload(graph: Graph, layout: Layout, sites: Sequence[Site]) -> dict[str, An
             "tip": strings.column([_mark_tip(layout, sites, i) for i in range(len(layout.marks))]),
             "state": np.asarray([_mark_state(sites[number]) for number in layout.marks.site], np.uint8),
         },
-        "bar": _bar_columns(lanes.bars(graph, layout, sites), sites, strings),
+        "bar": _bar_columns(lanes.bars(graph, layout, sites), sites, graph.groups, strings),
         "edge": _edges(graph, layout),
         "alias": _aliases(layout, sites, strings),
     }
@@ -182,26 +182,34 @@ def _line_columns(graph: Graph, layout: Layout, strings: Strings) -> dict[str, N
     return {"text": strings.column(text), "place": strings.column(place), "short": strings.column(short)}
 
 
-def _bar_columns(bars: lanes.Bars, sites: Sequence[Site], strings: Strings) -> dict[str, NDArray[Any]]:
+def _bar_columns(
+    bars: lanes.Bars, sites: Sequence[Site], groups: Sequence[int], strings: Strings
+) -> dict[str, NDArray[Any]]:
     return {
         "side": bars.side,
         "column": bars.column,
+        "group": bars.group,
         "issue_node": bars.issue_node,
         "wait_node": bars.wait_node,
         "y0": bars.y0,
         "y1": bars.y1,
         "issue": strings.column([sites[number].id for number in bars.issue]),
         "wait": strings.column([sites[number].id for number in bars.wait]),
-        "tip": strings.column([_bar_tip(bars, sites, i) for i in range(len(bars))]),
+        "tip": strings.column([_bar_tip(bars, sites, groups, i) for i in range(len(bars))]),
     }
 
 
-def _bar_tip(bars: lanes.Bars, sites: Sequence[Site], bar: int) -> str:
+def _bar_tip(bars: lanes.Bars, sites: Sequence[Site], groups: Sequence[int], bar: int) -> str:
     issue, wait = sites[bars.issue[bar]], sites[bars.wait[bar]]
     others = f" and {bars.count[bar] - 1} others at the same place" if bars.count[bar] > 1 else ""
+    group = int(bars.group[bar])
+    within = f"\nprocess group {group + 1} of {len(groups)}: {groups[group]} ranks" if group >= 0 else ""
+    layers = len(bars.peers[bar])
     return (
-        f"{issue.label}{others}\n{human_bytes(issue.bytes)}; issued: {issue.outcome}, waited for: {wait.outcome}\n"
-        f"legal: {issue.range}\nDrag an end, or press [ and ] while it is selected, to move it."
+        f"{issue.label}{others}{within}\n{human_bytes(issue.bytes)}; "
+        f"issued: {issue.outcome}, waited for: {wait.outcome}\n"
+        f"legal: {issue.range}\nDrag an end, or press [ and ] while it is selected, to move "
+        f"{f'that of {layers} layers' if layers > 1 else 'this one' if others else 'it'}."
     )
 
 
@@ -289,7 +297,8 @@ class GraphView(Answering):
     on_undo, on_redo : callable
         Called by the keys ``u`` and ``r``.
     on_place : callable, optional
-        Called with the id of a site of a collective and the statement that its end was put before.
+        Called with the statement that the end of a collective was put before, by the id of its site: several for
+        folded layers.
     height : int
         Pixels on the page.
 
@@ -313,7 +322,7 @@ class GraphView(Answering):
         on_turn: Callable[[list[Site]], None],
         on_undo: Callable[[], None],
         on_redo: Callable[[], None],
-        on_place: Callable[[str, int], None] | None = None,
+        on_place: Callable[[dict[str, int]], None] | None = None,
         **traits: Any,
     ) -> None:
         super().__init__(**traits)
@@ -336,15 +345,20 @@ class GraphView(Answering):
         self.selected = id
         self.send({"type": "reveal", "id": id})
 
-    def statement_of(self, id: str) -> int | None:
-        """Index of the statement that a node's name stands for, or None."""
+    def _node(self, id: str) -> int | None:
+        """A node by its name, if it stands for a statement."""
         if self._graph is None or self.layout_shown is None:
             return None
-        for node, name in enumerate(node_ids(self._graph, self.layout_shown, self._sites)):
-            if name == id:
-                statement = int(self.layout_shown.nodes.statement[node])
-                return statement if statement >= 0 else None
-        return None
+        names = node_ids(self._graph, self.layout_shown, self._sites)
+        node = names.index(id) if id in names else -1
+        return node if node >= 0 and self.layout_shown.nodes.statement[node] >= 0 else None
+
+    def statement_of(self, id: str) -> int | None:
+        """Index of the statement that a node's name stands for, or None."""
+        node = self._node(id)
+        if node is None or self.layout_shown is None:
+            return None
+        return int(self.layout_shown.nodes.statement[node])
 
     def shown_ids(self) -> list[str]:
         """Per statement of the graph the node that shows it, in a folded layer its twin's; empty where none does."""
@@ -386,9 +400,9 @@ class GraphView(Answering):
         if kind == "turn":
             self._on_turn(self.peers(message["id"]))
         elif kind == "place" and self._on_place is not None:
-            statement = self.statement_of(message["node"])
-            if statement is not None:
-                self._on_place(message["id"], statement)
+            node = self._node(message["node"])
+            if node is not None and self._graph is not None and self.layout_shown is not None:
+                self._on_place(lanes.moved(self._graph, self.layout_shown, self._sites, message["id"], node))
         elif kind == "undo":
             self._on_undo()
         elif kind == "redo":

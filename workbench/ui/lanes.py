@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from workbench.compiler.buckets import layer_of
 from workbench.graph import FORWARD, Graph, Kind, StatementFlag
 from workbench.levers.base import Site
 from workbench.ui.layout import Layout
@@ -29,6 +31,11 @@ class Bars:
         Indices of the sites that its two ends are.
     count : tuple of int
         Collectives that it stands for: those of folded layers lie on each other.
+    peers : tuple of tuple of tuple of int
+        The first of them and its twins in folded layers: the sites of their two ends, and the rows of the statements
+        that these stand right before.
+    group : int32
+        Its process group, an index into the graph's; -1 where all run in one.
     side, column : int8, int32
     issue_node, wait_node : int32
         The nodes that its ends stand right before.
@@ -39,6 +46,8 @@ class Bars:
     issue: tuple[int, ...]
     wait: tuple[int, ...]
     count: tuple[int, ...]
+    peers: tuple[tuple[tuple[int, int, int, int], ...], ...]
+    group: NDArray[np.int32]
     side: NDArray[np.int8]
     column: NDArray[np.int32]
     issue_node: NDArray[np.int32]
@@ -53,9 +62,10 @@ class Bars:
 def bars(graph: Graph, layout: Layout, sites: Sequence[Site]) -> Bars:
     """The bars of a graph's collectives, in the order in which they are issued."""
     number = {site.id: index for index, site in enumerate(sites) if site.lever == LEVER and site.values}
-    next_node = _next_nodes(graph, layout)
+    next_row, next_node = _next(graph, layout)
     statements, values = graph.statements, graph.values
-    found: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+    groups = statements.group if len(graph.groups) > 1 else np.full(len(statements), -1, np.int32)
+    found: dict[tuple[int, int, int], list[tuple[int, int, int, int, int]]] = {}
     for id, index in number.items():
         value = graph.value_index.get(sites[index].values[0], -1)
         wait = int(values.producer[value]) if value >= 0 and f"{id}!wait" in number else -1
@@ -64,17 +74,23 @@ def bars(graph: Graph, layout: Layout, sites: Sequence[Site]) -> Bars:
         issue = int(values.producer[statements.inputs[wait][0]])
         ends = int(next_node[issue]), int(next_node[wait])
         if issue >= 0 and min(ends) >= 0:
-            found.setdefault(ends, []).append((issue, index, number[f"{id}!wait"]))
+            before = int(next_row[issue]), int(next_row[wait])
+            found.setdefault((*ends, int(groups[issue])), []).append((issue, index, number[f"{id}!wait"], *before))
     ordered = sorted(found.items(), key=lambda item: min(item[1]))
-    first = [min(group) for _, group in ordered]
-    issue_node = np.asarray([ends[0] for ends, _ in ordered], np.int32)
-    wait_node = np.asarray([ends[1] for ends, _ in ordered], np.int32)
+    first = [min(same) for _, same in ordered]
+    issue_node = np.asarray([key[0] for key, _ in ordered], np.int32)
+    wait_node = np.asarray([key[1] for key, _ in ordered], np.int32)
     side = layout.nodes.side[issue_node].astype(np.int8)
     y0, y1 = _edge(layout, issue_node, side), _edge(layout, wait_node, side)
     return Bars(
-        issue=tuple(issue for _, issue, _ in first),
-        wait=tuple(wait for _, _, wait in first),
-        count=tuple(len(group) for _, group in ordered),
+        issue=tuple(one[1] for one in first),
+        wait=tuple(one[2] for one in first),
+        count=tuple(len(same) for _, same in ordered),
+        peers=tuple(
+            tuple(other[1:] for other in sorted(same) if _twins(sites[one[1]].id, sites[other[1]].id))
+            for one, (_, same) in zip(first, ordered, strict=True)
+        ),
+        group=np.asarray([key[2] for key, _ in ordered], np.int32),
         side=side,
         column=_columns(side, y0, y1),
         issue_node=issue_node,
@@ -84,28 +100,74 @@ def bars(graph: Graph, layout: Layout, sites: Sequence[Site]) -> Bars:
     )
 
 
-def _next_nodes(graph: Graph, layout: Layout) -> NDArray[np.int32]:
-    """For each row the node of the first statement of its side, from there on, that keeps its place."""
+def moved(graph: Graph, layout: Layout, sites: Sequence[Site], id: str, node: int) -> dict[str, int]:
+    """What putting the end of a bar right before a node moves.
+
+    Parameters
+    ----------
+    graph : Graph
+    layout : Layout
+    sites : sequence of Site
+    id : str
+        Of the end's site.
+    node : int
+        One that stands for a statement.
+
+    Returns
+    -------
+    dict of str to int
+        Per site the statement that it is put before: where the bar stands for folded layers, in each of them its own.
+    """
+    there = int(layout.nodes.statement[node])
+    shown = bars(graph, layout, sites)
+    for end, firsts in enumerate((shown.issue, shown.wait)):
+        for first, peers in zip(firsts, shown.peers, strict=True):
+            if sites[first].id != id:
+                continue
+            rows = np.flatnonzero(layout.node_of == node).tolist()
+            if len(rows) != len(peers):
+                return {id: there}
+            # Layers follow each other as their statements do.
+            ordered = sorted(peers, key=lambda peer: peer[2 + end])
+            return {sites[peer[end]].id: row for peer, row in zip(ordered, rows, strict=True)}
+    return {id: there}
+
+
+def _twins(one: str, other: str) -> bool:
+    """Whether two sites are of the same parameter, in layers that differ in their number."""
+    return one == other or _without_number(one) == _without_number(other) != ""
+
+
+def _without_number(id: str) -> str:
+    """A site's id without the number of the layer; empty where there is none."""
+    place = id.partition(":")[2]
+    layer = layer_of(place)
+    stem = re.sub(r"(?<![^_])\d+$", "", layer)
+    return stem + "#" + place.removeprefix(layer) if stem != layer else ""
+
+
+def _next(graph: Graph, layout: Layout) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """For each row the first statement of its side, from there on, that keeps its place, and the node that shows it."""
     statements = graph.statements
-    found = np.full(len(statements), -1, np.int32)
+    rows, nodes = np.full((2, len(statements)), -1, np.int32)
     parts: dict[int, int] = {}
     for member in np.flatnonzero(statements.parent >= 0).tolist()[::-1]:
         if layout.node_of[member] >= 0:
             parts[int(statements.parent[member])] = int(layout.node_of[member])
-    node: dict[int, int] = {}
-    last: dict[int, int] = {}
+    coming: dict[int, tuple[int, int]] = {}
+    last: dict[int, tuple[int, int]] = {}
     for row in np.flatnonzero(statements.parent < 0).tolist()[::-1]:
         side = int(statements.side[row])
         here = parts.get(row, int(layout.node_of[row]))
         keeps = statements.kind[row] not in _PASSES and not statements.flags[row] & StatementFlag.VIEW
         if here >= 0 and keeps and layout.nodes.side[here] == side:
-            node[side] = here
-            last.setdefault(side, here)
+            coming[side] = row, here
+            last.setdefault(side, coming[side])
         # What comes after all of them stands with the last.
-        found[row] = node.get(side, -1)
-    for row in np.flatnonzero((statements.parent < 0) & (found < 0)).tolist():
-        found[row] = last.get(int(statements.side[row]), -1)
-    return found
+        rows[row], nodes[row] = coming.get(side, (-1, -1))
+    for row in np.flatnonzero((statements.parent < 0) & (nodes < 0)).tolist():
+        rows[row], nodes[row] = last.get(int(statements.side[row]), (-1, -1))
+    return rows, nodes
 
 
 def _edge(layout: Layout, node: NDArray[np.int32], side: NDArray[np.int8]) -> NDArray[np.float32]:

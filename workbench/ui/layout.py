@@ -577,10 +577,17 @@ def _fold(
                 graph.origins[block - 1].symbol if block else "",
                 tuple((names[row], int(side[row])) for row in members.get(block, ())),
                 tuple((arc.style, arc.bytes, len(arc.sites)) for arc in arcs_of.get(block, ())),
-                tuple((sites[mark.site].choice, sites[mark.site].outcome) for mark in marks_of.get(block, ())),
+                tuple(
+                    (within(span, sites[mark.site].choice), within(span, sites[mark.site].outcome))
+                    for mark in marks_of.get(block, ())
+                ),
             )
             for block in span.blocks
         )
+
+    def within(span: _Span, option: str) -> str:
+        # A place in the layer itself is the same place in each.
+        return re.sub(rf"at\({re.escape(span.layer)}(?=[./])", "at(layer", option) if span.layer else option
 
     shown: list[_Span] = []
     stands_for: list[tuple[_Span, ...]] = []
