@@ -21,7 +21,7 @@ from workbench.bench import Workbench
 
 FULL = settings.default.max_examples > 100
 MANY = settings(
-    max_examples=150 if FULL else 15,
+    max_examples=150 if FULL else 10,
     # Shrinking runs Thunder hundreds of times; a failing program of a dozen lines can be read as it is.
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[
