@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 
 import workbench as wb
@@ -96,29 +97,36 @@ def test_an_end_is_put_before_the_statement_that_a_node_stands_for(planned: wb.W
     assert f"the latest is {latest}" in str(said[-1][0])
 
 
-def test_a_bar_of_folded_layers_moves_in_each_and_they_stay_folded() -> None:
-    bench = wb.open("fsdp_llama", device="cpu", executor="torch", ranks=8, settings={"layers": 4})
+@pytest.mark.parametrize(
+    ("device", "executor", "parameter", "layers", "place"),
+    [
+        ("cpu", "torch", "attn_proj", range(4), "at(transformer.h.{}.attn/scaled_dot_product_attention>matmul.1)"),
+        # The first layer has other fusions; what it is put before is a fusion's heading.
+        ("planned", "nvfuser", "mlp_proj", range(1, 4), "at(transformer.h.{}.mlp/mul)"),
+    ],
+)
+def test_a_bar_of_folded_layers_moves_in_each_and_they_stay_folded(
+    device: str, executor: str, parameter: str, layers: range, place: str
+) -> None:
+    bench = wb.open("fsdp_llama", device=device, executor=executor, ranks=8, settings={"layers": 4})
     bench.choose({"waits.issue": "just_in_time", "waits.wait": "late", "waits.gradients": "earliest"})
-    ids = [f"waits:transformer_h_{layer}_attn_proj_weight>all_gather" for layer in range(4)]
+    ids = [f"waits:transformer_h_{layer}_{parameter}_weight>all_gather" for layer in layers]
     app = App(bench)
 
     def shown() -> int:
-        (section,) = app.graph.layout_shown.sections
         found = bars(bench.plan.graph, app.graph.layout_shown, bench.plan.sites)
         (peers,) = (p for first, p in zip(found.issue, found.peers, strict=True) if bench.plan.sites[first].id in ids)
         assert [bench.plan.sites[peer[0]].id for peer in peers] == ids
-        return section.count
+        return app.graph.layout_shown.sections[-1].count
 
-    assert shown() == 4
-    place = "at(transformer.h.0.attn/scaled_dot_product_attention>matmul.1)"
-    row = next(row for row in range(bench.plan.graph.first_backward) if bench.plan.place(row) == place)
+    assert shown() == len(layers)
+    wanted = [place.format(layer) for layer in layers]
+    parent = bench.plan.graph.statements.parent
+    *_, row = (row for row in np.flatnonzero(parent < 0).tolist() if bench.plan.place(row) == wanted[0])
     app.graph._receive(app.graph, {"type": "place", "id": ids[0], "node": app.graph.shown_ids()[row]}, [])
-    assert [bench.choices[id] for id in ids] == [place.replace(".0.", f".{layer}.") for layer in range(4)]
-    assert shown() == 4
-    # Of the end alone, and alone where what it is put before stands in no layer.
-    app.graph._receive(app.graph, {"type": "place", "id": f"{ids[0]}!wait", "node": app.graph.shown_ids()[0]}, [])
-    assert [bench.choices[id] for id in ids] == [place.replace(".0.", f".{layer}.") for layer in range(4)]
     app.close()
+    assert [bench.choices[id] for id in ids] == wanted
+    assert shown() == len(layers)
 
 
 def test_a_program_for_one_process_has_no_bars() -> None:

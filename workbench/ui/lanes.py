@@ -124,13 +124,23 @@ def moved(graph: Graph, layout: Layout, sites: Sequence[Site], id: str, node: in
         for first, peers in zip(firsts, shown.peers, strict=True):
             if sites[first].id != id:
                 continue
-            rows = np.flatnonzero(layout.node_of == node).tolist()
+            rows = _rows(graph, layout, node)
             if len(rows) != len(peers):
                 return {id: there}
             # Layers follow each other as their statements do.
             ordered = sorted(peers, key=lambda peer: peer[2 + end])
             return {sites[peer[end]].id: row for peer, row in zip(ordered, rows, strict=True)}
     return {id: there}
+
+
+def _rows(graph: Graph, layout: Layout, node: int) -> list[int]:
+    """The statements that a node stands for, one in each folded layer."""
+    if not layout.nodes.heading[node]:
+        return np.flatnonzero(layout.node_of == node).tolist()
+    # A heading has no twins of its own: its fusion's are those of its members.
+    parent = graph.statements.parent
+    member = np.flatnonzero((parent == layout.nodes.statement[node]) & (layout.node_of >= 0))[0]
+    return np.unique(parent[layout.node_of == layout.node_of[member]]).tolist()
 
 
 def _twins(one: str, other: str) -> bool:
