@@ -256,7 +256,7 @@ def test_messages_go_to_the_shell_that_the_page_names_and_not_to_a_busy_one(monk
 
 def test_runs_are_timed_against_other_ways_and_take_a_snapshot_where_the_settings_say_so(tmp_path, monkeypatch):
     monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path))
-    bench = wb.open("mlp", device="cpu", executor="torch", settings={"layers": 1})
+    bench = wb.open("mlp", layers=1, device="cpu")
     app = App(bench)
     assert not any(way["on"] for way in app.settings.content["runs"]["ways"])
     app.settings._handle_custom_msg({"type": "runs", "against": ["thunder", "stock"], "snapshot": True}, [])

@@ -93,7 +93,8 @@ def _join(run_dir: Path, asked: request.RunRequest) -> _Ranks:
     import torch.distributed as dist
 
     rank, count, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-    if processes.MARK not in os.environ:
+    limited = (asked.options.memory_limit_bytes, asked.options.timeout_s) != (None, None)
+    if processes.MARK not in os.environ and limited:
         folder = ranks.folder_of(run_dir, rank)
         threading.Thread(target=keep_limits, args=(folder, asked.options), name="limits", daemon=True).start()
     if count != asked.ranks:

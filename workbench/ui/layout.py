@@ -587,7 +587,8 @@ def _fold(
 
     def within(span: _Span, option: str) -> str:
         # A place in the layer itself is the same place in each.
-        return re.sub(rf"at\({re.escape(span.layer)}(?=[./])", "at(layer", option) if span.layer else option
+        place = option.removeprefix(f"at({span.layer}")
+        return place if place.startswith((".", "/")) else option
 
     shown: list[_Span] = []
     stands_for: list[tuple[_Span, ...]] = []
