@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from benchmarks.kernels import Kernel, install, kernel
-from workbench.runs import events, jobs, processes
+from workbench.runs import events, jobs, reaper
 
 VERSIONS = ("7.3.0", "7.4.0")
 
@@ -116,7 +116,7 @@ def cancel_at(notebook: Kernel, comms: dict[str, str], subshell: str, stage: str
         assert time.perf_counter() < give_up, f"{stage}: not cancelled after 20 s"
         time.sleep(0.002)
     took_s = time.perf_counter() - begun
-    assert processes.marked(worker["mark"]) == []
+    assert reaper.marked(worker["mark"]) == []
     assert isinstance(events.read(run_dir)[-1], events.Cancelled)
     if busy:
         go_on.touch()

@@ -20,7 +20,7 @@ import torch
 from workbench import programs
 from workbench.config import Config
 from workbench.errors import ProgramError, RunError
-from workbench.runs import clocks, events, jobs, processes, request, store, worker
+from workbench.runs import clocks, events, jobs, reaper, request, store, worker
 from workbench.runs.jobs import Run
 from workbench.runs.request import RunOptions
 
@@ -56,7 +56,7 @@ def until(run: Run, condition: Callable[[], bool], timeout_s: float = 60.0) -> N
 def assert_nothing_left(run: Run) -> None:
     """No process of the run, no temporary file, and a log that tells how it ended."""
     assert run._worker is not None
-    assert processes.marked(run._worker.mark) == []
+    assert reaper.marked(run._worker.mark) == []
     assert not psutil.pid_exists(run._worker.pid)
     assert not (run.run_dir / jobs.SCRATCH).exists()
     assert {path.name for path in run.run_dir.iterdir()} <= {
@@ -260,7 +260,7 @@ def test_cancel_while_the_program_is_built_kills_its_helpers_too(tmp_path: Path)
     run = begin(tmp_path, HELPERS)
     until(run, lambda: "building" in run.output)
     assert run._worker is not None
-    assert len(processes.marked(run._worker.mark)) == 4
+    assert len(reaper.marked(run._worker.mark)) == 4
     cancel(run)
 
 
@@ -397,7 +397,7 @@ def test_a_worker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
         parent.wait()
     assert run.state == "failed"
     assert run._worker is not None
-    assert processes.marked(run._worker.mark) == []
+    assert reaper.marked(run._worker.mark) == []
     assert not (folder / jobs.SCRATCH).exists()
     assert "without a last word" in (store.open(folder).error or "")
 

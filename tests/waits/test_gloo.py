@@ -25,7 +25,7 @@ from tests.waits.orders_on_ranks import ALONE, Net
 from tests.waits.torchrun import torchrun
 from workbench import cli
 from workbench.errors import RunError
-from workbench.runs import events, jobs, processes, ranks, request, store
+from workbench.runs import events, jobs, ranks, reaper, request, store
 from workbench.runs.jobs import Run
 from workbench.runs.request import RunOptions
 
@@ -80,7 +80,7 @@ def begin(folder: Path, here: str, options: RunOptions = QUICK) -> Run:
 def assert_nothing_left(run: Run) -> None:
     """No process of the run, no temporary file, and a log that tells how it ended."""
     assert run._worker is not None
-    assert processes.marked(run._worker.mark) == []
+    assert reaper.marked(run._worker.mark) == []
     assert not (run.run_dir / request.SCRATCH).exists()
     again = store.open(run.run_dir)
     assert (again.state, again.error, again.events) == (run.state, run.error, run.events)
@@ -213,7 +213,7 @@ def test_ranks_go_with_the_process_that_asked_for_them(tmp_path: Path) -> None:
     run.wait(30)
     assert run.state == "failed"
     assert run._worker is not None
-    assert processes.marked(run._worker.mark) == []
+    assert reaper.marked(run._worker.mark) == []
     assert "without a last word" in (store.open(folder).error or "")
     assert not (folder / request.SCRATCH).exists()
 

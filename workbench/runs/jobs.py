@@ -23,7 +23,7 @@ from typing import Any, Literal
 import psutil
 
 from workbench.errors import RunError
-from workbench.runs import events, processes, ranks, request
+from workbench.runs import events, processes, ranks, reaper, request
 from workbench.runs.accuracy import Accuracy, TensorError
 from workbench.runs.events import Event, StatementTimes
 from workbench.runs.request import OUTPUT_BYTES, OUTPUT_FILE, SCRATCH
@@ -41,6 +41,9 @@ FOLLOW_INTERVAL_S = 0.03
 
 KILL_TIMEOUT_S = 5.0
 """How long to wait for killed processes that the system holds on to."""
+
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread waits for the interpreter's lock before it asks for it, at most, while a run is followed."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -403,6 +406,10 @@ class Run:
         threading.Thread(target=self._follow, name=f"follow-{self.name}", daemon=True).start()
 
     def _follow(self) -> None:
+        with _PROMPT:
+            self._follow_to_the_end()
+
+    def _follow_to_the_end(self) -> None:
         assert self._worker is not None
         options = self.request.options
         # Ranks that were started by hand keep it where they run.
@@ -447,10 +454,9 @@ class Run:
             end = self._said or self._stop
             if end is None:
                 end = events.Failed(t_s=self._now_s(), reason=_reason(status, self.output), detail=self.output[-4000:])
-            # First, for it may be what filled the disk: the last record then has its place.
-            shutil.rmtree(self.run_dir / SCRATCH, ignore_errors=True)
             if end is not self._said and self._worker.is_child:
-                # With no space left the record is missing in the log; `store.open` then says what can be known.
+                # With no space left, even without the temporary files, the record is missing in the log; `store.open`
+                # then says what can be known.
                 with contextlib.suppress(OSError):
                     events.append(self._tail.path, end)
             if output := self.output:
@@ -459,6 +465,36 @@ class Run:
             self._keep([end])
             self._over.set()
             _LIVE.pop(self.run_dir, None)
+
+
+class _Prompt:
+    """While any thread is within, all get the interpreter's lock soon, whatever the cell of a notebook computes.
+
+    A thread asks for the lock when it has waited for the switch interval and no other took it meanwhile. A cell that
+    gives the lock up for an instant more often than that, to look at a file, is never asked for it: it always has it
+    back first, and the others starve. That has kept a press of Cancel waiting for seconds.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._within = 0
+        self._before_s = 0.0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._within:
+                self._before_s = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._before_s, SWITCH_INTERVAL_S))
+            self._within += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._within -= 1
+            if not self._within:
+                sys.setswitchinterval(self._before_s)
+
+
+_PROMPT = _Prompt()
 
 
 def _error_json(error: TensorError | None) -> dict[str, Any] | None:
@@ -475,11 +511,13 @@ def _error_json(error: TensorError | None) -> dict[str, Any] | None:
 class _Worker:
     """A worker's process, a child of this one or of one that is gone."""
 
-    def __init__(self, pid: int, mark: str, child: subprocess.Popen[bytes] | None = None) -> None:
+    def __init__(self, run_dir: Path, pid: int, mark: str, child: subprocess.Popen[bytes] | None = None) -> None:
         self.pid = pid
         self.mark = mark
+        self._run_dir = run_dir
         self._child = child
         self._lock = threading.Lock()
+        self._reaped = False
         self._closed = False
         self._handle = os.pidfd_open(pid)
         # Not when the process is closed: another thread may be waiting for it right then.
@@ -491,11 +529,11 @@ class _Worker:
             self._drain = threading.Thread(target=self._read_output, name=f"output-{pid}", daemon=True)
             self._drain.start()
 
-    def write_down(self, run_dir: Path) -> None:
-        """Note in a run's folder how to find the process."""
+    def write_down(self) -> None:
+        """Note in the run's folder how to find the process."""
         created_s = psutil.Process(self.pid).create_time()
         record = {"pid": self.pid, "process_created_s": created_s, "mark": self.mark}
-        (run_dir / WORKER_FILE).write_text(json.dumps(record))
+        (self._run_dir / WORKER_FILE).write_text(json.dumps(record))
 
     @classmethod
     def written_down(cls, run_dir: Path) -> _Worker | None:
@@ -503,7 +541,7 @@ class _Worker:
         with contextlib.suppress(ValueError, KeyError, ProcessLookupError):  # torn, or ended right now
             record = json.loads((run_dir / WORKER_FILE).read_text())
             if processes.is_alive(record["pid"], record["process_created_s"]):
-                return cls(record["pid"], record["mark"])
+                return cls(run_dir, record["pid"], record["mark"])
         return None
 
     @property
@@ -520,16 +558,18 @@ class _Worker:
     def kill(self) -> None:
         """Kill the process and all that it started."""
         with self._lock:
-            if not self._closed:
-                processes.kill_all(self.pid, self.mark, KILL_TIMEOUT_S)
+            self._reap(self.pid)
 
     def close(self) -> int | None:
-        """Once the process has ended: its exit status where it can be known, with all that it started gone too."""
+        """Once the process has ended: its exit status where it can be known.
+
+        All that it started is gone then, and so are its temporary files.
+        """
         with self._lock:
             if not self._closed:
                 self.wait(math.inf)
                 # The id of a child that was not waited for stands for it yet; any other may be used again.
-                processes.kill_all(self.pid if self.is_child else None, self.mark, KILL_TIMEOUT_S)
+                self._reap(self.pid if self.is_child else None)
                 if self._child is not None:
                     self._child.wait()
                     if self._child.stdin is not None:
@@ -538,6 +578,11 @@ class _Worker:
                     self._drain.join(KILL_TIMEOUT_S)
                 self._closed = True
             return self._child.returncode if self._child is not None else None
+
+    def _reap(self, group: int | None) -> None:
+        if not self._reaped:
+            reaper.reap(group, self.mark, self._run_dir / SCRATCH, KILL_TIMEOUT_S)
+            self._reaped = True
 
     def output(self) -> str:
         """The last of what it printed."""
@@ -620,7 +665,7 @@ def start(run_dir: Path) -> Run:
         # What the program was pickled by reference to is found where it was found here.
         "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path),
         "TMPDIR": str(scratch),
-        processes.MARK: mark,
+        reaper.MARK: mark,
     }
     if run.request.options.cold:
         environment["TORCHINDUCTOR_CACHE_DIR"] = str(scratch / "inductor")
@@ -638,13 +683,12 @@ def start(run_dir: Path) -> Run:
         )
     except OSError as error:
         raise RunError(f"the worker of run {run.name} cannot be started: {error.strerror}") from error
-    worker = _Worker(child.pid, mark, child)
+    worker = _Worker(run_dir, child.pid, mark, child)
     try:
-        worker.write_down(run_dir)
+        worker.write_down()
     except OSError as error:
         worker.kill()
         worker.close()
-        shutil.rmtree(scratch, ignore_errors=True)
         raise RunError(f"the run's folder {run_dir} cannot be written: {error.strerror}") from error
     run._attach(worker)
     return run

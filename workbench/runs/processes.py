@@ -1,17 +1,11 @@
-"""Processes of a run: found again by a mark in their environment, killed without leaving any behind."""
+"""Processes of a run: whether they live, keep their limits, and how they ended."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
 import time
-from pathlib import Path
 
 import psutil
-
-MARK = "WORKBENCH_RUN"
-"""Environment variable that a worker and everything it starts carry; its value is the run's own."""
 
 
 def is_alive(pid: int, created_s: float) -> bool:
@@ -22,51 +16,6 @@ def is_alive(pid: int, created_s: float) -> bool:
         return same and bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
-
-
-def marked(mark: str) -> list[int]:
-    """Ids of the processes that carry a mark and run."""
-    entry = f"{MARK}={mark}".encode()
-    return [pid for pid in psutil.pids() if entry in _environment(pid).split(b"\0")]
-
-
-def _environment(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:  # gone, or another user's
-        return b""
-
-
-def kill_all(group: int | None, mark: str, timeout_s: float) -> list[int]:
-    """Kill a process group, and all that carry the mark, until none is left.
-
-    Parameters
-    ----------
-    group : int, optional
-        Id of the group's first process, where it is known still to stand for this group.
-    mark : str
-        What the program started in groups of its own, as compilers do with their helpers, carries it too.
-    timeout_s : float
-        When to give up.
-
-    Returns
-    -------
-    list of int
-        Ids of processes that would not die in time; the system is then busy on their behalf.
-    """
-    deadline = time.monotonic() + timeout_s
-    if group is not None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(group, signal.SIGKILL)
-    # Again until none is found: one may have been forked while the others were listed.
-    while left := marked(mark):
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.002)
-    return left
 
 
 def memory_bytes(pid: int) -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import RunError
-from workbench.runs import events, processes, ranks, request, worker
+from workbench.runs import events, processes, ranks, reaper, request, worker
 
 if TYPE_CHECKING:
     from workbench.runs.accuracy import Parts
@@ -29,7 +29,7 @@ _LIMIT_INTERVAL_S = 0.02
 def main(run_dir: Path) -> None:
     """Carry out one rank's part of the run of a folder; ends the process."""
     rank = int(os.environ["RANK"])
-    if processes.MARK in os.environ:
+    if reaper.MARK in os.environ:
         worker.die_with_parent()
     folder = ranks.folder_of(run_dir, rank)
     folder.mkdir()
@@ -94,7 +94,7 @@ def _join(run_dir: Path, asked: request.RunRequest) -> _Ranks:
 
     rank, count, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
     limited = (asked.options.memory_limit_bytes, asked.options.timeout_s) != (None, None)
-    if processes.MARK not in os.environ and limited:
+    if reaper.MARK not in os.environ and limited:
         folder = ranks.folder_of(run_dir, rank)
         threading.Thread(target=keep_limits, args=(folder, asked.options), name="limits", daemon=True).start()
     if count != asked.ranks:

@@ -1,0 +1,76 @@
+"""End all that a run started and take away its temporary files: a program, so that a busy kernel does not delay it.
+
+In a kernel whose cell computes, each look into ``/proc`` and each deleted file waits some milliseconds for the
+interpreter's lock, and there are a thousand of them. A process of its own has a lock of its own. It starts in a
+thirtieth of a second, for it needs nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+MARK = "WORKBENCH_RUN"
+"""Environment variable that a worker and everything it starts carry; its value is the run's own."""
+
+
+def reap(group: int | None, mark: str, scratch: Path, timeout_s: float) -> None:
+    """Kill a process group and all that carry the mark, until none is left, and delete the temporary files.
+
+    Parameters
+    ----------
+    group : int, optional
+        Id of the group's first process, where it is known still to stand for this group.
+    mark : str
+        What the program started in groups of its own, as compilers do with their helpers, carries it too.
+    scratch : Path
+        Folder that is deleted, as far as it can be.
+    timeout_s : float
+        When to give up on processes that will not die; the system is then busy on their behalf.
+    """
+    if group is not None:
+        # Here, for it waits for nothing, and what runs on meanwhile takes the cores from who looks for the rest.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
+    try:
+        command = [sys.executable, "-I", "-S", __file__, mark, str(scratch), str(timeout_s)]
+        # With `close_fds` the start itself would wait for the lock a few times more.
+        done = subprocess.run(command, close_fds=False, check=False).returncode == 0
+    except OSError:  # no memory or no process number is left for it
+        done = False
+    if not done:
+        _reap(mark, scratch, timeout_s)
+
+
+def marked(mark: str) -> list[int]:
+    """Ids of the processes that carry a mark and run."""
+    entry = f"{MARK}={mark}".encode()
+    return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and entry in _environment(pid).split(b"\0")]
+
+
+def _environment(pid: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:  # gone, or another user's
+        return b""
+
+
+def _reap(mark: str, scratch: Path, timeout_s: float) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    # Again until none is found: one may have been forked while the others were listed.
+    while (left := marked(mark)) and time.monotonic() < deadline_s:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.002)
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    _reap(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]))
