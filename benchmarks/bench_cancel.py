@@ -151,6 +151,7 @@ def test_cancel_in_a_kernel(benchmark: Any, tmp_path: Path, version: str, main_s
             assert sorted(notebook.temporary.rglob("*")) == before
             assert process.children(recursive=True) == []
             assert process.num_threads() <= before_threads + 5
+            benchmark.extra_info["nudges"] = notebook.nudges
 
     benchmark.pedantic(measure, rounds=1)
     every = [seconds for times in found.values() for seconds in times]

@@ -21,6 +21,9 @@ ROOT = Path(__file__).parents[1]
 
 ANSWER_S = 600.0
 
+NUDGE_S = 5.0
+"""How long a cell may lie in the kernel."""
+
 
 def install(folder: Path, version: str) -> Path:
     """Put one version of ipykernel into a folder of its own, beside what is installed and not in its place."""
@@ -71,6 +74,7 @@ class Kernel:
             self.stop()
             raise
         self.pid: int = self._manager.provisioner.pid
+        self.nudges = 0
 
     def stop(self) -> None:
         """End the kernel, whatever it is at."""
@@ -78,8 +82,30 @@ class Kernel:
         self._manager.shutdown_kernel(now=True)
 
     def start(self, code: str) -> str:
-        """Run a cell and do not wait for it; the id to wait for it with."""
-        return self.client.execute(code, store_history=False)
+        """Run a cell and wait until it has begun; the id to wait for its end with.
+
+        Before 7.4 ipykernel can leave a request lying, all its threads at rest, until another client connects: its pull
+        request 1529. Then another does, as when a page is loaded again; `nudges` counts them.
+        """
+        cell = self.client.execute(code, store_history=False)
+        give_up = time.monotonic() + ANSWER_S
+        while not self._begins(cell):
+            assert time.monotonic() < give_up, f"a cell has not begun in {ANSWER_S:g} s and {self.nudges} nudges"
+            self.nudges += 1
+            another = self._manager.blocking_client()
+            another.start_channels(shell=True, iopub=False, stdin=False, hb=False, control=False)
+            another.kernel_info()
+            another.stop_channels()
+        return cell
+
+    def _begins(self, cell: str) -> bool:
+        give_up = time.monotonic() + NUDGE_S
+        with contextlib.suppress(queue.Empty):
+            while (left_s := give_up - time.monotonic()) > 0:
+                message = self.client.get_iopub_msg(timeout=left_s)
+                if message["msg_type"] == "status" and message["parent_header"].get("msg_id") == cell:
+                    return True
+        return False
 
     def finish(self, cell: str, timeout_s: float = ANSWER_S) -> str:
         """Wait until a cell is done; what it printed."""

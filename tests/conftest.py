@@ -1,5 +1,6 @@
 """Settings that every test runs under."""
 
+import gc
 import os
 
 # Before torch is imported: as many threads as the smallest machine the tests run on has cores.
@@ -7,6 +8,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "2")
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Tracing makes objects by the million and hardly a cycle: to look for some after every 700 takes time from all tests.
+gc.set_threshold(50_000)
 
 # `ci`: the same examples each time, so that a red run is the change's fault. `full`: new ones, and more, for a search.
 settings.register_profile(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from workbench import Config, cli, load
+from workbench import Config, cli, doctor, load
 from workbench.errors import RunError
 
 FILE = """
@@ -90,6 +90,15 @@ def test_doctor_says_why_there_is_no_nvfuser(call: Call, monkeypatch: pytest.Mon
     status, out, _ = call("doctor")
     assert status == 0
     assert re.search(r"–  nvFuser .* nvFuser has wheels for Linux x86-64 only; all but its fusions works", out)
+
+
+def test_doctor_names_a_notebook_kernel_that_leaves_messages_lying(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    version = doctor._version
+    monkeypatch.setattr(doctor, "_version", lambda package: "7.3.0" if package == "ipykernel" else version(package))
+    status, out, _ = call("doctor", "--json")
+    kernel = next(check for check in json.loads(out)["checks"] if check["name"] == "ipykernel")
+    assert (status, kernel["ok"], kernel["found"]) == (0, False, "7.3.0")
+    assert kernel["note"].startswith("before 7.4 it may leave a cell or a click lying")
 
 
 def test_programs(call: Call) -> None:

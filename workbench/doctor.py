@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable
 
 import psutil
+from packaging.version import Version
 
 CHROMIUM_VARIABLE = "WORKBENCH_CHROMIUM"
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -54,6 +55,7 @@ def examine() -> tuple[Check, ...]:
         _memory(),
         _compiler(),
         _package("JupyterLab", "jupyterlab", required, note="without it no app; Python and command line work"),
+        _ipykernel(required),
         _package("anywidget", "anywidget", required, note="without it no graph view in notebooks"),
         _package("Bokeh", "bokeh", required, note="without it no plots in notebooks"),
         _chromium(),
@@ -98,6 +100,15 @@ def _package(name: str, package: str, required: dict[str, str], *, essential: bo
     if exact and found.partition("+")[0] != exact:
         return Check(name, False, found, f"the workbench is made for {exact}", essential)
     return Check(name, True, found, "", essential)
+
+
+def _ipykernel(required: dict[str, str]) -> Check:
+    check = _package("ipykernel", "ipykernel", required, note="without it no notebook")
+    if not check.found or Version(check.found) >= Version("7.4"):
+        return check
+    # Its pull request 1529.
+    note = "before 7.4 it may leave a cell or a click lying until the page is loaded again"
+    return dataclasses.replace(check, ok=False, note=note)
 
 
 def _nvfuser() -> Check:

@@ -277,6 +277,17 @@ def test_cancel_while_it_runs(tmp_path: Path) -> None:
     cancel(run)
 
 
+def test_threads_ask_for_the_lock_sooner_while_a_run_is_followed(tmp_path: Path) -> None:
+    before_s = sys.getswitchinterval()
+    for run in [begin(tmp_path / name, SLOW_BUILD) for name in ("first", "second")]:
+        until(run, lambda: sys.getswitchinterval() == pytest.approx(jobs.SWITCH_INTERVAL_S))
+        cancel(run)
+    deadline = time.monotonic() + 10
+    while sys.getswitchinterval() != before_s:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
 FAULTS = {
     "raises": ("def make():\n    raise ValueError('no such layer')", "no such layer"),
     "exits as if all were well": ("def make():\n    os._exit(0)", "ended by itself with exit status 0"),

@@ -44,7 +44,7 @@ class Experiments(Panel):
     ) -> None:
         super().__init__(self._receive, content={"rows": [], "loading": True}, **traits)
         self._program, self._on_pinned, self._act = program, on_pinned, act
-        self._known: dict[Path, tuple[tuple[int, int], dict[str, Any]]] = {}
+        self._known: dict[Path, tuple[tuple[int, int], dict[str, Any] | None]] = {}
         self._lock = threading.Lock()
         self._again = False
         self.pinned: Run | None = None
@@ -81,14 +81,15 @@ class Experiments(Panel):
             # Before it is read: a row that was read while the run was given another name is then read again.
             file = (folder / request.REQUEST_FILE).stat()
             written = file.st_mtime_ns, file.st_ino
-            known_written, known = self._known.get(folder, (None, {}))
+            known_written, known = self._known.get(folder, (None, None))
             if known_written == written:
                 return known
-            run = jobs.follow(folder)
+            ours = request.read(folder).program.get("name") == self._program.name
+            run = jobs.follow(folder) if ours else None
         except (FileNotFoundError, WorkbenchError):
             return None
-        row = run_row(run) if run.request.program.get("name") == self._program.name else None
-        if row is not None and run.state in jobs.FINAL_STATES:
+        row = run_row(run) if run is not None else None
+        if run is None or run.state in jobs.FINAL_STATES:
             self._known[folder] = (written, row)
         return row
 

@@ -1,0 +1,66 @@
+"""The end of a run's processes and temporary files, by a program of its own or, where that cannot be, without it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from workbench.runs import reaper
+
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a process that sleeps, in a session of its own, with an environment of its own."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def sleeper(**environment: str) -> subprocess.Popen[bytes]:
+        child = subprocess.Popen(["sleep", "60"], env={**os.environ, **environment}, start_new_session=True)
+        started.append(child)
+        return child
+
+    yield sleeper
+    for child in started:
+        child.kill()
+        child.wait()
+
+
+@pytest.mark.parametrize("interpreter", [sys.executable, "/bin/false", "/no/such/program", ""])
+def test_all_that_carries_the_mark_ends_and_nothing_else(
+    interpreter: str, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", interpreter)
+    mark, scratch = uuid.uuid4().hex, tmp_path / "scratch"
+    (scratch / "inductor").mkdir(parents=True)
+    (scratch / "inductor" / "kernel.so").write_bytes(b"x")
+    first, second, other = (
+        start(**{reaper.MARK: mark}),
+        start(**{reaper.MARK: mark}),
+        start(**{reaper.MARK: mark + "0"}),
+    )
+    assert sorted(reaper.marked(mark)) == sorted([first.pid, second.pid])
+    reaper.reap(None, mark, scratch, 10.0)
+    assert (first.wait(10), second.wait(10)) == (-9, -9)
+    assert other.poll() is None
+    assert reaper.marked(mark) == []
+    assert not scratch.exists()
+
+
+def test_a_group_ends_though_it_carries_no_mark(start: Start, tmp_path: Path) -> None:
+    alone = start()
+    reaper.reap(alone.pid, uuid.uuid4().hex, tmp_path / "scratch", 10.0)
+    assert alone.wait(10) == -9
+
+
+def test_a_group_that_is_gone_is_no_error(start: Start, tmp_path: Path) -> None:
+    gone = start()
+    gone.kill()
+    gone.wait()
+    reaper.reap(gone.pid, uuid.uuid4().hex, tmp_path / "scratch", 10.0)
