@@ -51,6 +51,36 @@ _LIVE: dict[Path, Run] = {}
 """Runs that this process follows, so that there is one `Run` of each."""
 
 
+class _Prompt:
+    """While any thread is within, all get the interpreter's lock soon, whatever the cell of a notebook computes.
+
+    A thread asks for the lock when it has waited for the switch interval and no other took it meanwhile. A cell that
+    gives the lock up for an instant more often than that, to look at a file, is never asked for it: it always has it
+    back first, and the others starve. That has kept a press of Cancel waiting for seconds.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._within = 0
+        self._before_s = 0.0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._within:
+                self._before_s = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._before_s, SWITCH_INTERVAL_S))
+            self._within += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._within -= 1
+            if not self._within:
+                sys.setswitchinterval(self._before_s)
+
+
+_PROMPT = _Prompt()
+
+
 class Run:
     """One compile and execution under a config, in a process of its own.
 
@@ -406,32 +436,30 @@ class Run:
         threading.Thread(target=self._follow, name=f"follow-{self.name}", daemon=True).start()
 
     def _follow(self) -> None:
-        with _PROMPT:
-            self._follow_to_the_end()
-
-    def _follow_to_the_end(self) -> None:
         assert self._worker is not None
         options = self.request.options
         # Ranks that were started by hand keep it where they run.
         timeout_s = options.timeout_s if isinstance(self._worker, _Worker) else None
         begun_s = time.monotonic()
         ended = False
-        while not ended and not self._over.is_set():
-            ended = self._worker.wait(FOLLOW_INTERVAL_S)
-            with self._lock:
-                if not self._over.is_set():
-                    # The record that ends the log counts when the process is gone.
-                    self._keep(e for e in self._read() if not isinstance(e, events.FINAL))
-            self._deliver()
-            reason = processes.over_time(begun_s, timeout_s)
-            if not reason and not self.request.parallel:  # of ranks each has the limit, which is kept where they run
-                reason = processes.over_limit(self._worker.pid, options.memory_limit_bytes)
-            if reason and not ended:
+        with _PROMPT:
+            while not ended and not self._over.is_set():
+                ended = self._worker.wait(FOLLOW_INTERVAL_S)
                 with self._lock:
-                    self._stop = self._stop or events.Failed(t_s=self._now_s(), reason=reason)
-                self._worker.kill()
-        self._conclude()
-        self._deliver()
+                    if not self._over.is_set():
+                        # The record that ends the log counts when the process is gone.
+                        self._keep(e for e in self._read() if not isinstance(e, events.FINAL))
+                self._deliver()
+                reason = processes.over_time(begun_s, timeout_s)
+                # Of ranks each has the limit, which is kept where they run.
+                if not reason and not self.request.parallel:
+                    reason = processes.over_limit(self._worker.pid, options.memory_limit_bytes)
+                if reason and not ended:
+                    with self._lock:
+                        self._stop = self._stop or events.Failed(t_s=self._now_s(), reason=reason)
+                    self._worker.kill()
+            self._conclude()
+            self._deliver()
 
     def _read(self) -> list[Event]:
         found = self._tail.read()
@@ -465,36 +493,6 @@ class Run:
             self._keep([end])
             self._over.set()
             _LIVE.pop(self.run_dir, None)
-
-
-class _Prompt:
-    """While any thread is within, all get the interpreter's lock soon, whatever the cell of a notebook computes.
-
-    A thread asks for the lock when it has waited for the switch interval and no other took it meanwhile. A cell that
-    gives the lock up for an instant more often than that, to look at a file, is never asked for it: it always has it
-    back first, and the others starve. That has kept a press of Cancel waiting for seconds.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._within = 0
-        self._before_s = 0.0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._within:
-                self._before_s = sys.getswitchinterval()
-                sys.setswitchinterval(min(self._before_s, SWITCH_INTERVAL_S))
-            self._within += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._within -= 1
-            if not self._within:
-                sys.setswitchinterval(self._before_s)
-
-
-_PROMPT = _Prompt()
 
 
 def _error_json(error: TensorError | None) -> dict[str, Any] | None:

@@ -73,4 +73,6 @@ def _reap(mark: str, scratch: Path, timeout_s: float) -> None:
 
 
 if __name__ == "__main__":
+    # Who interrupts a kernel interrupts all of its process group.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     _reap(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]))
