@@ -26,8 +26,7 @@ TURNS = int(os.environ.get("WORKBENCH_TURNS", "12"))
 
 MOST_SHARE = 0.03
 
-LEAST_HZ = 15.0
-"""Of 20: a sample that comes late is shown with the next."""
+LEAST_HZ = 20.0
 
 SETUP = """
 import workbench as wb
