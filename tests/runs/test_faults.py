@@ -10,11 +10,22 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.runs.test_jobs import MANY_STEPS, QUICK, assert_nothing_left, begin, until
+from tests.runs.test_jobs import QUICK, assert_nothing_left, begin, until
 from workbench.runs import events, jobs, store
 from workbench.runs.jobs import Run
 
 LONG = dataclasses.replace(QUICK, samples=10**9, sampling_s=600.0)
+
+TRACED_A_WHILE = """
+class Model(torch.nn.Module):
+    def forward(self, x):
+        time.sleep(2)
+        return torch.tanh(x)
+
+def make():
+    return Model(), (torch.ones(4),)
+"""
+"""It sleeps while it is compiled, so that some are killed then, and in no step."""
 
 PRINTS = """
 def make():
@@ -97,7 +108,7 @@ def kill_at_random(folder: Path, times: int, together: int) -> Counter[str]:
         runs = []
         for index in range(first, min(first + together, times)):
             (folder / str(index)).mkdir()
-            runs.append(begin(folder / str(index), MANY_STEPS, LONG))
+            runs.append(begin(folder / str(index), TRACED_A_WHILE, LONG))
         if first == 0:
             for run in runs:
                 until(run, lambda run=run: run.phase == "time", 240.0)
