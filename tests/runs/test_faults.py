@@ -10,22 +10,11 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.runs.test_jobs import QUICK, assert_nothing_left, begin, until
+from tests.runs.test_jobs import QUICK, TRACED_FOR, assert_nothing_left, begin, until
 from workbench.runs import events, jobs, store
 from workbench.runs.jobs import Run
 
 LONG = dataclasses.replace(QUICK, samples=10**9, sampling_s=600.0)
-
-TRACED_A_WHILE = """
-class Model(torch.nn.Module):
-    def forward(self, x):
-        time.sleep(2)
-        return torch.tanh(x)
-
-def make():
-    return Model(), (torch.ones(4),)
-"""
-"""It sleeps while it is compiled, so that some are killed then, and in no step."""
 
 PRINTS = """
 def make():
@@ -98,7 +87,8 @@ def test_a_child_that_a_program_forked_goes_with_it(tmp_path: Path) -> None:
 def kill_at_random(folder: Path, times: int, together: int) -> Counter[str]:
     """Kill workers at moments drawn over their lives, several at once; how many were at each phase then.
 
-    The first ones live until their steps are timed, which tells how long a life is here and now.
+    The first ones live until their steps are timed, which tells how long a life is here and now. They compile for two
+    seconds at least, so that some are killed then.
     """
     draw = random.Random(0)
     phases: Counter[str] = Counter()
@@ -108,7 +98,7 @@ def kill_at_random(folder: Path, times: int, together: int) -> Counter[str]:
         runs = []
         for index in range(first, min(first + together, times)):
             (folder / str(index)).mkdir()
-            runs.append(begin(folder / str(index), TRACED_A_WHILE, LONG))
+            runs.append(begin(folder / str(index), TRACED_FOR.format(seconds=2), LONG))
         if first == 0:
             for run in runs:
                 until(run, lambda run=run: run.phase == "time", 240.0)

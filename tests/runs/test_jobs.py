@@ -227,15 +227,18 @@ def make():
     time.sleep(60)
 """
 
-SLOW_TRACE = """
+TRACED_FOR = """
 class Slow(torch.nn.Module):
     def forward(self, x):
-        time.sleep(60)
+        time.sleep({seconds})
         return torch.tanh(x)
 
 def make():
     return Slow(), (torch.ones(4),)
 """
+"""It sleeps while it is traced, and in no step."""
+
+SLOW_TRACE = TRACED_FOR.format(seconds=60)
 
 MANY_STEPS = "def make():\n    return torch.tanh, (torch.ones(4),)"
 
