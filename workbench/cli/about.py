@@ -1,0 +1,91 @@
+"""`doctor`, `programs` and `lab`: what is here, and a way in."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import typer
+
+import workbench
+from workbench.cli.options import DONE, FAILED, JsonOption
+from workbench.cli.output import new_console, new_table, print_json
+from workbench.errors import ConfigError
+
+NOTEBOOK = "quickstart.ipynb"
+
+
+def doctor(as_json: JsonOption = False) -> int:
+    """Say what is installed and attached, and what is missing."""
+    from workbench.doctor import all_essential, examine
+
+    checks = examine()
+    ok = all_essential(checks)
+    if as_json:
+        print_json({"ok": ok, "checks": [dataclasses.asdict(check) for check in checks]})
+    else:
+        table = new_table("", "", "found", "note")
+        for check in checks:
+            sign = "✓" if check.ok else "✗" if check.essential else "–"
+            table.add_row(sign, check.name, check.found, check.note)
+        new_console().print(table)
+    return DONE if ok else FAILED
+
+
+def programs(as_json: JsonOption = False) -> int:
+    """List the built-in programs and their settings."""
+    from workbench.programs import describe
+
+    infos = describe()
+    if as_json:
+        print_json(
+            {
+                "programs": [
+                    {
+                        "name": info.name,
+                        "summary": info.summary,
+                        "settings": [
+                            {
+                                "name": setting.name,
+                                "type": setting.type.__name__ if setting.type else None,
+                                "default": setting.default,
+                                "options": list(setting.options),
+                                "required": setting.required,
+                            }
+                            for setting in info.settings
+                        ],
+                    }
+                    for info in infos
+                ]
+            }
+        )
+        return DONE
+    table = new_table("program", "what it is", "settings and their defaults")
+    for info in infos:
+        table.add_row(info.name, info.summary, " ".join(f"{s.name}={s.default}" for s in info.settings))
+    new_console().print(table)
+    return DONE
+
+
+def lab(context: typer.Context) -> int:
+    """Open JupyterLab on a copy of the quickstart notebook here. What follows is passed to JupyterLab."""
+    here = Path(NOTEBOOK)
+    if not here.exists():
+        shutil.copyfile(_quickstart(), here)
+    # Jupyter refuses root without being told; in a container there is often nobody else.
+    root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    command = [sys.executable, "-m", "jupyterlab", str(here), *root, *context.args]
+    return subprocess.run(command, check=False).returncode
+
+
+def _quickstart() -> Path:
+    """The notebook in the installed package, or in the folder that the package is developed in."""
+    package = Path(workbench.__file__).parent
+    for folder in (package, package.parent / "notebooks"):
+        if (folder / NOTEBOOK).is_file():
+            return folder / NOTEBOOK
+    raise ConfigError(f"the quickstart notebook is missing: no {NOTEBOOK} comes with this installation")

@@ -1,0 +1,76 @@
+"""From what was typed to an open bench."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.cli.options import Device, Executor
+from workbench.errors import ChoiceError, ProgramError, WorkbenchError
+
+if TYPE_CHECKING:
+    from workbench.bench import Workbench
+
+
+def open_bench(
+    program: str,
+    settings: list[str] | None,
+    choices: list[str] | None,
+    config_path: Path | None,
+    device: Device | None,
+    executor: Executor | None,
+    ranks: int | None = None,
+    parallel: str = "",
+    machine: str = "H100",
+) -> Workbench:
+    """A bench under all that the options of a command say."""
+    import workbench as wb
+
+    config = wb.load(config_path) if config_path is not None else None
+    bench = wb.open(
+        program,
+        device=device.value if device else None,
+        executor=executor.value if executor else None,
+        config=config,
+        ranks=ranks,
+        parallel=parallel,
+        machine=machine,
+        settings=pairs_of("--set", settings, ProgramError),
+    )
+    if choices:
+        bench.choose(pairs_of("--choose", choices, ChoiceError))
+    return bench
+
+
+def pairs_of(option: str, given: list[str] | None, error: type[WorkbenchError]) -> dict[str, str]:
+    """``NAME=VALUE`` of a repeated option as a dict. A site's id may hold ``=``, and an option never does."""
+    pairs: dict[str, str] = {}
+    for pair in given or []:
+        name, equals, value = pair.rpartition("=") if option == "--choose" else pair.partition("=")
+        if not equals or not name:
+            form = "ID=OPTION" if option == "--choose" else "NAME=VALUE"
+            raise error(f"{option} {pair}: the form is {option} {form}")
+        if name in pairs:
+            raise error(f"{option} {pair}: {name} is given twice")
+        pairs[name] = value
+    return pairs
+
+
+def lists_of(option: str, given: list[str] | None, error: type[WorkbenchError]) -> dict[str, list[str]]:
+    """``NAME=ONE,ANOTHER`` of a repeated option as a dict of lists."""
+    pairs = pairs_of(option, given, error)
+    found = {name: [value for value in values.split(",") if value] for name, values in pairs.items()}
+    empty = next((name for name, values in found.items() if not values), None)
+    if empty is not None:
+        raise error(f"{option} {empty}=: no value is given; the form is {option} {empty}=ONE,ANOTHER")
+    return found
+
+
+def check_lever(name: str) -> None:
+    """Refuse the name of a lever that is not there."""
+    from workbench.errors import nearest
+    from workbench.levers.base import all_levers
+
+    known = [lever.name for lever in all_levers()]
+    if name not in known:
+        raise ChoiceError(f"--sites {name}: there is no such lever; legal: {', '.join(known)}{nearest(name, known)}")

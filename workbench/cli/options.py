@@ -1,0 +1,51 @@
+"""Options that several commands take."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
+"""Exit statuses."""
+
+
+class Device(enum.StrEnum):
+    """What a program is for."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+    PLANNED = "planned"
+
+
+class Executor(enum.StrEnum):
+    """What fuses."""
+
+    NVFUSER = "nvfuser"
+    TORCHCOMPILE = "torchcompile"
+    TORCH = "torch"
+
+
+ProgramArgument = Annotated[str, typer.Argument(help="A built-in program's name, or file.py:factory.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the program; repeat for more.")
+]
+ChooseOption = Annotated[
+    list[str] | None, typer.Option("--choose", metavar="ID=OPTION", help="A choice at a site; repeat for more.")
+]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="A config file: its choices, and its settings.")
+]
+DeviceOption = Annotated[
+    Device | None, typer.Option("--device", help="What it is for; planned is a GPU that is not there: nothing runs.")
+]
+ExecutorOption = Annotated[Executor | None, typer.Option("--executor", help="What fuses.")]
+RanksOption = Annotated[
+    int | None, typer.Option("--ranks", metavar="N", help="Processes that share it; a plan is that of one of them.")
+]
+ParallelOption = Annotated[
+    str, typer.Option("--parallel", metavar="HOW", help="How they share it: fsdp, fsdp_zero3, ddp or tensor.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]

@@ -1,0 +1,145 @@
+"""`plan`: what Thunder would execute, predicted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from workbench.cli.opening import check_lever, open_bench
+from workbench.cli.options import (
+    DONE,
+    ChooseOption,
+    ConfigOption,
+    DeviceOption,
+    ExecutorOption,
+    JsonOption,
+    ParallelOption,
+    ProgramArgument,
+    RanksOption,
+    SetOption,
+)
+from workbench.cli.output import new_console, new_table, print_json, rows_table, seconds_text
+from workbench.errors import ChoiceError, PlanError
+
+
+def plan(
+    program: ProgramArgument,
+    settings: SetOption = None,
+    choices: ChooseOption = None,
+    config: ConfigOption = None,
+    device: DeviceOption = None,
+    executor: ExecutorOption = None,
+    ranks: RanksOption = None,
+    parallel: ParallelOption = "",
+    sites: Annotated[str | None, typer.Option("--sites", metavar="LEVER", help="Show one lever's sites.")] = None,
+    export: Annotated[Path | None, typer.Option("--export", metavar="FILE", help="Write the choices there.")] = None,
+    machine: Annotated[str, typer.Option("--machine", metavar="NAME", help="On which ranks are simulated.")] = "H100",
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE", help="Write the simulated step there, for Perfetto.")
+    ] = None,
+    search_waits: Annotated[
+        bool, typer.Option("--search-waits", help="Choose the best order of collectives, by simulation.")
+    ] = False,
+    limit_bytes: Annotated[
+        int | None,
+        typer.Option("--limit-bytes", metavar="N", help="At most so many in flight in the order searched for.", min=1),
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Plan a program: what Thunder would execute, predicted. Nothing runs."""
+    from workbench.analysis import chrome
+    from workbench.bench import alive_at_peak
+
+    if sites is not None:
+        check_lever(sites)
+    if limit_bytes is not None and not search_waits:
+        raise ChoiceError("--limit-bytes is for the search: give --search-waits, too")
+    bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, machine)
+    found = bench.search_waits(limit_bytes=limit_bytes) if search_waits else None
+    if found is not None:
+        bench.choose(found.choices)
+    overlap = bench.overlap()
+    document = {**bench.plan.to_json(), "alive_at_peak": alive_at_peak(bench.plan)}
+    if overlap is not None:
+        document["overlap"] = overlap.to_json()
+    if found is not None:
+        document["search"] = found.to_json()
+    if trace is not None:
+        if overlap is None:
+            raise PlanError(f"{bench.program.name} has no collectives: no step is simulated, and {trace} not written")
+        document["trace"] = str(chrome.write(chrome.simulated_step(bench.plan.graph, overlap), trace))
+    if sites is not None:
+        document["sites"] = [site for site in document["sites"] if site["lever"] == sites]
+    if export is not None:
+        document["exported"] = str(bench.export(export))
+    if as_json:
+        print_json(document)
+        return DONE
+    console = new_console()
+    console.print(_plan_table(document))
+    for warning in document["warnings"]:
+        console.print(f"warning: {warning}", style="yellow", highlight=False, markup=False)
+    if sites is not None:
+        console.print(_sites_table(document["sites"]))
+    else:
+        counts = {lever: sum(s["lever"] == lever for s in document["sites"]) for lever in _levers(document)}
+        text = ", ".join(f"{lever} {count}" for lever, count in counts.items())
+        console.print(f"sites: {text or 'none'}; show a lever's with --sites LEVER", highlight=False)
+    if found is not None:
+        made = ", ".join(f"{id}={option}" for id, option in found.choices.items())
+        console.print(f"chosen: {made}; {found.over_bound:.1%} above what no order beats", highlight=False)
+    for name in ("exported", "trace"):
+        if name in document:
+            console.print(f"{name}: {document[name]}", highlight=False, soft_wrap=True)
+    return DONE
+
+
+def _levers(document: dict[str, Any]) -> list[str]:
+    return sorted({site["lever"] for site in document["sites"]})
+
+
+def _plan_table(document: dict[str, Any]) -> Table:
+    from workbench.summary import human_bytes
+
+    fusions = document["fusions"]
+    rows = {
+        "program": document["program"],
+        "device, executor": f"{document['device']}, {document['executor']}",
+        "statements": str(document["statements"]),
+        "peak memory": human_bytes(document["peak_bytes"]),
+        "saved for backward": f"{human_bytes(document['saved_bytes'])} in {document['saved_tensors']} tensors",
+        "fusions": f"{fusions['count']}, {fusions['unique']} unique, the largest of {fusions['largest']} operations",
+        **_overlap_rows(document),
+        "planned in": f"{sum(stage['seconds'] for stage in document['stages']):.2f} s",
+    }
+    return rows_table("predicted", rows)
+
+
+def _overlap_rows(document: dict[str, Any]) -> dict[str, str]:
+    from workbench.summary import human_bytes
+
+    found = document.get("overlap")
+    if found is None:
+        return {}
+    where = f"simulated on {found['machine']}"
+    return {
+        f"step, {where}": f"{seconds_text(found['step_s'])}, no order less than {seconds_text(found['lower_bound_s'])}",
+        f"exposed communication, {where}": seconds_text(found["exposed_communication_s"]),
+        f"bytes in flight, {where}": human_bytes(found["in_flight_peak_bytes"]),
+        "collectives": f"{found['collectives']}, {found['inversions']} pairs issued in another order than used, "
+        f"{found['without_compute']} with nothing to hide behind",
+    }
+
+
+def _sites_table(sites: list[dict[str, Any]]) -> Table:
+    table = new_table("site", "what", "choice", "legal", "refused", "source")
+    for site in sites:
+        legal = " ".join(option for option in site["options"] if option not in site["illegal"])
+        refused = "; ".join(f"{option}: {reason}" for option, reason in site["illegal"].items())
+        label = site["label"] if site["label"] not in site["id"] else ""
+        table.add_row(*map(Text, (site["id"], label, site["choice"], legal, refused, site["source"])))
+    return table

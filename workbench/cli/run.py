@@ -1,0 +1,188 @@
+"""`run`: a program compiled and run in processes of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from workbench.cli.opening import open_bench, pairs_of
+from workbench.cli.options import (
+    DONE,
+    FAILED,
+    ChooseOption,
+    ConfigOption,
+    DeviceOption,
+    ExecutorOption,
+    JsonOption,
+    ParallelOption,
+    ProgramArgument,
+    RanksOption,
+    SetOption,
+)
+from workbench.cli.output import complain, new_console, print_json, rows_table, seconds_text
+from workbench.errors import ChoiceError, DeviceError, RunError
+
+if TYPE_CHECKING:
+    from workbench.config import Config
+    from workbench.runs.jobs import Run
+
+_LARGEST = 3
+"""Values named of those alive at a peak; ``--json`` has them all."""
+
+
+def run(
+    program: ProgramArgument,
+    settings: SetOption = None,
+    choices: ChooseOption = None,
+    config: ConfigOption = None,
+    device: DeviceOption = None,
+    executor: ExecutorOption = None,
+    ranks: RanksOption = None,
+    parallel: ParallelOption = "",
+    submit: Annotated[
+        int | None,
+        typer.Option("--submit", metavar="M", help="Start nothing: say what to start on each of M machines.", min=1),
+    ] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--against",
+            metavar="WHAT",
+            help="Time it in turns with another way to run it: stock (without choices), thunder (thunder.jit as it "
+            "comes), a config file, or ID=OPTION,ID=OPTION,…; repeat for more.",
+        ),
+    ] = None,
+    samples: Annotated[int | None, typer.Option("--samples", metavar="N", help="Steps to time.", min=1)] = None,
+    cuda_graph: Annotated[
+        bool, typer.Option("--cuda-graph", help="Time it as a CUDA graph, too, in turns: without the host's launches.")
+    ] = False,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE.json", help="Write a trace for Perfetto there.")
+    ] = None,
+    memory_snapshot: Annotated[
+        Path | None,
+        typer.Option("--memory-snapshot", metavar="FILE.pickle", help="Write a step's allocations for memory_viz."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Compile a program and run it in processes of its own, checked against unmodified Thunder."""
+    from workbench.runs.request import RunOptions
+
+    bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel)
+    for path in (trace, memory_snapshot):
+        if path is not None and not path.expanduser().parent.is_dir():
+            raise RunError(f"{path} cannot be written: there is no folder {path.parent}")
+    options = RunOptions(cuda_graph=cuda_graph, memory_snapshot=memory_snapshot is not None)
+    if samples is not None:
+        options = dataclasses.replace(options, samples=samples)
+    if submit is not None:
+        return _submit(bench.prepare(options=options, against=_ways(against)), submit, as_json)
+    if bench.program.device == "planned":
+        raise DeviceError(
+            f"{bench.program.name} is planned for a GPU that is not there: plan it, or run it with --device cpu"
+        )
+    running = bench.run(options=options, against=_ways(against))
+    try:
+        if as_json:
+            running.wait()
+        else:
+            with Console(stderr=True).status("starting") as status:
+                running.observe(lambda _: status.update(running.state))
+                running.wait()
+    except KeyboardInterrupt:
+        running.cancel()
+        raise
+    document = running.to_json()
+    if running.state == "done":
+        _write_records(running, trace, memory_snapshot)
+    if as_json:
+        print_json(document)
+    else:
+        new_console().print(_run_table(document))
+        if not document["ok"]:
+            complain(f"the run failed: {document['error']}")
+    return DONE if document["ok"] else FAILED
+
+
+def _submit(run_dir: Path, machines: int, as_json: bool) -> int:
+    """Tell the command that carries a run's folder out on several machines."""
+    from workbench.runs.jobs import Run
+
+    try:
+        command = Run(run_dir).command(machines)
+    except RunError:
+        shutil.rmtree(run_dir)
+        raise
+    if as_json:
+        print_json({"ok": True, "run_dir": str(run_dir), "command": command})
+    else:
+        console = new_console()
+        console.print(
+            f"start this on each of {machines} machines that reach the folder, HEAD being the first of them:",
+            highlight=False,
+        )
+        console.print(command, highlight=False, soft_wrap=True, markup=False)
+    return DONE
+
+
+def _ways(given: list[str] | None) -> dict[str, dict[str, str] | Config | None]:
+    """What ``--against`` names, each under the name that it was given."""
+    import workbench as wb
+
+    found: dict[str, dict[str, str] | Config | None] = {}
+    for what in given or []:
+        if what in ("stock", "thunder"):
+            found[what] = {} if what == "stock" else None
+        elif "=" in what:
+            found[what] = pairs_of("--choose", what.split(","), ChoiceError)
+        elif what.endswith(".py"):
+            found[what] = wb.load(what)
+        else:
+            raise ChoiceError(
+                f"--against {what}: legal: stock, thunder, a config file (.py), or choices as ID=OPTION,ID=OPTION"
+            )
+    return found
+
+
+def _write_records(run: Run, trace: Path | None, memory_snapshot: Path | None) -> None:
+    from workbench.runs import clocks, snapshot
+
+    if trace is not None:
+        clocks.write_chrome_trace(run, trace)
+    if memory_snapshot is not None:
+        snapshot.write(run, memory_snapshot)
+
+
+def _run_table(document: dict[str, Any]) -> Table:
+    from workbench.summary import human_bytes
+
+    memory, accuracy = document["memory"] or {}, document["accuracy"]
+    predicted, measured = memory.get("predicted_peak_bytes"), memory.get("measured_peak_bytes")
+    rows = {
+        "compile time": seconds_text(document["compile_s"]),
+        "step time": seconds_text(document["step_s"]),
+        "peak memory, predicted": human_bytes(predicted) if predicted is not None else "",
+        "peak memory, measured": human_bytes(measured) if measured is not None else "",
+        "run": str(document["run_dir"]),
+    }
+    for kind, alive in (("predicted", "predicted_alive_at_peak"), ("measured", "alive_at_peak")):
+        largest = [f"{each['value'] or each['name']} {human_bytes(each['bytes'])}" for each in memory.get(alive) or []]
+        rows[f"largest at the peak, {kind}"] = ", ".join(largest[:_LARGEST])
+    for name, other in (document.get("against") or {}).items():
+        rows[f"against {name}"] = _ratio_text(other)
+    if accuracy is not None:
+        verdict = "right" if accuracy["ok"] else "wrong"
+        rows["results"] = f"{verdict}: largest error {accuracy['max_error']} against {accuracy['against']}"
+    return rows_table("measured", {name: value for name, value in rows.items() if value})
+
+
+def _ratio_text(other: dict[str, Any]) -> str:
+    times = f"it takes {other['ratio']:.3g} times as long ({other['low']:.3g} to {other['high']:.3g})"
+    verdict = "a difference within the noise" if other["verdict"] == "noise" else f"it is {other['verdict']}"
+    return f"{seconds_text(other['step_s'])}: {times}, {verdict}"

@@ -1,0 +1,90 @@
+"""`sweep`: a program compiled and run over values of settings and choices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from workbench.cli.opening import lists_of
+from workbench.cli.options import DONE, FAILED, DeviceOption, ExecutorOption, JsonOption, ProgramArgument
+from workbench.cli.output import new_console, new_table, print_json
+from workbench.errors import ChoiceError, DeviceError, ProgramError, RunError
+
+if TYPE_CHECKING:
+    from workbench.runs.sweep import Progress, SweepResult
+
+
+def sweep(
+    program: ProgramArgument,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=V1,V2,…", help="Values of a setting; repeat for more.")
+    ] = None,
+    choices: Annotated[
+        list[str] | None, typer.Option("--choose", metavar="ID=O1,O2,…", help="Options of a site; repeat for more.")
+    ] = None,
+    device: DeviceOption = None,
+    executor: ExecutorOption = None,
+    timeout_s: Annotated[float, typer.Option("--timeout", metavar="S", help="Of one point.", min=1.0)] = 3600.0,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Where outcomes are kept; a sweep goes on from there.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the table there.")] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE.html", help="Draw compile time there.")] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Compile and run a program over values of settings and choices, each point in a cold process."""
+    from workbench.compiler import devices
+    from workbench.runs import store
+    from workbench.runs import sweep as sweeps
+
+    device_name = device.value if device else "cpu"
+    if device_name == "planned":
+        raise DeviceError("a planned device is not there to run on; legal: cpu, or cuda where one is attached")
+    wanted = sweeps.Sweep(
+        program=program,
+        settings=lists_of("--set", settings, ProgramError),
+        choices=lists_of("--choose", choices, ChoiceError),
+        device=device_name,
+        executor=executor.value if executor else devices.default_executor(device_name),
+        timeout_s=timeout_s,
+    )
+    sweeps.check(wanted)
+    folder = out or store.new_folder(f"sweep-{program}")
+    with Console(stderr=True).status("starting") as status:
+        found = sweeps.run(wanted, folder, on_progress=lambda progress: status.update(_progress_text(progress)))
+    if csv is not None:
+        try:
+            csv.write_text(found.csv())
+        except OSError as error:
+            raise RunError(f"the table {csv} cannot be written: {error.strerror}") from error
+    if plot is not None:
+        from workbench.ui import sweep_plot
+
+        sweep_plot.write(found, plot)
+    document = {**found.to_json(), "out": str(folder)}
+    if as_json:
+        print_json(document)
+    else:
+        _print_sweep(found, folder)
+    return DONE if document["ok"] else FAILED
+
+
+def _progress_text(progress: Progress) -> str:
+    left = f", {progress.left_s:.0f} s left" if progress.left_s is not None else ""
+    return f"{progress.done} of {progress.count} points done{left}"
+
+
+def _print_sweep(found: SweepResult, folder: Path) -> None:
+    rows = found.rows()
+    table = new_table(*(rows[0] if rows else ()))
+    for row in rows:
+        table.add_row(*("" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+                        for value in row.values()))  # fmt: skip
+    console = new_console()
+    console.print(table)
+    for label, exponent in found.exponents().items():
+        console.print(f"compile time grows with exponent {exponent:.2f}: {label}", highlight=False)
+    console.print(f"sweep: {folder}", highlight=False, soft_wrap=True)
