@@ -13,6 +13,7 @@ import workbench as wb
 from workbench.graph import Kind
 from workbench.runs import events, jobs, request, store
 from workbench.runs.snapshot import SNAPSHOT_FILE
+from workbench.ui import graph_view, passes, tables
 from workbench.ui.alive import measured_content
 from workbench.ui.app import App, mimebundles
 from workbench.ui.compile_tab import Waterfall
@@ -20,7 +21,8 @@ from workbench.ui.controls import Controls
 from workbench.ui.experiments import Experiments, run_row
 from workbench.ui.graph_view import GraphView
 from workbench.ui.layout import Style
-from workbench.ui.tables import RunsAsked, runs_content
+from workbench.ui.names import node_ids
+from workbench.ui.tables import RunsAsked, runs_content, site_rows, trace_lines
 from workbench.ui.timeline import timeline_content
 
 
@@ -55,6 +57,11 @@ def strip(app: App, key: str) -> list[dict]:
 
 def figure(app: App, key: str) -> dict:
     return strip(app, key)[0]
+
+
+def look(app: App, title: str) -> None:
+    """Open a tab, as a click on its name does."""
+    app.tabs.selected_index = app.tabs.titles.index(title)
 
 
 def test_turning_an_arc_chooses_and_shows_the_change(app, bench):
@@ -108,9 +115,37 @@ def test_a_failed_export_is_said_and_a_good_one_written(app, tmp_path):
 
 def test_what_another_cell_chooses_is_shown(app, bench):
     site = legal(bench)
+    look(app, "Sites")
     bench.choose({site.id: "recompute"})
     row = next(row for row in app.sites.content["rows"] if row["id"] == site.id)
     assert row["choice"] == "recompute"
+
+
+def test_tabs_that_nobody_looks_at_do_no_work_and_are_right_when_they_are_opened(app, bench, monkeypatch):
+    looked_at = []
+    monkeypatch.setattr(tables, "site_rows", lambda sites: looked_at.append("Sites") or site_rows(sites))
+    monkeypatch.setattr(tables, "trace_lines", lambda *of: looked_at.append("Trace") or trace_lines(*of))
+    monkeypatch.setattr(passes, "changed_lines", lambda *of: looked_at.append("Passes") or [])
+    site = legal(bench)
+    bench.choose({site.id: "recompute"})
+    assert looked_at == []
+    look(app, "Trace")
+    assert [line["text"] for line in app.trace.content["lines"]] == bench.plan.text().splitlines()
+    look(app, "Sites")
+    assert next(row for row in app.sites.content["rows"] if row["id"] == site.id)["choice"] == "recompute"
+    look(app, "Trace")
+    assert looked_at == ["Trace", "Sites"]
+    bench.undo()
+    assert looked_at == ["Trace", "Sites", "Trace"]
+
+
+def test_a_click_names_the_nodes_once(app, bench, monkeypatch):
+    named = []
+    monkeypatch.setattr(graph_view, "node_ids", lambda *of: named.append(of) or node_ids(*of))
+    for title in app.tabs.titles:
+        look(app, title)
+    app.graph._receive(None, {"type": "turn", "id": legal(bench).id}, [])
+    assert len(named) == 1
 
 
 def test_what_is_offloaded_goes_through_the_cpu_to_where_it_is_brought_back(app, bench):
@@ -153,7 +188,7 @@ def test_a_notebook_gets_the_app_a_picture_and_a_text(bench):
 
 
 def test_the_passes_tell_what_each_step_changed(app):
-    app.passes._receive({"type": "open"})
+    look(app, "Passes")
     until(lambda: app.passes.content["names"])
     assert app.passes.content["names"][:2] == ["initial", "gradients"]
     app.passes._receive({"type": "pass", "index": 1})
@@ -258,6 +293,7 @@ def test_runs_are_timed_against_other_ways_and_take_a_snapshot_where_the_setting
     monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path))
     bench = wb.open("mlp", layers=1, device="cpu")
     app = App(bench)
+    look(app, "Settings")
     assert not any(way["on"] for way in app.settings.content["runs"]["ways"])
     app.settings._handle_custom_msg({"type": "runs", "against": ["thunder", "stock"], "snapshot": True}, [])
     assert all(way["on"] for way in app.settings.content["runs"]["ways"])
@@ -320,6 +356,7 @@ def test_the_census_names_every_fusion_once(tmp_path, monkeypatch):
     monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path))
     bench = wb.open("residual_chain", executor="torchcompile", grad=True, layers=3)
     app = App(bench)
+    look(app, "Fusions")
     content = app.fusions.content
     members = [member["name"] for group in content["groups"] for member in group["members"]]
     assert len(members) == len(set(members)) == bench.plan.census.count

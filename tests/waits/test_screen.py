@@ -162,6 +162,7 @@ def ask(app: App, **message: str) -> None:
 
 
 def test_the_machine_is_of_all_that_is_simulated(app: App, planned: wb.Workbench) -> None:
+    app.tabs.selected_index = app.tabs.titles.index("Timeline")
     before = planned.overlap()
     assert app.controls.content["machines"] == [*MACHINE_NAMES]
     ask(app, type="machine", name="PCIe box")

@@ -27,7 +27,7 @@ from workbench.ui.figures import Against, Strip, figures
 from workbench.ui.fusions import Fusions, fusions_content
 from workbench.ui.graph_view import GraphView
 from workbench.ui.memory_tab import MemoryTab
-from workbench.ui.names import next_option, node_ids
+from workbench.ui.names import next_option
 from workbench.ui.passes import Passes
 from workbench.ui.tables import WAYS, RunsAsked
 from workbench.ui.timeline import TimelineTab, simulated_lanes, timeline_content
@@ -81,6 +81,7 @@ class App:
         self._choices_of: dict[pathlib.Path, dict[str, str]] = {}
         self._asked = RunsAsked()
         self._readout: Readout | None = None
+        self._stale: set[str] = set()
         self._shown_run: Run | None = None
         self._questions: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self.controls = Controls(self._on_message)
@@ -102,7 +103,17 @@ class App:
         self.sites = tables.SitesTable(self._on_message)
         self.settings = tables.Settings(self._on_message)
         self.trace = tables.TraceText(self._on_message)
+        self._drawn_by: dict[str, Callable[[], None]] = {
+            "Memory": self._show_memory,
+            "Timeline": self._show_times,
+            "Fusions": self._show_fusions,
+            "Passes": lambda: self.passes.show_plan(bench.plan),
+            "Sites": self._show_sites_table,
+            "Settings": self._show_settings,
+            "Trace": self._show_trace,
+        }
         self.root = self._arranged()
+        self.tabs.observe(lambda _: self._draw_open(), names="selected_index")
         self.graph.observe(lambda _: self._select(), names="selected")
         self.graph.observe(lambda change: self.memory.paint(dark=change["new"]), names="dark")
         self.controls.content = {
@@ -149,9 +160,9 @@ class App:
             "Settings": self.settings,
             "Trace": self.trace,
         }
-        tabs = ipywidgets.Tab(tuple(shown.values()), titles=tuple(shown))
+        self.tabs = ipywidgets.Tab(tuple(shown.values()), titles=tuple(shown))
         root = ipywidgets.VBox(
-            [self.controls, self.strip, middle, tabs], layout=ipywidgets.Layout(width="100%", grid_gap="10px")
+            [self.controls, self.strip, middle, self.tabs], layout=ipywidgets.Layout(width="100%", grid_gap="10px")
         )
         root.add_class("wb-app")
         return root
@@ -261,7 +272,7 @@ class App:
 
     def _ask_of_runs(self, against: list[str], snapshot: bool) -> None:
         self._asked = RunsAsked(tuple(name for name in WAYS if name in against), snapshot)
-        self._show_settings()
+        self._redraw("Settings")
 
     def _run(self) -> None:
         asked = self._asked
@@ -296,20 +307,14 @@ class App:
                 self._readout = Readout(self.controls, latest, self._on_news)
                 self.compile.follow(latest)
                 self.experiments.refresh()
-            if plan is self._plan_shown and bench.machine != self._machine_shown:
-                self._show_times()
-            self._machine_shown = bench.machine
+            self._keep_measured()
             if plan is not self._plan_shown:
                 self._plan_shown = plan
                 self.graph.show(plan.graph, plan.sites)
-                self.sites.content = {"rows": tables.site_rows(plan.sites)}
-                self._show_settings()
-                self._show_trace()
-                self.memory.show_plan(plan, bench.stock_plan)
-                self._show_alive()
-                self._show_fusions()
-                self.passes.show_plan(plan)
-                self._show_times()
+                self._redraw(*self._drawn_by)
+            elif bench.machine != self._machine_shown:
+                self._redraw("Timeline")
+            self._machine_shown = bench.machine
             self._show_figures()
             self.controls.update(can_undo=bench.can_undo, can_redo=bench.can_redo, **_machines(bench))
             self._select()
@@ -322,18 +327,46 @@ class App:
             if run is not self._shown_run:
                 return
             self._show_figures()
-            if run.timeline is not None:
-                self.memory.show_run(run)
-                if run is not self._peak_run:
-                    self._show_alive()
-            self._show_fusions()
-            self._show_times()
+            if self._keep_measured():
+                self._redraw("Memory")
+            self._redraw("Fusions", "Timeline")
             if run.state in ("done", "failed", "cancelled"):
                 self.experiments.refresh()
             if run.state == "done" and run.request.options.memory_snapshot:
                 self._say(f"A step's memory is in {run.run_dir / SNAPSHOT_FILE}, for pytorch.org/memory_viz")
             if run.state == "failed" and run.error:
                 self._say(f"The run failed: {run.error}", bad=True)
+
+    def _keep_measured(self) -> bool:
+        """Note what the shown run has measured; returns whether its peak is new."""
+        run, before = self._shown_run, self._peak_run
+        if run is not None and run.statements is not None:
+            self._clocked_run = run
+        if run is not None and run.timeline is not None:
+            self._peak_run = run
+        return self._peak_run is not before
+
+    _clocked_run: Run | None = None
+    """The latest run whose statements were timed: that stays on the screen until there is something newer."""
+    _peak_run: Run | None = None
+    """The latest run that measured its peak: likewise."""
+
+    def _redraw(self, *titles: str) -> None:
+        """Draw tabs anew: the open one now, the others when they are opened. What nobody sees is not worked out."""
+        self._stale.update(titles)
+        self._draw_open()
+
+    def _draw_open(self) -> None:
+        with self._lock:
+            index = self.tabs.selected_index
+            title = "" if index is None else self.tabs.titles[index]
+            self.compile.look(title == "Compile")
+            if title in self._stale:
+                self._stale.remove(title)
+                self._drawn_by[title]()
+
+    def _show_sites_table(self) -> None:
+        self.sites.content = {"rows": tables.site_rows(self.bench.plan.sites)}
 
     def _show_settings(self) -> None:
         runs = tables.runs_content(self._asked, self.bench.ranks)
@@ -379,10 +412,8 @@ class App:
         self.fusions.content = fusions_content(self.bench.plan, self.graph.shown_ids(), seconds)
 
     def _show_times(self) -> None:
-        run, plan = self._shown_run, self.bench.plan
-        if run is not None and run.statements is not None:
-            self._clocked_run = run
-        clocked, overlap = self._clocked_run, self.bench.overlap(plan)
+        plan, clocked = self.bench.plan, self._clocked_run
+        overlap = self.bench.overlap(plan)
         self.timeline.content = timeline_content(
             clocked.statements if clocked is not None else None,
             self._nodes_of(clocked),
@@ -390,19 +421,11 @@ class App:
             overlap,
         )
 
-    _clocked_run: Run | None = None
-    """The latest run whose statements were timed: that stays on the screen until there is something newer."""
-
-    def _show_alive(self) -> None:
-        run = self._shown_run
-        if run is not None and run.timeline is not None:
-            self._peak_run = run
+    def _show_memory(self) -> None:
+        self.memory.show(self.bench.plan, self.bench.stock_plan, self._peak_run)
         measured = measured_content(self._peak_run, self._nodes_of(self._peak_run))
         predicted = predicted_content(self.bench.plan, self.graph.shown_ids())
         self.alive.content = {"predicted": predicted, "measured": measured}
-
-    _peak_run: Run | None = None
-    """The latest run that measured its peak: that stays on the screen until there is something newer."""
 
     def _nodes_of(self, run: Run | None) -> dict[str, str]:
         """Nodes by what a run calls a value or a fusion; empty where the plan that is shown is another one."""
@@ -418,9 +441,9 @@ class App:
         return named
 
     def _show_trace(self) -> None:
-        plan, layout = self.bench.plan, self.graph.layout_shown
-        assert layout is not None
-        named = {id[2:]: id for id in node_ids(plan.graph, layout, plan.sites) if id.startswith("t:")}
+        plan, shown = self.bench.plan, self.graph.shown
+        assert shown is not None
+        named = {id[2:]: id for id in shown.node_ids if id.startswith("t:")}
         self.trace.content = {"lines": tables.trace_lines(plan.text(), plan.graph, named)}
 
     def _select(self) -> None:
@@ -431,10 +454,9 @@ class App:
         if sites:
             self._show_sites(sites, {})
             self._questions.put(selected)
-        elif statement is not None and self.graph.layout_shown is not None:
-            graph, layout = self.bench.plan.graph, self.graph.layout_shown
-            ids = node_ids(graph, layout, self.bench.plan.sites)
-            self.inspector.content = inspector.statement_content(graph, layout, statement, ids)
+        elif statement is not None and (shown := self.graph.shown) is not None:
+            content = inspector.statement_content(shown.graph, shown.layout, statement, shown.node_ids)
+            self.inspector.content = content
         else:
             self.inspector.content = inspector.empty_content()
 

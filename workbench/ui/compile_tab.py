@@ -29,6 +29,7 @@ class CompileTab(Panel):
         self._lock = threading.Lock()
         self._shown: Waterfall | None = None
         self._shown_at = 0.0
+        self._open = False
 
     def follow(self, run: Run) -> None:
         """Show a run, and no other any more."""
@@ -36,6 +37,13 @@ class CompileTab(Panel):
         with self._lock:
             self._shown = waterfall
         run.observe(lambda event: self._event(waterfall, event))
+
+    def look(self, is_open: bool) -> None:
+        """Say whether the tab is open: while it is closed, only the end of a compilation is drawn."""
+        with self._lock:
+            self._open = is_open
+            if is_open and self._shown is not None and self._shown.changed:
+                self.content = self._shown.content()
 
     @property
     def compiled_s(self) -> dict[str, float]:
@@ -49,7 +57,7 @@ class CompileTab(Panel):
                 return
             waterfall.take(event)
             now = time.monotonic()
-            due = waterfall.changed and now - self._shown_at >= INTERVAL_S
+            due = self._open and waterfall.changed and now - self._shown_at >= INTERVAL_S
             if due or event.type in ("compiled", "finished", "failed", "cancelled"):
                 self.content = waterfall.content()
                 self._shown_at = now

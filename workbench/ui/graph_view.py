@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -45,12 +47,23 @@ class Strings:
         return np.asarray([self(text) for text in texts], np.int32)
 
 
-def payload(graph: Graph, layout: Layout, sites: Sequence[Site]) -> dict[str, Any]:
-    """What the canvas draws: tables of ``[type code, bytes]`` columns and the strings that they point into."""
+def payload(graph: Graph, layout: Layout, sites: Sequence[Site], ids: Sequence[str] | None = None) -> dict[str, Any]:
+    """What the canvas draws: tables of ``[type code, bytes]`` columns and the strings that they point into.
+
+    Parameters
+    ----------
+    graph : Graph
+    layout : Layout
+        Of the graph and its sites.
+    sites : sequence of Site
+    ids : sequence of str, optional
+        The nodes' own, where they are worked out already.
+    """
     strings = Strings()
+    ids = node_ids(graph, layout, sites) if ids is None else ids
     blocks, lines, runs, arcs = layout.blocks, layout.lines, layout.runs, layout.arcs
     tables: dict[str, dict[str, NDArray[Any]]] = {
-        "node": _node_columns(graph, layout, sites, strings),
+        "node": {"id": strings.column(ids), **_node_columns(graph, layout, sites, strings)},
         "block": {
             "y": blocks.y,
             "symbol": strings.column([_symbol(graph, origin) for origin in blocks.origin.tolist()]),
@@ -115,10 +128,12 @@ def _symbol(graph: Graph, origin: int) -> str:
 
 def _node_columns(graph: Graph, layout: Layout, sites: Sequence[Site], strings: Strings) -> dict[str, NDArray[Any]]:
     nodes, statements, values = layout.nodes, graph.statements, graph.values
-    members = np.bincount(statements.parent[statements.parent >= 0], minlength=len(statements))
-    name, full, detail, shape, executor, about, size, flags = [], [], [], [], [], [], [], []
-    for node, statement in enumerate(nodes.statement.tolist()):
-        origin = int(layout.blocks.origin[nodes.block[node]])
+    members = np.bincount(statements.parent[statements.parent >= 0], minlength=len(statements)).tolist()
+    is_tensor, bytes_of = (values.flags & ValueFlag.TENSOR.value != 0).tolist(), values.bytes.tolist()
+    headings = nodes.heading.tolist()
+    name, full, detail, shape, executor, about, size = [], [], [], [], [], [], []
+    columns = zip(nodes.statement.tolist(), layout.blocks.origin[nodes.block].tolist(), strict=True)
+    for node, (statement, origin) in enumerate(columns):
         source = graph.origins[origin] if origin >= 0 else None
         where = f"{source.scope}  {source.file}:{source.line}".strip() if source else ""
         about.append(f"{where}\n{source.text}" if source and source.text else where)
@@ -130,34 +145,22 @@ def _node_columns(graph: Graph, layout: Layout, sites: Sequence[Site], strings: 
             shape.append("")
             executor.append("")
             size.append(0)
-            flags.append(GHOST)
             continue
-        outputs = graph.statements.outputs[statement].tolist()
-        tensors = [value for value in outputs if values.flags[value] & ValueFlag.TENSOR]
+        tensors = [value for value in statements.outputs[statement].tolist() if is_tensor[value]]
         made = [f"{values.name[value]} {human_shape(values.shape[value])}" for value in tensors[:3]]
         more = f" and {len(tensors) - 3} more" if len(tensors) > 3 else ""
-        size.append(int(values.bytes[tensors].sum()) if tensors else 0)
+        size.append(sum(bytes_of[value] for value in tensors))
         shape.append(human_shape(values.shape[tensors[0]]) if tensors else "")
         name.append(short_name(statements.name[statement]))
         full.append(statements.name[statement])
         executor.append(statements.executor[statement])
-        heading, count = bool(nodes.heading[node]), int(members[statement])
-        detail.append(f"{count} op{'s' * (count != 1)}" if heading else ", ".join(made) + more)
-        bits = int(statements.flags[statement])
-        collective = statements.kind[statement] in (Kind.COLLECTIVE, Kind.WAIT)
-        flags.append(
-            HEADING * heading
-            | RANDOM * bool(bits & StatementFlag.RANDOM)
-            | CLONE * bool(bits & StatementFlag.CLONE)
-            | VIEW * bool(bits & StatementFlag.VIEW)
-            | COLLECTIVE * collective
-        )
+        count = members[statement]
+        detail.append(f"{count} op{'s' * (count != 1)}" if headings[node] else ", ".join(made) + more)
     return {
-        "id": strings.column(node_ids(graph, layout, sites)),
         "y": nodes.y,
         "height": nodes.height,
         "side": nodes.side,
-        "flags": np.asarray(flags, np.uint8),
+        "flags": _node_flags(graph, layout),
         "bytes": np.asarray(size, np.float64),
         "name": strings.column(name),
         "full": strings.column(full),
@@ -166,6 +169,23 @@ def _node_columns(graph: Graph, layout: Layout, sites: Sequence[Site], strings: 
         "executor": strings.column(executor),
         "about": strings.column(about),
     }
+
+
+def _node_flags(graph: Graph, layout: Layout) -> NDArray[np.uint8]:
+    """Per node what the canvas marks it with."""
+    nodes, statements = layout.nodes, graph.statements
+    if not len(statements):
+        return np.full(len(nodes), GHOST, np.uint8)
+    bits, kind = statements.flags[nodes.statement], statements.kind[nodes.statement]
+    marked = (
+        (HEADING, nodes.heading),
+        (RANDOM, bits & StatementFlag.RANDOM.value),
+        (CLONE, bits & StatementFlag.CLONE.value),
+        (VIEW, bits & StatementFlag.VIEW.value),
+        (COLLECTIVE, np.isin(kind, (Kind.COLLECTIVE, Kind.WAIT))),
+    )
+    flags = sum((flag * (where != 0) for flag, where in marked), np.zeros(len(nodes), np.int64))
+    return np.where(nodes.statement < 0, GHOST, flags).astype(np.uint8)
 
 
 def _line_columns(graph: Graph, layout: Layout, strings: Strings) -> dict[str, NDArray[Any]]:
@@ -287,6 +307,42 @@ def _aliases(layout: Layout, sites: Sequence[Site], strings: Strings) -> dict[st
     return {"id": strings.column(ids), "arc": np.asarray(arcs, np.int32), "mark": np.asarray(marks, np.int32)}
 
 
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """A graph with its sites as it is drawn now; replaced as a whole.
+
+    Attributes
+    ----------
+    graph : Graph
+    sites : tuple of Site
+    layout : Layout
+    node_ids : list of str
+        Per node; see `workbench.ui.names.node_ids`.
+    """
+
+    graph: Graph
+    sites: tuple[Site, ...]
+    layout: Layout
+    node_ids: list[str]
+
+    @functools.cached_property
+    def node_of(self) -> dict[str, int]:
+        """Nodes by their ids, those that stand for a statement."""
+        return {id: node for node, id in enumerate(self.node_ids) if self.layout.nodes.statement[node] >= 0}
+
+    @functools.cached_property
+    def statement_ids(self) -> list[str]:
+        """Per statement of the graph the node that shows it, in a folded layer its twin's; empty where none does."""
+        layout, parents, ids = self.layout, self.graph.statements.parent, self.node_ids
+        found = [ids[node] if node >= 0 else "" for node in layout.node_of.tolist()]
+        headings = {int(layout.nodes.fusion[node]): ids[node] for node in np.flatnonzero(layout.nodes.heading).tolist()}
+        for member in np.flatnonzero(parents >= 0).tolist()[::-1]:
+            node = int(layout.node_of[member])
+            if node >= 0:
+                found[int(parents[member])] = headings.get(int(layout.nodes.fusion[node]), ids[node])
+        return found
+
+
 class GraphView(Answering):
     """The U-shaped graph, drawn by ``graph_view.js``.
 
@@ -329,84 +385,70 @@ class GraphView(Answering):
         self._on_turn, self._on_undo, self._on_redo = on_turn, on_undo, on_redo
         self._on_place = on_place
         self._unfolded: set[str] = set()
-        self._graph: Graph | None = None
-        self._sites: tuple[Site, ...] = ()
-        self.layout_shown: Layout | None = None
+        self.shown: Shown | None = None
         self.on_msg(self._receive)
 
     def show(self, graph: Graph, sites: Sequence[Site]) -> None:
         """Draw a graph and its sites; scroll position, zoom and selection stay."""
-        self._graph, self._sites = graph, tuple(sites)
-        self.layout_shown = u_layout.compute(graph, self._sites, unfolded=self._unfolded)
-        self.data = payload(graph, self.layout_shown, self._sites)
+        sites = tuple(sites)
+        layout = u_layout.compute(graph, sites, unfolded=self._unfolded)
+        self.shown = Shown(graph, sites, layout, node_ids(graph, layout, sites))
+        self.data = payload(graph, layout, sites, self.shown.node_ids)
 
     def reveal(self, id: str) -> None:
         """Select a site or a statement and scroll to it."""
         self.selected = id
         self.send({"type": "reveal", "id": id})
 
-    def _node(self, id: str) -> int | None:
-        """A node by its name, if it stands for a statement."""
-        if self._graph is None or self.layout_shown is None:
-            return None
-        names = node_ids(self._graph, self.layout_shown, self._sites)
-        node = names.index(id) if id in names else -1
-        return node if node >= 0 and self.layout_shown.nodes.statement[node] >= 0 else None
+    @property
+    def layout_shown(self) -> Layout | None:
+        """Where everything is drawn; None before there is a graph."""
+        return None if self.shown is None else self.shown.layout
 
     def statement_of(self, id: str) -> int | None:
         """Index of the statement that a node's name stands for, or None."""
-        node = self._node(id)
-        if node is None or self.layout_shown is None:
-            return None
-        return int(self.layout_shown.nodes.statement[node])
+        shown = self.shown
+        node = None if shown is None else shown.node_of.get(id)
+        return None if node is None or shown is None else int(shown.layout.nodes.statement[node])
 
     def shown_ids(self) -> list[str]:
         """Per statement of the graph the node that shows it, in a folded layer its twin's; empty where none does."""
-        if self._graph is None or self.layout_shown is None:
-            return []
-        layout, parents = self.layout_shown, self._graph.statements.parent
-        ids = node_ids(self._graph, layout, self._sites)
-        found = [ids[node] if node >= 0 else "" for node in layout.node_of.tolist()]
-        headings = {int(layout.nodes.fusion[node]): ids[node] for node in np.flatnonzero(layout.nodes.heading).tolist()}
-        for member in np.flatnonzero(parents >= 0).tolist()[::-1]:
-            node = int(layout.node_of[member])
-            if node >= 0:
-                found[int(parents[member])] = headings.get(int(layout.nodes.fusion[node]), ids[node])
-        return found
+        return [] if self.shown is None else self.shown.statement_ids
 
     def peers(self, id: str) -> list[Site]:
         """The site and those of the folded layers that its arc or its mark stands for."""
-        if self.layout_shown is None:
+        if self.shown is None:
             return []
-        for peers in self.layout_shown.marks.peers:
-            if id in (self._sites[n].id for n in peers):
-                return [self._sites[n] for n in peers]
-        for numbers, peers in zip(self.layout_shown.arcs.sites, self.layout_shown.arcs.peers, strict=True):
-            if id in (self._sites[n].id for n in (numbers[0], *peers)):
-                return [self._sites[n] for n in peers]
-        return [site for site in self._sites if site.id == id]
+        layout, sites = self.shown.layout, self.shown.sites
+        for peers in layout.marks.peers:
+            if id in (sites[n].id for n in peers):
+                return [sites[n] for n in peers]
+        for numbers, peers in zip(layout.arcs.sites, layout.arcs.peers, strict=True):
+            if id in (sites[n].id for n in (numbers[0], *peers)):
+                return [sites[n] for n in peers]
+        return [site for site in sites if site.id == id]
 
     def arc_sites(self, id: str) -> tuple[int, ...]:
         """Indices of all sites that share the arc of a site; empty where it has no arc."""
-        if self.layout_shown is None:
+        if self.shown is None:
             return ()
-        for numbers in self.layout_shown.arcs.sites:
-            if any(self._sites[number].id == id for number in numbers):
+        for numbers in self.shown.layout.arcs.sites:
+            if any(self.shown.sites[number].id == id for number in numbers):
                 return numbers
         return ()
 
     def _receive(self, _widget: Any, message: dict[str, Any], _buffers: Any) -> None:
-        kind = message.get("type")
+        kind, shown = message.get("type"), self.shown
         if kind == "turn":
             self._on_turn(self.peers(message["id"]))
-        elif kind == "place" and self._on_place is not None:
-            node = self._node(message["node"])
-            if node is not None and self._graph is not None and self.layout_shown is not None:
-                self._on_place(lanes.moved(self._graph, self.layout_shown, self._sites, message["id"], node))
+        elif kind == "place" and self._on_place is not None and shown is not None:
+            node = shown.node_of.get(message["node"])
+            if node is not None:
+                self._on_place(lanes.moved(shown.graph, shown.layout, shown.sites, message["id"], node))
         elif kind == "undo":
             self._on_undo()
         elif kind == "redo":
             self._on_redo()
-        elif kind == "fold" and self._graph is not None:
+        elif kind == "fold" and shown is not None:
             self._unfolded ^= {message["stem"]}
-            self.show(self._graph, self._sites)
+            self.show(shown.graph, shown.sites)

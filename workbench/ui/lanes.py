@@ -160,23 +160,24 @@ def _next(graph: Graph, layout: Layout) -> tuple[NDArray[np.int32], NDArray[np.i
     """For each row the first statement of its side, from there on, that keeps its place, and the node that shows it."""
     statements = graph.statements
     rows, nodes = np.full((2, len(statements)), -1, np.int32)
+    node_of, sides, node_sides = layout.node_of.tolist(), statements.side.tolist(), layout.nodes.side.tolist()
+    keeps = ~np.isin(statements.kind, list(_PASSES)) & (statements.flags & StatementFlag.VIEW.value == 0)
     parts: dict[int, int] = {}
     for member in np.flatnonzero(statements.parent >= 0).tolist()[::-1]:
-        if layout.node_of[member] >= 0:
-            parts[int(statements.parent[member])] = int(layout.node_of[member])
+        if node_of[member] >= 0:
+            parts[int(statements.parent[member])] = node_of[member]
     coming: dict[int, tuple[int, int]] = {}
     last: dict[int, tuple[int, int]] = {}
     for row in np.flatnonzero(statements.parent < 0).tolist()[::-1]:
-        side = int(statements.side[row])
-        here = parts.get(row, int(layout.node_of[row]))
-        keeps = statements.kind[row] not in _PASSES and not statements.flags[row] & StatementFlag.VIEW
-        if here >= 0 and keeps and layout.nodes.side[here] == side:
+        side = sides[row]
+        here = parts.get(row, node_of[row])
+        if here >= 0 and keeps[row] and node_sides[here] == side:
             coming[side] = row, here
             last.setdefault(side, coming[side])
         # What comes after all of them stands with the last.
         rows[row], nodes[row] = coming.get(side, (-1, -1))
     for row in np.flatnonzero((statements.parent < 0) & (nodes < 0)).tolist():
-        rows[row], nodes[row] = last.get(int(statements.side[row]), (-1, -1))
+        rows[row], nodes[row] = last.get(sides[row], (-1, -1))
     return rows, nodes
 
 

@@ -61,9 +61,6 @@ class MemoryTab(Panel):
 
     def __init__(self, **traits: Any) -> None:
         super().__init__(self._answer, plot=_plot(dark=False), **traits)
-        self._highest = 1
-        self._sources: dict[str, dict[str, list[Any]]] = {}
-        self._set: dict[str, dict[str, Any]] = {}
 
     def _answer(self, message: dict[str, Any]) -> None:
         if message.get("type") == "library":
@@ -73,52 +70,47 @@ class MemoryTab(Panel):
         """Take the colours of the page's theme."""
         self.plot = _plot(dark=dark)
 
-    def show_plan(self, plan: Plan, start: Plan) -> None:
-        """Draw what a plan predicts, over what unmodified Thunder would take."""
-        rows, curve = _curve(plan)
-        names, sides = plan.graph.statements.name, plan.graph.statements.side
-        peak = int(np.argmax(curve)) if len(curve) else 0
-        # Curves of different plans have different statements: the other one is stretched to the same width.
-        before = np.zeros(0, np.int64) if start is plan else _curve(start)[1]
-        end = max(1, len(rows) - 1)
-        late = peak > 0.6 * end
-        self._highest = max(plan.peak_bytes, start.peak_bytes, 1)
-        self._sources |= {
-            "predicted": {
-                "x": list(range(len(rows))),
-                "y": curve.tolist(),
-                "statement": [names[row] for row in rows],
-                "bytes": [human_bytes(value) for value in curve.tolist()],
-                "side": ["backward" if sides[row] == BACKWARD else "forward" for row in rows],
-            },
-            "start": {"x": np.linspace(0, end, len(before)).tolist(), "y": before.tolist()},
-            "peak": {"x": [peak], "y": [plan.peak_bytes], "label": [f"{human_bytes(plan.peak_bytes)} predicted peak"]},
-        }
-        self._set |= {
-            "start legend": {"visible": len(before) > 0},
-            "statements": {"start": 0, "end": end},
-            "peak label": {"text_align": "right" if late else "left", "x_offset": -10 if late else 10},
-        }
-        self._update()
-
-    def show_run(self, run: Run | None) -> None:
-        """Draw what a run measured, or nothing."""
-        found = None if run is None else run.timeline
-        times, curve = found if found is not None else ([], [])
+    def show(self, plan: Plan, start: Plan, run: Run | None) -> None:
+        """Draw what a plan predicts, over what unmodified Thunder would take, and what a run measured, if one has."""
+        sources, settings = _predicted(plan, start)
+        times, curve = (run.timeline if run is not None else None) or ([], [])
         milliseconds = [1e3 * second for second in times]
-        self._sources["measured"] = {"x": milliseconds, "y": curve, "bytes": [human_bytes(value) for value in curve]}
-        self._set |= {
+        sources["measured"] = {"x": milliseconds, "y": curve, "bytes": [human_bytes(value) for value in curve]}
+        settings |= {
             "time": {"start": 0, "end": max(milliseconds, default=1.0) or 1.0},
             "time axis": {"visible": bool(times)},
             "measured line": {"visible": bool(times)},
             "measured legend": {"visible": bool(times)},
+            "bytes": {"start": 0, "end": _HEADROOM * max(plan.peak_bytes, start.peak_bytes, 1, *curve)},
         }
-        self._update()
+        self.content = {"sources": sources, "set": settings}
 
-    def _update(self) -> None:
-        highest = max(self._highest, max(self._sources.get("measured", {}).get("y", []), default=0))
-        self._set["bytes"] = {"start": 0, "end": _HEADROOM * highest}
-        self.content = {"sources": dict(self._sources), "set": dict(self._set)}
+
+def _predicted(plan: Plan, start: Plan) -> tuple[dict[str, dict[str, list[Any]]], dict[str, dict[str, Any]]]:
+    """The curves of a plan and of unmodified Thunder: data by its source, and settings by the model's name."""
+    rows, curve = _curve(plan)
+    names, sides = plan.graph.statements.name, plan.graph.statements.side
+    peak = int(np.argmax(curve)) if len(curve) else 0
+    # Curves of different plans have different statements: the other one is stretched to the same width.
+    before = np.zeros(0, np.int64) if start is plan else _curve(start)[1]
+    end = max(1, len(rows) - 1)
+    late = peak > 0.6 * end
+    sources: dict[str, dict[str, list[Any]]] = {
+        "predicted": {
+            "x": list(range(len(rows))),
+            "y": curve.tolist(),
+            "statement": [names[row] for row in rows],
+            "bytes": [human_bytes(value) for value in curve.tolist()],
+            "side": ["backward" if sides[row] == BACKWARD else "forward" for row in rows],
+        },
+        "start": {"x": np.linspace(0, end, len(before)).tolist(), "y": before.tolist()},
+        "peak": {"x": [peak], "y": [plan.peak_bytes], "label": [f"{human_bytes(plan.peak_bytes)} predicted peak"]},
+    }
+    return sources, {
+        "start legend": {"visible": len(before) > 0},
+        "statements": {"start": 0, "end": end},
+        "peak label": {"text_align": "right" if late else "left", "x_offset": -10 if late else 10},
+    }
 
 
 def _curve(plan: Plan) -> tuple[list[int], NDArray[np.int64]]:

@@ -32,12 +32,7 @@ function render({ model, el }) {
   search.addEventListener("input", filter);
   only.addEventListener("change", () => { box.scrollTop = 0; filter(); });
   box.addEventListener("scroll", draw);
-  let asked = false;
-  const sizes = new ResizeObserver(() => {
-    // The tab is looked at: only now is its text worth making.
-    if (!asked && box.clientHeight) { asked = true; model.send({ type: "open" }); }
-    draw();
-  });
+  const sizes = new ResizeObserver(draw);
   sizes.observe(box);
   const stop = follow(model, ["content"], filter);
   return () => { sizes.disconnect(); stop(); };

@@ -18,7 +18,7 @@ MOST_LINES = 6000
 class Passes(Panel):
     """Steps to choose from and the text of one, line by line; content: ``names chosen lines``.
 
-    The text is made when the tab is first looked at, in a thread of its own.
+    The text is made in a thread of its own.
     """
 
     _esm = esm("passes.js")
@@ -26,21 +26,16 @@ class Passes(Panel):
     def __init__(self, **traits: Any) -> None:
         super().__init__(self._receive, content={"names": [], "chosen": 0, "lines": []}, **traits)
         self._plan: Plan | None = None
-        self._open = False
         self._chosen = -1
         self._lock = threading.Lock()
 
     def show_plan(self, plan: Plan) -> None:
-        """Show the passes of a plan, when someone looks."""
+        """Show the passes of a plan."""
         self._plan = plan
-        if self._open:
-            self._work()
+        self._work()
 
     def _receive(self, message: dict[str, Any]) -> None:
-        if message.get("type") == "open":
-            self._open = True
-            self._work()
-        elif message.get("type") == "pass":
+        if message.get("type") == "pass":
             self._chosen = int(message["index"])
             self._work()
 
