@@ -11,6 +11,7 @@ import workbench
 ROOT = Path(workbench.__file__).parent
 ORDER = [
     "errors",
+    "paths",
     "graph",
     "config",
     "analysis",

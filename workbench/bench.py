@@ -638,9 +638,21 @@ class Workbench:
     def _notes(self) -> dict[str, str]:
         return {site.id: " ".join(t for t in (site.label, site.source) if t) for site in self.plan.sites}
 
-    def export(self, path: str | Path) -> Path:
-        """Write the choices as a Python file that anyone can read, and `workbench.load` reads back."""
-        return self.config.write(path, self._notes())
+    def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the choices as a Python file that anyone can read, and `workbench.load` reads back.
+
+        Parameters
+        ----------
+        path : path
+        overwrite : bool
+            Replace a file that is no config, too; a config is always replaced.
+
+        Raises
+        ------
+        ConfigError
+            If it cannot be written, and why; see `Config.write`.
+        """
+        return self.config.write(path, self._notes(), overwrite=overwrite)
 
     def app(self) -> Any:
         """The app, as a widget."""

@@ -10,11 +10,13 @@ import math
 import os
 import re
 import textwrap
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import ConfigError
+from workbench import paths
+from workbench.errors import Advice, ConfigError, nearest, one_line, shown
 
 FORMAT_VERSION = 1
 """Version of the file's form; raised when a reader of the old form would be wrong."""
@@ -24,6 +26,14 @@ PARALLEL = ("fsdp", "fsdp_zero3", "ddp", "tensor")
 """How ranks share a program: parameters sharded and gathered for use, once (Thunder's ZeRO-2) or in the backward again
 (ZeRO-3); parameters replicated; pairs of linears split."""
 EXECUTORS = ("nvfuser", "torchcompile", "torch")
+
+MOST_BYTES = 2 << 20
+"""Size of a file that is read: ten thousand choices with a comment each."""
+_MOST_LEXEMES = 300_000
+"""Words and signs of a file that is read. Python's parser takes a few microseconds and a kilobyte for each."""
+MOST_RANKS = 1 << 20
+_MOST_DIGITS = 1000
+"""Digits of a whole number; Python itself refuses to write one of many thousands."""
 
 _COMMENT_WIDTH = 108
 
@@ -86,18 +96,18 @@ class Config:
                 if name == "settings":
                     _check_setting(key, value)
                 else:
-                    _check(f"{name}[{key!r}]", value, str, "a text")
+                    _check(f"{name}[{shown(key)}]", value, str, "a text")
             # A copy: what the caller does with the mapping later is not this config's business.
             object.__setattr__(self, name, dict(mapping))
         _check_version(self.format_version)
         if self.executor not in EXECUTORS:
-            raise ConfigError(f"there is no executor {self.executor!r}; legal: {', '.join(EXECUTORS)}")
+            raise ConfigError(f"there is no executor {shown(self.executor)}; legal: {', '.join(EXECUTORS)}")
         if self.device not in DEVICES:
-            raise ConfigError(f"there is no device {self.device!r}; legal: {', '.join(DEVICES)}")
-        if self.ranks < 1:
-            raise ConfigError(f"ranks must be at least 1, given {self.ranks}")
+            raise ConfigError(f"there is no device {shown(self.device)}; legal: {', '.join(DEVICES)}")
+        if not 1 <= self.ranks <= MOST_RANKS:
+            raise ConfigError(f"ranks must be 1 to {MOST_RANKS}, given {shown(self.ranks)}")
         if self.parallel and self.parallel not in PARALLEL:
-            raise ConfigError(f"there is no parallel {self.parallel!r}; legal: {', '.join(PARALLEL)}")
+            raise ConfigError(f"there is no parallel {shown(self.parallel)}; legal: {', '.join(PARALLEL)}")
 
     def with_choices(self, choices: Mapping[str, str | None]) -> Config:
         """A config with `choices` on top of this one's; None takes a choice back."""
@@ -164,31 +174,44 @@ class Config:
         ]
         return "\n".join(lines) + "\n"
 
-    def write(self, path: str | os.PathLike[str], notes: Mapping[str, str] | None = None) -> Path:
+    def write(
+        self, path: str | os.PathLike[str], notes: Mapping[str, str] | None = None, *, overwrite: bool = False
+    ) -> Path:
         """Write `text` to `path`, all of it or nothing: what was there before is replaced in one step.
+
+        A file that was there keeps its mode and owner; a link stays, and the file that it leads to is replaced.
+
+        Parameters
+        ----------
+        path : path
+        notes : mapping of str to str, optional
+            As `text` takes them.
+        overwrite : bool
+            Replace a file that is no config, too.
 
         Raises
         ------
         ConfigError
-            If it cannot be written, and why. What was there before is unchanged.
+            If it cannot be written, and why: it is no regular file, or no config. What was there before is unchanged.
         """
-        target = Path(path).expanduser()
-        # A link stays a link, and the file that it points to is replaced.
-        target = target.resolve() if target.is_symlink() else target
-        beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+
+        def may_replace(target: Path) -> str:
+            return "" if overwrite or _is_config(target) else "it is there, and no config"
+
+        unchanged = "nothing was changed there, and the choices are still in force"
         try:
-            with beside.open("w", encoding="utf-8") as file:
-                file.write(self.text(notes, file=target.name))
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(target)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
+            target = paths.check_writable(path)
+            return paths.write(path, self.text(notes, file=target.name).encode(), may_replace=may_replace)
+        except FileExistsError as error:
             raise ConfigError(
-                f"cannot write {path}: {_reason(error)}; nothing was changed there, and the choices are still in force"
+                f"cannot write {one_line(str(path))}: {paths.reason(error)}; {unchanged}",
+                advice=Advice(
+                    "give another name, or overwrite=True to replace it",
+                    "give another name, or --force to replace it",
+                ),
             ) from error
-        return target
+        except OSError as error:
+            raise ConfigError(f"cannot write {one_line(str(path))}: {paths.reason(error)}; {unchanged}") from error
 
     def _rank_lines(self) -> list[str]:
         if not self.parallel:
@@ -221,17 +244,12 @@ def load(path: str | os.PathLike[str]) -> Config:
     ConfigError
         If the file cannot be read, is no config, or holds anything but literals; with the line.
     """
+    name = one_line(str(path))
     try:
-        data = Path(path).expanduser().read_bytes()
+        data = paths.read(path, MOST_BYTES)
     except OSError as error:
-        raise ConfigError(f"cannot read the config {path}: {_reason(error)}") from error
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"the config {path} is not UTF-8 text: byte {error.start} is {data[error.start]:#04x}"
-        ) from None
-    return parse(text, str(path))
+        raise ConfigError(f"cannot read the config {name}: {paths.reason(error)}") from error
+    return parse(_decoded(data, name), name)
 
 
 def parse(text: str, name: str = "choices.py") -> Config:
@@ -248,10 +266,80 @@ def parse(text: str, name: str = "choices.py") -> Config:
     ConfigError
         As `load` does.
     """
+    name = one_line(name)
+    return _read_call(_find_call(text, name), text, name)
+
+
+def installed_versions() -> dict[str, str]:
+    """Versions of the packages that decide what a choice means, for `Config.versions`."""
+    versions = {}
+    for package in ("lightning-thunder", "torch", "nvfuser-cu128-torch210", "thunder-workbench"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    return versions
+
+
+def lever_of(site: str) -> str:
+    """The lever that a site's id names: what stands before the first ``:`` or ``.``."""
+    return re.split(r"[.:]", site, maxsplit=1)[0]
+
+
+def _decoded(data: bytes, name: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"the config {name} is not UTF-8 text: byte {error.start} is {data[error.start]:#04x}"
+        ) from None
+
+
+def _is_config(path: Path) -> bool:
+    """Whether there is nothing else in a file than a config, be its fields legal or not."""
+    try:
+        data = paths.read(path, MOST_BYTES)
+        if data.strip():
+            _find_call(_decoded(data, path.name), path.name)
+    except (OSError, ConfigError):
+        return False
+    return True
+
+
+_LEXEME = re.compile(
+    r"""
+    \#[^\n]*+
+    | (?P<prefix>[A-Za-z]*+)
+      (?: \"{3} (?:[^"\\]|\\.|"(?!""))*+ "{3} | '{3} (?:[^'\\]|\\.|'(?!''))*+ '{3}
+        | "(?:[^"\\\n]|\\.)*+" | '(?:[^'\\\n]|\\.)*+' )
+    | \w++
+    | [^\w\s]
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+"""A comment, a string, a word, or a sign of Python. Every repetition is possessive: it takes linear time."""
+
+
+def _check_lexemes(text: str, name: str) -> None:
+    """Refuse what would keep Python's parser busy: it takes time with the square of the number of f-strings."""
+    for count, lexeme in enumerate(_LEXEME.finditer(text)):
+        if "f" in (lexeme["prefix"] or "").lower():
+            line = text.count("\n", 0, lexeme.start()) + 1
+            raise _code(name, line, lexeme[0])
+        if count == _MOST_LEXEMES:
+            raise ConfigError(f"the config {name} is too large: it holds more than {_MOST_LEXEMES} words and signs")
+
+
+def _find_call(text: str, name: str) -> ast.Call:
+    """The one ``wb.Config(...)`` of a config file that holds nothing else."""
     if not text.strip():
         raise ConfigError(f"the config {name} is empty; {_LEGAL}")
+    if len(text) > MOST_BYTES:
+        raise ConfigError(f"the config {name} is too large: it holds more than {MOST_BYTES} characters")
+    _check_lexemes(text, name)
     try:
-        body = ast.parse(text).body
+        with warnings.catch_warnings():
+            # Of odd escapes in strings. They are read as they stand.
+            warnings.simplefilter("ignore", SyntaxWarning)
+            body = ast.parse(text).body
     except SyntaxError as error:
         raise ConfigError(f"{name}:{error.lineno or 1}: broken, not Python: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError) as error:
@@ -269,35 +357,21 @@ def parse(text: str, name: str = "choices.py") -> Config:
             ) if not calls:
                 calls.append(call)
             case _:
-                raise _code(name, text, statement)
+                raise _code_at(name, text, statement)
     if not calls:
         raise ConfigError(f"{name} holds no `config = wb.Config(...)`; {_LEGAL}")
-    return _read_call(calls[0], text, name)
-
-
-def installed_versions() -> dict[str, str]:
-    """Versions of the packages that decide what a choice means, for `Config.versions`."""
-    versions = {}
-    for package in ("lightning-thunder", "torch", "nvfuser-cu128-torch210", "thunder-workbench"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[package] = importlib.metadata.version(package)
-    return versions
-
-
-def lever_of(site: str) -> str:
-    """The lever that a site's id names: what stands before the first ``:`` or ``.``."""
-    return re.split(r"[.:]", site, maxsplit=1)[0]
+    return calls[0]
 
 
 def _read_call(call: ast.Call, text: str, name: str) -> Config:
     if call.args:
-        raise _code(name, text, call.args[0])
+        raise _code_at(name, text, call.args[0])
     given: dict[str, Any] = {}
     for keyword in call.keywords:
         if keyword.arg is None:
-            raise _code(name, text, keyword.value)
+            raise _code_at(name, text, keyword.value)
         if keyword.arg in given:
-            raise ConfigError(f"{name}:{keyword.lineno}: {keyword.arg} is given twice")
+            raise ConfigError(f"{name}:{keyword.lineno}: {one_line(keyword.arg)[:80]} is given twice")
         given[keyword.arg] = _read_literal(keyword.value, text, name)
     try:
         # A newer form may have other keywords: that it is newer is the message that helps.
@@ -305,7 +379,10 @@ def _read_call(call: ast.Call, text: str, name: str) -> Config:
         fields = {field.name: field for field in dataclasses.fields(Config)}
         unknown = next((keyword for keyword in given if keyword not in fields), None)
         if unknown:
-            raise ConfigError(f"unknown keyword {unknown!r} in wb.Config(...); legal: {', '.join(fields)}")
+            raise ConfigError(
+                f"unknown keyword {shown(unknown)} in wb.Config(...); legal: {', '.join(fields)}"
+                f"{nearest(unknown, list(fields))}"
+            )
         missing = [field.name for field in fields.values() if _is_required(field) and field.name not in given]
         if missing:
             raise ConfigError(f"wb.Config(...) lacks {', '.join(missing)}")
@@ -322,44 +399,49 @@ def _read_literal(node: ast.expr, text: str, name: str) -> Any:
     """The value of a literal expression."""
     for part in ast.walk(node):
         if not isinstance(part, ast.Constant | ast.Dict | ast.UnaryOp | ast.USub | ast.Load | ast.List | ast.Tuple):
-            raise _code(name, text, part if isinstance(part, ast.expr) else node)
+            raise _code_at(name, text, part if isinstance(part, ast.expr) else node)
         if isinstance(part, ast.Dict):
             if None in part.keys:
-                raise _code(name, text, part)
-            keys = [key.value for key in part.keys if isinstance(key, ast.Constant)]
-            twice = [key for key in part.keys if isinstance(key, ast.Constant) and keys.count(key.value) > 1]
-            if twice:
-                raise ConfigError(f"{name}:{twice[-1].lineno}: {twice[-1].value!r} is given twice")
+                raise _code_at(name, text, part)
+            seen = set()
+            for key in part.keys:
+                if isinstance(key, ast.Constant):
+                    if key.value in seen:
+                        raise ConfigError(f"{name}:{key.lineno}: {shown(key.value)} is given twice")
+                    seen.add(key.value)
     try:
         return ast.literal_eval(node)
-    except (ValueError, TypeError, RecursionError):
-        raise _code(name, text, node) from None
+    except (ValueError, TypeError, RecursionError, MemoryError):
+        raise _code_at(name, text, node) from None
 
 
-def _code(name: str, text: str, node: ast.stmt | ast.expr) -> ConfigError:
-    found = (ast.get_source_segment(text, node) or "").partition("\n")[0]
-    return ConfigError(f"{name}:{node.lineno}: code in it, not executed: `{found[:60]}`; {_LEGAL}")
+def _code_at(name: str, text: str, node: ast.stmt | ast.expr) -> ConfigError:
+    return _code(name, node.lineno, ast.get_source_segment(text, node) or "")
+
+
+def _code(name: str, line: int, found: str) -> ConfigError:
+    found = one_line(found.partition("\n")[0][:60])
+    return ConfigError(f"{name}:{line}: code in it, not executed: `{found}`; {_LEGAL}")
 
 
 def _check(what: str, given: Any, type_: type, legal: str) -> None:
     if not isinstance(given, type_) or (isinstance(given, bool) and type_ is int):
-        raise ConfigError(f"{what} must be {legal}, given {given!r}")
+        raise ConfigError(f"{what} must be {legal}, given {shown(given)}")
 
 
 def _check_version(given: Any) -> None:
     _check("format_version", given, int, "a whole number")
     if given != FORMAT_VERSION:
         age = "newer than this workbench, which reads" if given > FORMAT_VERSION else "unknown; legal:"
-        raise ConfigError(f"format_version {given} is {age} {FORMAT_VERSION}")
+        raise ConfigError(f"format_version {shown(given)} is {age} {FORMAT_VERSION}")
 
 
 def _check_setting(key: str, given: Any) -> None:
+    what = f"settings[{shown(key)}]"
     if not isinstance(given, str | int | float) or (isinstance(given, float) and not math.isfinite(given)):
-        raise ConfigError(f"settings[{key!r}] must be a text, a finite number, or True or False, given {given!r}")
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
+        raise ConfigError(f"{what} must be a text, a finite number, or True or False, given {shown(given)}")
+    if isinstance(given, int) and abs(given) >= 10**_MOST_DIGITS:
+        raise ConfigError(f"{what} must have at most {_MOST_DIGITS} digits, given {shown(given)}")
 
 
 def _place(site: str) -> tuple[str, bool, list[tuple[int, str]]]:

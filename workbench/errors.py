@@ -3,10 +3,47 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
+from typing import Any, NamedTuple
+
+_SHOWN = 80
+"""Characters of a value that a message shows."""
+_COMPARED = 200
+"""Characters of a name that is looked up among those that are there: no name is longer, and comparing takes a while."""
+
+
+class Advice(NamedTuple):
+    """What to do next, in the syntax of whoever is told."""
+
+    python: str
+    command_line: str
 
 
 class WorkbenchError(Exception):
-    """Base of all errors that the workbench raises on purpose."""
+    """Base of all errors that the workbench raises on purpose.
+
+    What was given is part of the message, and a message reaches terminals: it shows what cannot be printed escaped.
+
+    Parameters
+    ----------
+    message : str
+    advice : Advice, optional
+        What to do next, where it is one thing in Python and another on the command line.
+    """
+
+    def __init__(self, message: str, *, advice: Advice | None = None) -> None:
+        super().__init__(message)
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return self._with(self.advice.python if self.advice else "")
+
+    def on_command_line(self) -> str:
+        """The message for who gave a command."""
+        return self._with(self.advice.command_line if self.advice else "")
+
+    def _with(self, advice: str) -> str:
+        return printable(f"{super().__str__()}; {advice}" if advice else super().__str__())
 
 
 class ProgramError(WorkbenchError):
@@ -22,8 +59,8 @@ class ChoiceError(WorkbenchError):
         Id of the site that refused, or an empty string.
     """
 
-    def __init__(self, message: str, site: str = "") -> None:
-        super().__init__(message)
+    def __init__(self, message: str, site: str = "", *, advice: Advice | None = None) -> None:
+        super().__init__(message, advice=advice)
         self.site = site
 
 
@@ -48,10 +85,47 @@ class UnknownRunError(RunError):
 
 
 class ConfigWarning(UserWarning):
-    """Some choices of a config do not fit this program; the rest is applied."""
+    """A config was made for another program or with other versions, or not all of it fits; what fits is applied."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
+
+
+def printable(text: str) -> str:
+    """`text` as it can be shown on a terminal: what steers one, or has no shape, is escaped; lines stay lines."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+def one_line(text: str) -> str:
+    """`text` as `printable` shows it, with line ends escaped, too."""
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def shown(value: Any) -> str:
+    """`value` as Python writes it, as far as it fits into a message."""
+    return _Short().repr(value)
+
+
+class _Short(reprlib.Repr):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = self.maxlong = _SHOWN
+        self.maxdict = self.maxlist = self.maxtuple = 4
+        self.maxlevel = 3
+
+    def repr_int(self, value: int, level: int) -> str:
+        # Python refuses to write a number of thousands of digits.
+        return repr(value) if value.bit_length() <= 256 else f"<a whole number of {value.bit_length()} bits>"
+
+    def repr_str(self, value: str, level: int) -> str:
+        return printable(super().repr_str(value, level))
 
 
 def nearest(given: str, known: list[str]) -> str:
     """A hint naming what `given` may have meant, or an empty string."""
+    if len(given) > _COMPARED:
+        return ""
     close = difflib.get_close_matches(given, known, n=3, cutoff=0.5)
     return f"; did you mean {' or '.join(close)}?" if close else ""

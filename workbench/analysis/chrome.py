@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from workbench import paths
 from workbench.analysis.overlap import HOST, Overlap
 from workbench.errors import RunError
 from workbench.graph import Graph
@@ -79,9 +80,7 @@ def write(content: dict[str, Any], path: str | Path) -> Path:
     RunError
         If it cannot be written.
     """
-    target = Path(path).expanduser()
     try:
-        target.write_text(json.dumps(content))
+        return paths.write(path, json.dumps(content).encode())
     except OSError as error:
-        raise RunError(f"the trace {path} cannot be written: {(error.strerror or str(error)).lower()}") from error
-    return target
+        raise RunError(f"the trace {path} cannot be written: {paths.reason(error)}") from error

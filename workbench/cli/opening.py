@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench import paths
 from workbench.cli.options import Device, Executor
-from workbench.errors import ChoiceError, ProgramError, WorkbenchError
+from workbench.errors import ChoiceError, ProgramError, RunError, WorkbenchError
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
@@ -74,3 +75,12 @@ def check_lever(name: str) -> None:
     known = [lever.name for lever in all_levers()]
     if name not in known:
         raise ChoiceError(f"--sites {name}: there is no such lever; legal: {', '.join(known)}{nearest(name, known)}")
+
+
+def check_writable(path: Path | None) -> None:
+    """Refuse a file that could not be written, before hours are spent on what is to be in it."""
+    try:
+        if path is not None:
+            paths.check_writable(path)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {paths.reason(error)}") from error

@@ -37,6 +37,7 @@ def plan(
     parallel: ParallelOption = "",
     sites: Annotated[str | None, typer.Option("--sites", metavar="LEVER", help="Show one lever's sites.")] = None,
     export: Annotated[Path | None, typer.Option("--export", metavar="FILE", help="Write the choices there.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Export over a file that is no config, too.")] = False,
     machine: Annotated[str, typer.Option("--machine", metavar="NAME", help="On which ranks are simulated.")] = "H100",
     trace: Annotated[
         Path | None, typer.Option("--trace", metavar="FILE", help="Write the simulated step there, for Perfetto.")
@@ -75,7 +76,7 @@ def plan(
     if sites is not None:
         document["sites"] = [site for site in document["sites"] if site["lever"] == sites]
     if export is not None:
-        document["exported"] = str(bench.export(export))
+        document["exported"] = str(bench.export(export, overwrite=force))
     if as_json:
         print_json(document)
         return DONE

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from workbench.cli.opening import open_bench, pairs_of
+from workbench.cli.opening import check_writable, open_bench, pairs_of
 from workbench.cli.options import (
     DONE,
     FAILED,
@@ -74,10 +74,9 @@ def run(
     """Compile a program and run it in processes of its own, checked against unmodified Thunder."""
     from workbench.runs.request import RunOptions
 
-    bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel)
     for path in (trace, memory_snapshot):
-        if path is not None and not path.expanduser().parent.is_dir():
-            raise RunError(f"{path} cannot be written: there is no folder {path.parent}")
+        check_writable(path)
+    bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel)
     options = RunOptions(cuda_graph=cuda_graph, memory_snapshot=memory_snapshot is not None)
     if samples is not None:
         options = dataclasses.replace(options, samples=samples)

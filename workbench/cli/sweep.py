@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from workbench.cli.opening import lists_of
+from workbench import paths
+from workbench.cli.opening import check_writable, lists_of
 from workbench.cli.options import DONE, FAILED, DeviceOption, ExecutorOption, JsonOption, ProgramArgument
 from workbench.cli.output import new_console, new_table, print_json
 from workbench.errors import ChoiceError, DeviceError, ProgramError, RunError
@@ -40,6 +41,8 @@ def sweep(
     from workbench.runs import store
     from workbench.runs import sweep as sweeps
 
+    for path in (csv, plot):
+        check_writable(path)
     device_name = device.value if device else "cpu"
     if device_name == "planned":
         raise DeviceError("a planned device is not there to run on; legal: cpu, or cuda where one is attached")
@@ -57,9 +60,9 @@ def sweep(
         found = sweeps.run(wanted, folder, on_progress=lambda progress: status.update(_progress_text(progress)))
     if csv is not None:
         try:
-            csv.write_text(found.csv())
+            paths.write(csv, found.csv().encode())
         except OSError as error:
-            raise RunError(f"the table {csv} cannot be written: {error.strerror}") from error
+            raise RunError(f"the table {csv} cannot be written: {paths.reason(error)}") from error
     if plot is not None:
         from workbench.ui import sweep_plot
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pickle
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from workbench import paths
 from workbench.errors import RunError
 from workbench.runs import meters
 from workbench.runs.meters import Allocation, Change
@@ -96,16 +96,13 @@ def write(run: Run, path: str | Path) -> Path:
     RunError
         If the run took none, or it cannot be written.
     """
-    source, target = run.run_dir / SNAPSHOT_FILE, Path(path).expanduser()
+    source = run.run_dir / SNAPSHOT_FILE
     if not source.exists():
         raise RunError(f"run {run.name} took no memory snapshot; run it with RunOptions(memory_snapshot=True)")
     try:
-        shutil.copyfile(source, target)
+        return paths.write(path, source.read_bytes())
     except OSError as error:
-        raise RunError(
-            f"the memory snapshot {path} cannot be written: {(error.strerror or str(error)).lower()}"
-        ) from error
-    return target
+        raise RunError(f"the memory snapshot {path} cannot be written: {paths.reason(error)}") from error
 
 
 def save(snapshot: dict[str, Any], run_dir: Path) -> None:

@@ -9,6 +9,7 @@ from bokeh.palettes import Category10_10
 from bokeh.plotting import figure as new_figure
 from bokeh.resources import INLINE
 
+from workbench import paths
 from workbench.errors import RunError
 from workbench.runs.sweep import SweepResult
 
@@ -45,9 +46,7 @@ def write(result: SweepResult, path: str | Path, figure: str = "compile_s") -> P
         x, y = zip(*series, strict=True)
         drawn.line(x, y, color=color, legend_label=legend)
         drawn.scatter(x, y, color=color, legend_label=legend)
-    target = Path(path).expanduser()
     try:
-        target.write_text(file_html(drawn, INLINE, "sweep"))
+        return paths.write(path, file_html(drawn, INLINE, "sweep").encode())
     except OSError as error:
-        raise RunError(f"the plot {path} cannot be written: {(error.strerror or str(error)).lower()}") from error
-    return target
+        raise RunError(f"the plot {path} cannot be written: {paths.reason(error)}") from error

@@ -1,0 +1,166 @@
+"""Files that a person names: read up to a limit, and written whole or not at all; only regular files are touched.
+
+What cannot be done is an `OSError`, as from Python itself, whose `strerror` says why; `reason` puts it in words.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe (FIFO)",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_ODD = "~ names a user that this machine does not have"
+
+
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """`path` with ``~`` put in full.
+
+    Raises
+    ------
+    OSError
+        If it is empty, or no path that a file can have.
+    """
+    text = os.fspath(path)
+    # `Path("")` is the folder one is in, which nobody means by an empty name.
+    if not text or text == ".":
+        raise OSError(errno.ENOENT, "no file is named")
+    try:
+        os.fsencode(text)
+        if "\0" in text:
+            raise OSError(errno.EINVAL, "a file's name cannot hold the character NUL")
+        return Path(text).expanduser()
+    except UnicodeError:
+        raise OSError(errno.EINVAL, "a file's name cannot hold half of a surrogate pair") from None
+    except RuntimeError:
+        raise OSError(errno.ENOENT, _ODD) from None
+
+
+def reason(error: OSError) -> str:
+    """Why something could not be done, in words that fit into a sentence."""
+    text = error.strerror or str(error)
+    return text[:1].lower() + text[1:]
+
+
+def read(path: str | os.PathLike[str], most_bytes: int) -> bytes:
+    """The content of a regular file.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read, is no regular file, or is larger than `most_bytes`.
+    """
+    target = expanded(path)
+    # Looked at before it is opened: opening alone already does something to some devices, and waits for a pipe.
+    _check_regular(target.stat())
+    descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        _check_regular(os.fstat(descriptor))
+        parts, left = [], most_bytes + 1
+        while left > 0 and (part := os.read(descriptor, min(left, 1 << 20))):
+            parts.append(part)
+            left -= len(part)
+    finally:
+        os.close(descriptor)
+    if left <= 0:
+        raise OSError(errno.EFBIG, f"it is larger than {most_bytes} bytes")
+    return b"".join(parts)
+
+
+def check_writable(path: str | os.PathLike[str]) -> Path:
+    """The file that writing to `path` would make or replace: where a link leads, as links stay.
+
+    Nothing is opened for that.
+
+    Raises
+    ------
+    OSError
+        If it is there and no regular file, or cannot be written, or there is no folder to hold it.
+    """
+    given = expanded(path)
+    target = Path(os.path.realpath(given)) if given.is_symlink() else given
+    try:
+        there = given.stat()
+    except FileNotFoundError:
+        # A link that leads nowhere yet is made to lead to a new file.
+        if not stat.S_ISDIR(target.parent.stat().st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
+        return target
+    _check_regular(there)
+    if not os.access(target, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    return target
+
+
+def write(path: str | os.PathLike[str], content: bytes, *, may_replace: Callable[[Path], str] | None = None) -> Path:
+    """Write a file in one step: all of it, or nothing, with what was there before left whole.
+
+    A file that was there keeps its mode, owner and attributes; a link keeps leading where it led.
+
+    Parameters
+    ----------
+    path : path
+    content : bytes
+    may_replace : callable, optional
+        Given a file that is there, says why it must not be replaced; an empty string if it may.
+
+    Returns
+    -------
+    Path
+        The file written, ``~`` and links followed.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written.
+    """
+    target = check_writable(path)
+    there = target.exists()
+    if there and may_replace is not None and (why_not := may_replace(target)):
+        raise OSError(errno.EEXIST, why_not)
+    beside = target.with_name(f".workbench-{secrets.token_hex(8)}.tmp")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            if there:
+                _keep(target, beside)
+            os.fsync(file.fileno())
+        beside.replace(target)
+    finally:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+    return target
+
+
+def _keep(target: Path, beside: Path) -> None:
+    """Give `beside` the owner, mode and attributes of `target`."""
+    was, now = target.stat(), beside.stat()
+    # Another owner takes the mode's special bits away: first the owner.
+    if (was.st_uid, was.st_gid) != (now.st_uid, now.st_gid):
+        try:
+            os.chown(beside, was.st_uid, was.st_gid)
+        except PermissionError:
+            raise PermissionError(
+                errno.EPERM, "it belongs to another user or group, and could not stay theirs"
+            ) from None
+    shutil.copystat(target, beside)
+    os.utime(beside)
+
+
+def _check_regular(there: os.stat_result) -> None:
+    if not stat.S_ISREG(there.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(there.st_mode), "something else")
+        raise OSError(errno.EINVAL, f"it is {kind}, and no regular file")
