@@ -1,5 +1,6 @@
 """`thunder-workbench` as a person and a program use it: tables, JSON, exit status, and one line for what is wrong."""
 
+import importlib.util
 import json
 import re
 import subprocess
@@ -305,6 +306,16 @@ def test_lab_opens_a_copy_of_the_quickstart_and_keeps_a_persons_own(
     notebook.write_text("mine")
     call("lab")
     assert notebook.read_text() == "mine"
+
+
+def test_lab_says_what_brings_jupyterlab_where_it_is_not_installed(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    status, _, error = call("lab")
+    assert status == 1
+    assert "pip install 'thunder-workbench[lab]'" in error
+    assert not (tmp_path / "quickstart.ipynb").exists()
 
 
 def test_the_installed_command_in_a_process_of_its_own(tmp_path: Path) -> None:

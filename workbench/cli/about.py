@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -73,6 +74,8 @@ def programs(as_json: JsonOption = False) -> int:
 
 def lab(context: typer.Context) -> int:
     """Open JupyterLab on a copy of the quickstart notebook here. What follows is passed to JupyterLab."""
+    if importlib.util.find_spec("jupyterlab") is None:
+        raise ConfigError("JupyterLab is not installed; pip install 'thunder-workbench[lab]' brings it")
     here = Path(NOTEBOOK)
     if not here.exists():
         shutil.copyfile(_quickstart(), here)

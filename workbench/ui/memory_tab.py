@@ -51,8 +51,7 @@ _HEADROOM = 1.24
 class MemoryTab(Panel):
     """Two curves on one axis of bytes: the plan's below statements, a run's above its own time.
 
-    `jupyter_bokeh` would need BokehJS in the notebook's saved output; here it travels once over the widget's own
-    channel, and never lands in the file.
+    BokehJS travels once over the widget's own channel, and never lands in the notebook's file.
     """
 
     _esm = esm("plot.js")
