@@ -313,7 +313,7 @@ def test_lab_says_what_brings_jupyterlab_where_it_is_not_installed(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     status, _, error = call("lab")
-    assert status == 1
+    assert status == 2
     assert "pip install 'thunder-workbench[lab]'" in error
     assert not (tmp_path / "quickstart.ipynb").exists()
 
