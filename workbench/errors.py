@@ -76,6 +76,10 @@ class DeviceError(WorkbenchError):
     """The device or executor asked for is not there, and why."""
 
 
+class SeamError(WorkbenchError):
+    """Thunder, nvFuser or PyTorch is of a version whose insides are not those that the workbench uses."""
+
+
 class RunError(WorkbenchError):
     """A run cannot be started, read or found."""
 

@@ -16,14 +16,20 @@ from collections.abc import Collection, Hashable, Sequence
 from typing import Any
 
 import torch
-from thunder.core.proxies import FutureTensorProxy, TensorProxy
-from thunder.core.symbol import BoundSymbol
-from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
-from thunder.extend import OperatorExecutor
 
 from workbench.analysis.overlap import PACK
 from workbench.compiler import reorder
 from workbench.compiler.reorder import SPINE_TIE, Collective, Key, Role, Schedule
+from workbench.compiler.thunder_api import (
+    BoundSymbol,
+    FutureTensorProxy,
+    OperatorExecutor,
+    TensorProxy,
+    TraceCtx,
+    TraceProvenance,
+    from_trace,
+    tracectx,
+)
 from workbench.errors import PlanError
 
 MIB = 1 << 20

@@ -14,15 +14,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from thunder.common import transform_to_torch_types
-from thunder.core.prims import PrimIDs
-from thunder.core.proxies import Proxy
-from thunder.core.symbol import BoundSymbol, Symbol
-from thunder.core.trace import TraceCtx, from_trace
 
 from workbench.compiler.names import is_statement
 from workbench.compiler.patches import SourceFile
 from workbench.compiler.reader import display_name
+from workbench.compiler.thunder_api import (
+    BoundSymbol,
+    PrimIDs,
+    Proxy,
+    Symbol,
+    TraceCtx,
+    from_trace,
+    transform_to_torch_types,
+)
 from workbench.graph import BACKWARD, FORWARD
 
 _NOW, _HAND_OVER, _NOTE = "wb_now", "wb_hand_over", "wb_note"

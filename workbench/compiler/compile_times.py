@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import torch._dynamo.utils as dynamo_utils
+from workbench.torch_api import dynamo_utils
 
 _FRAME = "_compile.compile_inner"
 _BACKEND = "OutputGraph.call_user_compiler"

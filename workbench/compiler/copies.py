@@ -13,9 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from thunder.core import prims
-from thunder.core.symbol import BoundSymbol
-from thunder.core.trace import TraceCtx
+from workbench.compiler.thunder_api import BoundSymbol, TraceCtx, prims
 
 ALWAYS, NEVER, DIRECT_ONLY, ALIAS_AWARE = "always", "never", "direct_only", "alias_aware"
 POLICIES = (ALWAYS, NEVER, DIRECT_ONLY, ALIAS_AWARE)

@@ -14,10 +14,10 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from workbench.compiler import patches
 from workbench.errors import DeviceError
+from workbench.torch_api import FakeTensorMode
 
 DEVICES = ("cpu", "cuda", "planned")
 PLANNED_BYTES_PER_S = 55e9
@@ -96,13 +96,13 @@ def nvfuser_module() -> ModuleType:
     None with a version, so the version is kept as it was found while importing.
     """
     if torch.cuda.is_available():
-        import thunder.executors.nvfuserex_impl as impl
+        from workbench.compiler.nvfuser_api import nvfuserex_impl as impl
 
         patches.choose_sets(impl)
         return impl
     with mock.patch("torch.cuda.is_available", return_value=True):
-        import thunder.executors.nvfuserex as nvfuserex
-        import thunder.executors.nvfuserex_impl as impl
+        from workbench.compiler.nvfuser_api import nvfuserex
+        from workbench.compiler.nvfuser_api import nvfuserex_impl as impl
 
         version = nvfuserex.nvfuser_version()
     patches.choose_sets(impl)
@@ -117,8 +117,7 @@ def planned_gpu(mode: FakeTensorMode) -> Iterator[None]:
     SDPA chooses its kernel by asking the GPU; without one it would be decomposed, so the choice of a recent GPU is
     assumed: flash attention for 16-bit floats, memory-efficient attention otherwise.
     """
-    from thunder.core import dtypes
-    from thunder.executors import sdpaex
+    from workbench.compiler.thunder_api import dtypes, sdpaex
 
     def choose(query: Any, *_: Any, **__: Any) -> Any:
         half = query.dtype in (dtypes.bfloat16, dtypes.float16)

@@ -12,15 +12,20 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
-from thunder.core import prims
-from thunder.core.dtypes import to_torch_dtype
-from thunder.core.proxies import CollectionProxy, FutureTensorProxy, NumberProxy, TensorProxy
-from thunder.core.pytree import tree_flatten
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from workbench.compiler.kernels import allocates_inside, peak_inside_bytes
 from workbench.compiler.offload import ARRIVE, OFFLOAD, RELOAD, RELOAD_PREFIX
 from workbench.compiler.stepper import Allocations, claim, empty, fake_execution, forwarded, runs_as_pytorch, source
+from workbench.compiler.thunder_api import (
+    CollectionProxy,
+    FutureTensorProxy,
+    NumberProxy,
+    TensorProxy,
+    prims,
+    to_torch_dtype,
+    tree_flatten,
+)
+from workbench.torch_api import FakeTensorMode
 
 _IDLE = frozenset(
     (

@@ -18,22 +18,35 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 
 import torch
-from thunder.core import prims, utils
-from thunder.core.proxies import FutureTensorProxy, Proxy, TensorProxy, unvariableify, variableify
-from thunder.core.symbol import BoundSymbol, Symbol
-from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
-from thunder.core.transform_common import dce
-from thunder.executors.data_dependent_partition import fuse_bound_symbols
-from thunder.executors.torch_compile import TorchCompileExecutor, make_compiled
-from thunder.executors.torchex import ex as torch_executor
-from thunder.executors.utils import Region
-from thunder.extend import FusionExecutor, ImplInfo
 
 from workbench.compiler import copies
 from workbench.compiler.compile_times import RegionTimes
 from workbench.compiler.devices import nvfuser_module
 from workbench.compiler.facts import fusion_key
 from workbench.compiler.remat import RematOptions, Report, rematerialize
+from workbench.compiler.thunder_api import (
+    BoundSymbol,
+    FusionExecutor,
+    FutureTensorProxy,
+    ImplInfo,
+    Proxy,
+    Region,
+    Symbol,
+    TensorProxy,
+    TorchCompileExecutor,
+    TraceCtx,
+    TraceProvenance,
+    dce,
+    from_trace,
+    fuse_bound_symbols,
+    make_compiled,
+    prims,
+    torch_executor,
+    tracectx,
+    unvariableify,
+    utils,
+    variableify,
+)
 from workbench.errors import PlanError
 
 UNFUSED = frozenset(

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile
-from torch.utils._python_dispatch import _disable_current_modes
+
+from workbench.torch_api import _disable_current_modes
 
 MOST_BYTES = 1 << 30
 """Inputs larger than this are not made only to measure a kernel."""

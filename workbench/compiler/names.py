@@ -8,11 +8,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from thunder.core import prims
-from thunder.core.symbol import BoundSymbol, BoundSymbolTag
-from thunder.core.trace import TraceCtx, from_trace
-
 from workbench.compiler.patches import SourceFile
+from workbench.compiler.thunder_api import BoundSymbol, BoundSymbolTag, TraceCtx, from_trace, prims
 from workbench.graph import Origin
 
 CLONE_PREFIX = "re_"

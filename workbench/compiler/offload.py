@@ -14,14 +14,25 @@ from typing import Any
 
 import numpy as np
 import torch
-from thunder.core import devices, dtypes, prims
-from thunder.core.proxies import Proxy, TensorProxy, Variable, variableify
-from thunder.core.pytree import tree_flatten
-from thunder.core.symbol import BoundSymbol, Symbol
-from thunder.core.trace import TraceCtx, TraceProvenance, from_trace, tracectx
-from thunder.executors.passes import del_last_used
 
 from workbench.compiler.names import is_statement
+from workbench.compiler.thunder_api import (
+    BoundSymbol,
+    Proxy,
+    Symbol,
+    TensorProxy,
+    TraceCtx,
+    TraceProvenance,
+    Variable,
+    del_last_used,
+    devices,
+    dtypes,
+    from_trace,
+    prims,
+    tracectx,
+    tree_flatten,
+    variableify,
+)
 
 STORE_PREFIX = "off_"
 """Prefix of the names of storages in the store."""

@@ -9,14 +9,12 @@ from typing import Any, Literal, cast
 
 import torch
 import torch.distributed as dist
-from thunder.core.transform_common import Transform
-from thunder.distributed.transforms.ddp_v2 import DDPTransform
-from thunder.distributed.transforms.fsdp_v2 import FSDPTransform
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from workbench.compiler import tensor_parallel
+from workbench.compiler.thunder_api import DDPTransform, FSDPTransform, Transform
 from workbench.config import PARALLEL, Config
 from workbench.errors import ConfigError, DeviceError, ProgramError
+from workbench.torch_api import FakeStore
 
 type Parallel = Literal["fsdp", "fsdp_zero3", "ddp", "tensor"]
 """Parameters sharded and gathered for use, once or in the backward again; replicated; pairs of linears split."""

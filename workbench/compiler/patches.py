@@ -11,11 +11,9 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from thunder.core.interpreter import get_interpreterruntimectx
-from thunder.core.prims import PrimIDs
-from thunder.core.trace import TraceCtx
 
 from workbench.compiler.copies import goes_without
+from workbench.compiler.thunder_api import PrimIDs, TraceCtx, get_interpreterruntimectx
 
 _LIBRARY_ROOTS = tuple(
     os.path.join(sysconfig.get_paths()["purelib"], package) + os.sep for package in ("torch", "thunder")

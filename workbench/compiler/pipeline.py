@@ -19,17 +19,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import thunder
 import torch
 from numpy.typing import NDArray
-from thunder.core import compile_data, langctxs
-from thunder.core.prims import PrimIDs
-from thunder.core.symbol import BoundSymbol, BoundSymbolTag
-from thunder.core.trace import TraceCtx, TraceTag, from_trace
-from thunder.core.transform_common import Transform, unwrap_return_value
-from thunder.executors.passes import _transform_for_operator_executor_execution, del_last_used
-from thunder.extend import FusionExecutor, get_always_executors
-from thunder.transforms.autodiff import split_into_forward_and_backward
 
 from workbench.analysis.census import Census, census
 from workbench.analysis.cost import Calibration
@@ -39,7 +30,7 @@ from workbench.analysis.overlap import PACK, Overlap, Simulation, overlap, simul
 from workbench.analysis.reordered import reordered, top_rows, with_members
 from workbench.analysis.search import Search, tried_of
 from workbench.analysis.search import search as find_order
-from workbench.compiler import copies, devices, parallel, patches, reorder
+from workbench.compiler import copies, devices, parallel, patches, reorder, thunder_api
 from workbench.compiler.facts import fusion_key
 from workbench.compiler.fusion import (
     Control,
@@ -53,6 +44,23 @@ from workbench.compiler.names import is_statement, tag_origins
 from workbench.compiler.reader import read_execution
 from workbench.compiler.reorder import UNPACK
 from workbench.compiler.stage import Stage
+from workbench.compiler.thunder_api import (
+    BoundSymbol,
+    BoundSymbolTag,
+    FusionExecutor,
+    PrimIDs,
+    TraceCtx,
+    TraceTag,
+    Transform,
+    _transform_for_operator_executor_execution,
+    compile_data,
+    del_last_used,
+    from_trace,
+    get_always_executors,
+    langctxs,
+    split_into_forward_and_backward,
+    unwrap_return_value,
+)
 from workbench.compiler.validate import validate, validate_order
 from workbench.config import Config
 from workbench.errors import ConfigError, ConfigWarning, PlanError, ProgramError, WorkbenchError
@@ -202,7 +210,7 @@ class Hooks:
 
     def executors(self) -> list[Any]:
         """For ``thunder.jit(executors=…)``."""
-        stock = [e for e in thunder.get_default_executors() if not isinstance(e, FusionExecutor)]
+        stock = [e for e in thunder_api.get_default_executors() if not isinstance(e, FusionExecutor)]
         if self.executor == "torchcompile":
             stock = [region_executor(self.control), *(e for e in stock)]
         elif self.executor == "nvfuser":
@@ -233,7 +241,7 @@ class Hooks:
     def before_fusion(self, trace: TraceCtx) -> TraceCtx:
         """Note the claimed joint trace, then let every lever edit it."""
         _, stats = compile_data._compile_data.get()
-        self.cache_info = dict(thunder._get_cache_info())
+        self.cache_info = dict(thunder_api._get_cache_info())
         joint = stats.last_traces[-1] if stats is not None and stats.last_traces else trace
         return self.edit(
             Stage(
@@ -366,7 +374,7 @@ class Capture:
 
     @contextmanager
     def _inside(self) -> Iterator[None]:
-        token = thunder._cache_info_ctx.set(dict(self._cache_info))
+        token = thunder_api._cache_info_ctx.set(dict(self._cache_info))
         try:
             with (
                 langctxs.langctx(self._compile_data.langctx),
@@ -374,7 +382,7 @@ class Capture:
             ):
                 yield
         finally:
-            thunder._cache_info_ctx.reset(token)
+            thunder_api._cache_info_ctx.reset(token)
 
     @property
     def initial(self) -> TraceCtx:
@@ -630,7 +638,7 @@ def capture(program: Program, executor: str, ranks: parallel.Ranks | None = None
             transforms = hooks.transforms()
             if ranks is not None:
                 transforms[1:1] = inside.enter_context(parallel.fake_group(ranks, program.callable, program.device))
-            jitted = thunder.jit(program.callable, executors=hooks.executors(), transforms=transforms)
+            jitted = thunder_api.jit(program.callable, executors=hooks.executors(), transforms=transforms)
             hooks.restart()
             entry, inputs, _ = jitted._lc_cd.get_computation_and_inputs(*program.args, **program.kwargs)
     except WorkbenchError:
@@ -994,7 +1002,7 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     if shared is None:
         shared = parallel.transforms_here(config, fn) if config.parallel else ()
     transforms = [own[0], *shared, *own[1:]]
-    return thunder.jit(fn, executors=hooks.executors(), transforms=transforms, **options)
+    return thunder_api.jit(fn, executors=hooks.executors(), transforms=transforms, **options)
 
 
 def unmodified(fn: Callable[..., Any], transforms: Sequence[Transform] = ()) -> Callable[..., Any]:
@@ -1006,5 +1014,5 @@ def unmodified(fn: Callable[..., Any], transforms: Sequence[Transform] = ()) -> 
     transforms : sequence of Transform, optional
         Those that share it among ranks.
     """
-    jitted: Callable[..., Any] = thunder.jit(fn, transforms=list(transforms))
+    jitted: Callable[..., Any] = thunder_api.jit(fn, transforms=list(transforms))
     return jitted

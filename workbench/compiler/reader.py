@@ -8,15 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from thunder.core import prims
-from thunder.core.proxies import FutureTensorProxy, TensorProxy
-from thunder.core.symbol import BoundSymbol, BoundSymbolTag
-from thunder.core.trace import TraceCtx, tracectx
 
 from workbench.compiler.facts import FactsCache, TraceFacts, facts
 from workbench.compiler.fusion import contains
 from workbench.compiler.names import CLONE_PREFIX, is_statement, origin_of
 from workbench.compiler.offload import ARRIVE, OFFLOAD, RELOAD
+from workbench.compiler.thunder_api import (
+    COLLECTIVES,
+    WAITS,
+    BoundSymbol,
+    BoundSymbolTag,
+    FutureTensorProxy,
+    TensorProxy,
+    TraceCtx,
+    prims,
+    tracectx,
+)
 from workbench.graph import (
     BACKWARD,
     FORWARD,
@@ -38,10 +45,8 @@ _KINDS = {
     "copy_": Kind.COPY,
     "update_aliases": Kind.FENCE,
     "get_grad": Kind.GET_GRAD,
-    "torch_wait_prim_impl": Kind.WAIT,
-    "wait": Kind.WAIT,
+    **dict.fromkeys(WAITS, Kind.WAIT),
 }
-_COLLECTIVE_WORDS = ("all_gather", "all_reduce", "reduce_scatter", "broadcast_prim", "all_to_all")
 
 
 def _kind(bsym: BoundSymbol) -> Kind:
@@ -50,7 +55,7 @@ def _kind(bsym: BoundSymbol) -> Kind:
         return Kind.FUSION
     if name in _KINDS:
         return _KINDS[name]
-    if any(word in name for word in _COLLECTIVE_WORDS):
+    if name in COLLECTIVES:
         return Kind.COLLECTIVE
     if name.startswith(OFFLOAD):
         return Kind.OFFLOAD
@@ -324,7 +329,7 @@ def _enter_ignored(builder: _Builder, found: TraceFacts, outputs: Sequence[Any])
 
 
 def _mark(builder: _Builder, tree: Any, flag: ValueFlag) -> None:
-    from thunder.core.pytree import tree_flatten
+    from workbench.compiler.thunder_api import tree_flatten
 
     for proxy in tree_flatten(tree)[0]:
         if isinstance(proxy, TensorProxy) and proxy.name in builder.index:

@@ -22,13 +22,21 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_flow
-from thunder.core import prims, utils
-from thunder.core.proxies import NumberProxy, Proxy, TensorProxy
-from thunder.core.symbol import BoundSymbol, has_tags
-from thunder.core.trace import TraceCtx, TraceProvenance, from_trace
-from thunder.core.transform_common import order_proxies
 
 from workbench.compiler.copies import Writes
+from workbench.compiler.thunder_api import (
+    BoundSymbol,
+    NumberProxy,
+    Proxy,
+    TensorProxy,
+    TraceCtx,
+    TraceProvenance,
+    from_trace,
+    has_tags,
+    order_proxies,
+    prims,
+    utils,
+)
 
 STOCK_ARGUMENT_WEIGHT = 0.5
 """Thunder weighs a producer's own argument half: it is in memory anyway."""

@@ -17,12 +17,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from thunder.core import prims
-from thunder.core.proxies import CollectionProxy, FutureTensorProxy, Proxy, TensorProxy
-from thunder.core.pytree import tree_flatten
-from thunder.core.symbol import BoundSymbol, BoundSymbolTag
-from thunder.core.trace import TraceCtx, TraceProvenance, TraceTag, from_trace
-from thunder.executors.passes import clear_mutable_collection, comment_symbols
 
 from workbench.analysis.overlap import PACK
 from workbench.compiler import copies
@@ -30,6 +24,23 @@ from workbench.compiler.facts import facts, reduces_in_place
 from workbench.compiler.fusion import contains
 from workbench.compiler.names import CLONE_PREFIX, is_statement
 from workbench.compiler.stage import Stage
+from workbench.compiler.thunder_api import (
+    WAITS,
+    BoundSymbol,
+    BoundSymbolTag,
+    CollectionProxy,
+    FutureTensorProxy,
+    Proxy,
+    TensorProxy,
+    TraceCtx,
+    TraceProvenance,
+    TraceTag,
+    clear_mutable_collection,
+    comment_symbols,
+    from_trace,
+    prims,
+    tree_flatten,
+)
 
 type Key = tuple[int, int, int, float, int]
 """Where a statement shall stand: before which statement of the spine, then ties."""
@@ -40,7 +51,6 @@ SPINE_TIE = 9
 UNPACK = "bucket_unpack"
 """How the names of statements begin that take tensors out of a bucket's buffer, as `PACK` of those that fill it."""
 
-_WAITS = ("torch_wait_prim_impl", "wait")
 _SHAPES = (
     "broadcast_in_dim",
     "expand",
@@ -169,7 +179,7 @@ class Schedule:
 
 def has_collectives(trace: TraceCtx) -> bool:
     """Whether a trace waits for anything."""
-    return any(bsym.sym.name in _WAITS for bsym in trace.bound_symbols)
+    return any(bsym.sym.name in WAITS for bsym in trace.bound_symbols)
 
 
 def schedule(trace: TraceCtx, stage: Stage) -> Schedule:
@@ -288,7 +298,7 @@ def _roles(statements: Sequence[BoundSymbol], returned: set[str]) -> list[Role]:
             readers[arg.name].append(i)
         made.update((out.name, i) for out in bsym.flat_proxy_outs if out.name not in made)
         tensors = _tensors(bsym.flat_proxy_args)
-        if bsym.sym.name in _WAITS:
+        if bsym.sym.name in WAITS:
             roles[i] = Role.WAIT
         elif any(isinstance(out, FutureTensorProxy) for out in bsym.flat_proxy_outs):
             roles[i] = Role.ISSUE
@@ -357,7 +367,7 @@ def _add_writes(
     for i, bsym in enumerate(statements):
         reads = {memory.get(a.name, a.name) for a in _tensors(bsym.flat_proxy_args)}
         writes = {memory.get(name, name) for name in _written(bsym)} if _writes(bsym) else set()
-        if bsym.sym.name in _WAITS and bsym.flat_proxy_args[0].name in made:
+        if bsym.sym.name in WAITS and bsym.flat_proxy_args[0].name in made:
             sent = statements[made[bsym.flat_proxy_args[0].name]]
             reads |= {memory.get(a.name, a.name) for a in _tensors(sent.flat_proxy_args)}
             if reduces_in_place(sent):

@@ -12,14 +12,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
-from thunder.core import devices, prims, utils
-from thunder.core.proxies import NumberProxy, Proxy
-from thunder.core.pytree import tree_flatten, tree_map
-from thunder.core.symbol import BoundSymbol
-from thunder.core.trace import TraceCtx
 
 from workbench.compiler import copies
 from workbench.compiler.stepper import claim, source
+from workbench.compiler.thunder_api import (
+    BoundSymbol,
+    NumberProxy,
+    Proxy,
+    TraceCtx,
+    devices,
+    prims,
+    tree_flatten,
+    tree_map,
+    utils,
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,9 +13,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
-from thunder.core import prims
-from thunder.core.symbol import BoundSymbol, BoundSymbolTag
-from thunder.core.trace import TraceCtx
 
 from workbench.analysis.memory import Predictor
 from workbench.analysis.recompute import Recomputer
@@ -25,6 +22,7 @@ from workbench.compiler.names import CLONE_PREFIX, name_places, origin_of
 from workbench.compiler.offload import Offloader
 from workbench.compiler.reader import read_joint
 from workbench.compiler.remat import Crossing, Report, crossings
+from workbench.compiler.thunder_api import BoundSymbol, BoundSymbolTag, TraceCtx, prims
 from workbench.graph import Graph, Origin
 
 if TYPE_CHECKING:

@@ -13,19 +13,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from thunder.core import prims
-from thunder.core.devices import to_torch_device
-from thunder.core.dtypes import to_torch_dtype
-from thunder.core.proxies import NumberProxy, Proxy, TensorProxy, variableify
-from thunder.core.pytree import tree_flatten, tree_map
-from thunder.core.trace import TraceCtx, tracectx
-from thunder.executors.torchex import ex as torch_executor
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 from workbench.compiler.offload import OFFLOAD
+from workbench.compiler.thunder_api import (
+    NumberProxy,
+    Proxy,
+    TensorProxy,
+    TraceCtx,
+    prims,
+    to_torch_device,
+    to_torch_dtype,
+    torch_executor,
+    tracectx,
+    tree_flatten,
+    tree_map,
+    variableify,
+)
+from workbench.torch_api import FakeTensorMode, TorchDispatchMode, _disable_current_modes, tree_iter
 
 _aten = torch.ops.aten
 

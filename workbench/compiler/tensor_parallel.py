@@ -10,28 +10,27 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import torch
-from thunder.core import prims
-from thunder.core.proxies import TensorProxy
-from thunder.core.symbol import BoundSymbol
-from thunder.core.trace import TraceCtx, from_trace
-from thunder.core.transform_common import Transform
-from thunder.distributed import prims as collectives
-from thunder.distributed.tensor_parallel.column_wise import TransformForColumnWiseParallel
-from thunder.distributed.tensor_parallel.row_wise import TransformForRowWiseParallel
 
 from workbench.compiler.names import OriginTag, is_statement
+from workbench.compiler.thunder_api import (
+    ELEMENTWISE,
+    BoundSymbol,
+    TensorProxy,
+    TraceCtx,
+    Transform,
+    TransformForColumnWiseParallel,
+    TransformForRowWiseParallel,
+    from_trace,
+    prims,
+)
+from workbench.compiler.thunder_api import distributed_prims as collectives
 from workbench.errors import ProgramError
 
 type Pair = tuple[str, str]
 """Names of two linears: split by outputs, and split by inputs."""
 
-_IDS = list(prims.PrimIDs)
-_APART = {
-    *_IDS[_IDS.index(prims.PrimIDs.ABS) : _IDS.index(prims.PrimIDs.WHERE) + 1],
-    prims.PrimIDs.CONVERT_ELEMENT_TYPE,
-    prims.PrimIDs.SHALLOW_COPY,
-}
-"""What takes each element by itself: Thunder lists its unary and binary primitives in a row."""
+_APART = frozenset(getattr(prims.PrimIDs, name) for name in ELEMENTWISE)
+"""What takes each element by itself."""
 
 
 def pairs_of(module: torch.nn.Module) -> list[Pair]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from thunder.core import prims
-from thunder.core.trace import TraceCtx
 
+from workbench.compiler.thunder_api import TraceCtx, prims
 from workbench.errors import PlanError
 from workbench.graph import Graph
 

@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from thunder.core.proxies import Proxy, Variable, variableify
-from thunder.core.symbol import BoundSymbol
-from thunder.core.trace import TraceCtx, TraceProvenance, from_trace
-
 from workbench.compiler import copies
 from workbench.compiler.fusion import FusionOptions
 from workbench.compiler.stage import Stage
+from workbench.compiler.thunder_api import (
+    BoundSymbol,
+    Proxy,
+    TraceCtx,
+    TraceProvenance,
+    Variable,
+    from_trace,
+    variableify,
+)
 from workbench.levers.base import Lever, Setting, Site, only_with_fusions, refused, register
 
 KEEP, DROP = "keep", "drop"

@@ -12,16 +12,25 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from thunder.core import prims
-from thunder.core.proxies import Proxy, Variable, variableify
-from thunder.core.symbol import BoundSymbol, BoundSymbolTag
-from thunder.core.trace import TraceCtx, TraceProvenance, TraceTag, from_trace, tracectx
-from thunder.core.transform_common import dce
 
 from workbench.analysis.recompute import Recompute, Recomputer
 from workbench.compiler.names import CLONE_PREFIX, is_statement
 from workbench.compiler.offload import STORE_PREFIX, Group, Offloader
 from workbench.compiler.stage import Stage
+from workbench.compiler.thunder_api import (
+    BoundSymbol,
+    BoundSymbolTag,
+    Proxy,
+    TraceCtx,
+    TraceProvenance,
+    TraceTag,
+    Variable,
+    dce,
+    from_trace,
+    prims,
+    tracectx,
+    variableify,
+)
 from workbench.graph import Graph
 from workbench.levers.base import Lever, Setting, Site, only_with_fusions, refused, register
 

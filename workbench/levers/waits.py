@@ -12,11 +12,10 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from thunder.core.trace import TraceCtx, TraceTag
-
 from workbench.compiler import buckets, reorder
 from workbench.compiler.reorder import SPINE_TIE, Collective, Key, Role, Schedule
 from workbench.compiler.stage import Stage
+from workbench.compiler.thunder_api import TraceCtx, TraceTag
 from workbench.levers.base import Lever, Setting, Site, only_with_fusions, refused, register
 
 STOCK, EARLIEST, CONSUMER, JUST_IN_TIME = "stock", "earliest", "consumer", "just_in_time"

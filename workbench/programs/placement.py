@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from workbench.config import DEVICES
 from workbench.errors import DeviceError
+from workbench.torch_api import _get_dispatch_mode, _TorchDispatchModeKey
+from workbench.torch_api import _pytree as pytree
 
 
 def check_device(device: str) -> str:
@@ -46,7 +47,7 @@ def device_of(*objects: Any) -> str | None:
 def seeded(seed: int) -> Iterator[None]:
     """Seed torch inside, and leave its random state outside as it was. Fake tensors draw nothing: no effect."""
     # A random state read under fake tensors is fake itself, and cannot be set again.
-    if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
+    if _get_dispatch_mode(_TorchDispatchModeKey.FAKE) is not None:
         yield
         return
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
@@ -61,7 +62,7 @@ def placed(objects: Any, device: str) -> Any:
     Modules are copied, never moved, and what is shared stays shared. Under fake tensors the copies are fake.
     """
     target = torch.device(device)
-    fake = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+    fake = _get_dispatch_mode(_TorchDispatchModeKey.FAKE) is not None
     tensors = _tensors(objects)
     if not fake and all(_same(tensor.device, target) for tensor in tensors):
         return objects

@@ -10,11 +10,11 @@ from typing import Any
 
 import cloudpickle
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from workbench.errors import ProgramError
 from workbench.programs import files, placement, registry
 from workbench.programs.settings import Scalar, check_settings
+from workbench.torch_api import FakeTensorMode
 
 PICKLE_FILE = "program.pkl"
 """Beside a spec of kind ``pickle``: the callable, arguments and keyword arguments, by cloudpickle."""

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from workbench.errors import ProgramError
+from workbench.torch_api import TorchDispatchMode
+from workbench.torch_api import _pytree as pytree
 
 type Parts = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 """A callable with its arguments and keyword arguments."""

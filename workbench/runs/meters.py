@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._C._profiler import _EventType
 
 from workbench.runs.accuracy import Stepper
 from workbench.runs.clocks import Kernel, device_kernels
 from workbench.runs.events import EventLog, MemorySample
 from workbench.runs.request import ALIVE_LISTED
+from workbench.torch_api import _EventType
 
 if TYPE_CHECKING:
     from workbench.compiler.clocks import StatementClocks

@@ -219,7 +219,8 @@ def other_rows[T](inputs: T, seed: int) -> T:
     seed : int
     """
     import torch
-    from torch.utils import _pytree as pytree
+
+    from workbench.torch_api import _pytree as pytree
 
     leaves, spec = pytree.tree_flatten(inputs)
     count = next((leaf.shape[0] for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.ndim), 0)

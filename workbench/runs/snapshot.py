@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from workbench import paths
 from workbench.errors import RunError
 from workbench.runs import meters
 from workbench.runs.meters import Allocation, Change
+from workbench.torch_api import _record_memory_history, _snapshot
 
 if TYPE_CHECKING:
     from workbench.compiler.clocks import StatementClocks
@@ -41,13 +40,13 @@ def take(stepper: Stepper, clocks: StatementClocks | None) -> dict[str, Any]:
     stepper.clear_grads()
     stepper.synchronize()
     if stepper.device.type == "cuda":
-        torch.cuda.memory._record_memory_history(stacks="python")
+        _record_memory_history(stacks="python")
         try:
             stepper.step()
             stepper.synchronize()
-            found: dict[str, Any] = torch.cuda.memory._snapshot(stepper.device)
+            found: dict[str, Any] = _snapshot(stepper.device)
         finally:
-            torch.cuda.memory._record_memory_history(enabled=None)
+            _record_memory_history(enabled=None)
         return found
     changes, _ = meters.observe_step(stepper, clocks)
     ticks = [(tick.statement, tick.frees) for tick in clocks.ticks] if clocks is not None else []

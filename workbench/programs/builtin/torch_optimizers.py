@@ -13,10 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.overrides import _pop_mode_temporarily
-from torch.utils._python_dispatch import _disable_current_modes
 
 from workbench.programs.registry import at_least, program
+from workbench.torch_api import _disable_current_modes, _len_torch_function_stack, _pop_mode_temporarily
 
 CAPTURES = 10_000
 """Dynamo gives a function up after a few captures, and silently runs it as it is: here each capture is wanted."""
@@ -25,7 +24,7 @@ CAPTURES = 10_000
 def _capture(cls: Any, parameters: int, hyper: dict[str, float]) -> tuple[fx.Graph, list[str]]:
     """Graph of one step in which parameters, gradients and state are placeholders, and the names of these in order."""
     # Importing Dynamo takes seconds, and every look-up of a program imports this file.
-    from torch._dynamo import config
+    from workbench.torch_api import dynamo_config as config
 
     graphs: list[fx.GraphModule] = []
 
@@ -73,7 +72,7 @@ def _without_modes() -> Iterator[None]:
     """Outside of default devices and fake tensors, under which programs are made."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(_disable_current_modes())
-        for _ in range(torch._C._len_torch_function_stack()):
+        for _ in range(_len_torch_function_stack()):
             stack.enter_context(_pop_mode_temporarily())
         yield
 

@@ -1,0 +1,129 @@
+"""Thunder, nvFuser and what is private in PyTorch are reached through tables, and the tables are what is used."""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import workbench
+from workbench import torch_api
+from workbench.compiler import devices, nvfuser_api, thunder_api, upgrade
+from workbench.errors import SeamError
+from workbench.seams import Seam
+
+ROOT = Path(workbench.__file__).parent
+SEAMS = {
+    "workbench.torch_api": torch_api,
+    "workbench.compiler.thunder_api": thunder_api,
+    "workbench.compiler.nvfuser_api": nvfuser_api,
+}
+FILES = sorted(ROOT.rglob("*.py"))
+PRIVATE = re.compile(r"(thunder|nvfuser_direct)(\.|$)|torch\.(.*\.)?_")
+
+
+def trees() -> Iterator[tuple[Path, ast.Module]]:
+    for path in FILES:
+        if path.name not in ("torch_api.py", "thunder_api.py", "nvfuser_api.py"):
+            yield path, ast.parse(path.read_text())
+
+
+def imported(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
+    """What a file takes through a seam: the seam, the name there, and the name here."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in SEAMS:
+            yield from ((node.module, alias.name, alias.asname or alias.name) for alias in node.names)
+
+
+def chains(tree: ast.Module) -> Iterator[str]:
+    """Attribute accesses on plain names, such as ``prims.PrimIDs.COPY_``; of each also what it begins with."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and re.fullmatch(r"[\w.]+", text := ast.unparse(node)):
+            yield text
+
+
+def test_nothing_private_is_imported_beside_the_seams() -> None:
+    for path, tree in trees():
+        for node in ast.walk(tree):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            for name in names:
+                assert not PRIVATE.match(name), f"{path.name}:{node.lineno} imports {name}: add it to a seam's table"
+        for chain in chains(tree):
+            assert not PRIVATE.match(chain), f"{path.name} uses {chain}: add it to the table in torch_api.py"
+
+
+def test_every_name_that_is_used_is_in_a_table_and_every_row_is_used() -> None:
+    used: dict[str, set[str]] = defaultdict(set)
+    for path, tree in trees():
+        taken = {here: (seam, name) for seam, name, here in imported(tree)}
+        for seam, name in taken.values():
+            table = SEAMS[seam]
+            assert name in table.SEAM.names or hasattr(table, name), f"{path.name}: {name} is not in {seam}"
+            used[seam].add(name)
+        for chain in chains(tree):
+            here, _, attribute = chain.partition(".")
+            if here in taken and here != "SEAM":
+                seam, name = taken[here]
+                members = SEAMS[seam].SEAM.members.get(name, ())
+                known = any(member == attribute or member.startswith(f"{attribute}.") for member in members)
+                beyond = any(attribute.startswith(f"{member}.") for member in members)
+                assert known or beyond, (
+                    f"{path.name} uses {chain}: add {attribute!r} to the members of {name} in {seam}"
+                )
+            if here == "thunder_api" and attribute.partition(".")[0] != "SEAM":
+                used["workbench.compiler.thunder_api"].add(attribute.partition(".")[0])
+    for seam, table in SEAMS.items():
+        assert set(table.SEAM.names) <= used[seam], f"{seam}: not used: {set(table.SEAM.names) - used[seam]}"
+        assert set(table.SEAM.members) <= set(table.SEAM.names)
+
+
+def test_the_installed_versions_have_all_of_it() -> None:
+    assert torch_api.SEAM.examine() == []
+    assert thunder_api.SEAM.examine() == []
+    if not devices.why_no_nvfuser():
+        devices.nvfuser_module()
+        assert nvfuser_api.SEAM.examine() == []
+    text, whole = upgrade.report()
+    assert whole
+    assert f"Thunder {thunder_api.SEAM.wanted}, made for {thunder_api.SEAM.wanted}" in text
+    assert text.count(" 0 missing") + text.count("not looked at") == 3
+
+
+def test_symbols_that_are_known_by_name_are_thunders() -> None:
+    from thunder.distributed import prims
+    from thunder.executors.torchex import ex
+
+    theirs = {prim.name.lower() for prim in prims.PrimIDs} | set(ex._opmap)
+    assert {*thunder_api.COLLECTIVES, *thunder_api.WAITS} <= theirs
+
+
+def test_what_has_moved_is_named_with_both_versions() -> None:
+    moved = Seam(
+        package="Thunder",
+        distributions=("lightning-thunder",),
+        wanted="0.2.7",
+        names={
+            "trace": "thunder.core.trace",
+            "gone": "thunder.core.trace:no_such_thing",
+            "nowhere": "thunder.no_such_module",
+        },
+        members={"trace": ("TraceCtx", "Missing", "TraceCtx.gone")},
+    )
+    assert [each.name for each in moved.examine()] == [
+        "thunder.core.trace:Missing",
+        "thunder.core.trace:TraceCtx.gone",
+        "thunder.core.trace:no_such_thing",
+        "thunder.no_such_module",
+    ]
+    with pytest.raises(SeamError) as refused:
+        moved.get("gone")
+    assert str(refused.value) == (
+        f"Thunder {moved.found} does not have thunder.core.trace:no_such_thing, which the workbench uses; it is made "
+        "for 0.2.7. Install that version, or follow docs/upgrading.md"
+    )
+    with pytest.raises(AttributeError, match="other"):
+        moved.get("other")

@@ -1,0 +1,46 @@
+"""What the installed Thunder, nvFuser and PyTorch lack of what is used: ``python -m workbench.compiler.upgrade``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from workbench import torch_api
+from workbench.compiler import devices, nvfuser_api, thunder_api
+from workbench.errors import SeamError
+from workbench.seams import Missing, Seam
+
+
+def report() -> tuple[str, bool]:
+    """Everything that is missing, as text, and whether nothing is."""
+    lines, whole = [], True
+    for seam in (torch_api.SEAM, thunder_api.SEAM, nvfuser_api.SEAM):
+        if seam is nvfuser_api.SEAM and (why_not := _why_no_nvfuser()):
+            lines.append(f"{seam.package} not looked at: {why_not}")
+            continue
+        missing = seam.examine()
+        whole = whole and not missing
+        lines.append(f"{seam.package} {seam.found or 'not installed'}, made for {seam.wanted}: {_count(seam, missing)}")
+        lines.extend(f"  {each.name}: {each.reason}" for each in missing)
+    return "\n".join(lines), whole
+
+
+def _count(seam: Seam, missing: Sequence[Missing]) -> str:
+    looked_up = len(seam.names) + sum(len(members) for members in seam.members.values())
+    return f"{looked_up} names looked up, {len(missing)} missing"
+
+
+def _why_no_nvfuser() -> str:
+    if reason := devices.why_no_nvfuser():
+        return reason
+    try:
+        devices.nvfuser_module()
+    except (ImportError, SeamError) as error:
+        return str(error)
+    return ""
+
+
+if __name__ == "__main__":
+    text, whole = report()
+    sys.stdout.write(text + "\n")
+    sys.exit(0 if whole else 1)

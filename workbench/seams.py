@@ -1,0 +1,116 @@
+"""`Seam`: a package whose insides are used, by a table of names, each looked up and checked when first needed."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.metadata
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workbench.errors import SeamError
+
+
+@dataclasses.dataclass(frozen=True)
+class Missing:
+    """A name that the installed package does not have.
+
+    Attributes
+    ----------
+    name : str
+        Where it was looked for, ``module:attribute``.
+    reason : str
+        What Python said.
+    """
+
+    name: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Seam:
+    """All that is used of one package.
+
+    Attributes
+    ----------
+    package : str
+        As a person calls it.
+    distributions : sequence of str
+        Names under which it is installed; the first that is there tells the version.
+    wanted : str
+        The version that the table was written for.
+    names : mapping of str to str
+        Our name to ``module`` or ``module:attribute``.
+    members : mapping of str to sequence of str
+        For a name that is a module, a class or an enumeration, the attributes of it that are used.
+    """
+
+    package: str
+    distributions: Sequence[str]
+    wanted: str
+    names: Mapping[str, str]
+    members: Mapping[str, Sequence[str]]
+
+    @property
+    def found(self) -> str:
+        """The installed version; empty where there is none."""
+        for distribution in self.distributions:
+            try:
+                return importlib.metadata.version(distribution)
+            except importlib.metadata.PackageNotFoundError:
+                continue
+        return ""
+
+    def get(self, name: str) -> Any:
+        """What a name of the table stands for, with the attributes that are used of it.
+
+        Raises
+        ------
+        AttributeError
+            If the table has no such name.
+        SeamError
+            If the installed version does not have what the table says.
+        """
+        if name not in self.names:
+            raise AttributeError(name)
+        value, missing = self._look_up(name)
+        if missing:
+            raise SeamError(self._message(missing))
+        return value
+
+    def examine(self) -> list[Missing]:
+        """Everything in the table that the installed version does not have."""
+        return [gone for name in self.names for gone in self._look_up(name)[1]]
+
+    def _look_up(self, name: str) -> tuple[Any, list[Missing]]:
+        target = self.names[name]
+        module, _, attribute = target.partition(":")
+        try:
+            value: Any = importlib.import_module(module)
+            value = _walk(value, attribute) if attribute else value
+        except (ImportError, AttributeError) as error:
+            return None, [Missing(target, str(error))]
+        gone = []
+        for member in self.members.get(name, ()):
+            try:
+                _walk(value, member)
+            except AttributeError as error:
+                gone.append(Missing(f"{target}{'.' if attribute else ':'}{member}", str(error)))
+        return value, gone
+
+    def _message(self, missing: Sequence[Missing]) -> str:
+        gone = ", ".join(each.name for each in missing)
+        found = f"{self.package} {self.found}" if self.found else f"{self.package}, which is not installed,"
+        return (
+            f"{found} does not have {gone}, which the workbench uses; it is made for {self.wanted}. "
+            f"Install that version, or follow docs/upgrading.md"
+        )
+
+
+def _walk(value: Any, path: str) -> Any:
+    for part in path.split("."):
+        if isinstance(value, type) and part in getattr(value, "__annotations__", ()):
+            # A field of instances, which the class itself need not have.
+            return None
+        value = getattr(value, part)
+    return value

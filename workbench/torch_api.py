@@ -1,0 +1,46 @@
+"""The one seam to what is private in PyTorch: names looked up and checked when first needed, as of Thunder's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from workbench.seams import Seam
+
+if TYPE_CHECKING:
+    # Of these a type checker knows what they are; all others are Any to it.
+    from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
+    from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+
+SEAM = Seam(
+    package="PyTorch",
+    distributions=("torch",),
+    wanted="2.10.0",
+    names={
+        "FakeStore": "torch.testing._internal.distributed.fake_pg:FakeStore",
+        "FakeTensorMode": "torch._subclasses.fake_tensor:FakeTensorMode",
+        "TorchDispatchMode": "torch.utils._python_dispatch:TorchDispatchMode",
+        "_EventType": "torch._C._profiler:_EventType",
+        "_TorchDispatchModeKey": "torch._C:_TorchDispatchModeKey",
+        "_disable_current_modes": "torch.utils._python_dispatch:_disable_current_modes",
+        "_get_dispatch_mode": "torch._C:_get_dispatch_mode",
+        "_len_torch_function_stack": "torch._C:_len_torch_function_stack",
+        "_pop_mode_temporarily": "torch.overrides:_pop_mode_temporarily",
+        "_pytree": "torch.utils._pytree",
+        "_record_memory_history": "torch.cuda.memory:_record_memory_history",
+        "_snapshot": "torch.cuda.memory:_snapshot",
+        "dynamo_config": "torch._dynamo.config",
+        "dynamo_utils": "torch._dynamo.utils",
+        "tree_iter": "torch.utils._pytree:tree_iter",
+    },
+    members={
+        "_EventType": ("Allocation",),
+        "_TorchDispatchModeKey": ("FAKE",),
+        "_pytree": ("keystr", "tree_flatten", "tree_flatten_with_path", "tree_leaves", "tree_unflatten"),
+        "dynamo_config": ("accumulated_recompile_limit", "patch", "recompile_limit"),
+        "dynamo_utils": ("compilation_time_metrics", "counters"),
+    },
+)
+
+
+def __getattr__(name: str) -> Any:
+    return SEAM.get(name)
