@@ -160,6 +160,9 @@ class Statements:
         Values whose last reference is dropped right after the statement.
     group : int32
         Of a collective, index into `Graph.groups`; otherwise -1. By default -1 throughout.
+    computes : tuple of str
+        What the statement computes of its inputs, as `workbench.compiler.computes` writes it: equal texts on equal
+        inputs give equal outputs. By default empty throughout: then nothing can be proven of the graph.
     """
 
     name: tuple[str, ...]
@@ -175,10 +178,13 @@ class Statements:
     outputs: Ragged
     frees: Ragged
     group: NDArray[np.int32] = dataclasses.field(default_factory=lambda: np.empty(0, np.int32))
+    computes: tuple[str, ...] = dataclasses.field(default_factory=tuple)
 
     def __post_init__(self) -> None:
         if not len(self.group):
             object.__setattr__(self, "group", np.full(len(self.name), -1, np.int32))
+        if not self.computes:
+            object.__setattr__(self, "computes", ("",) * len(self.name))
 
     def __len__(self) -> int:
         return len(self.name)
@@ -238,6 +244,29 @@ class Storages:
 
 
 @dataclasses.dataclass(frozen=True)
+class Ends:
+    """What goes into a step's two halves and comes out of them, in order; -1 stands for what is no value.
+
+    Attributes
+    ----------
+    outputs : tuple of int
+        What the forward returns.
+    cotangents : tuple of int
+        For each output the value that the backward is given for it.
+    given, received : tuple of int
+        What the forward hands over, and the names that the backward has for it; in a joint graph none.
+    gradients : tuple of int
+        What the backward returns, by argument.
+    """
+
+    outputs: tuple[int, ...] = ()
+    cotangents: tuple[int, ...] = ()
+    given: tuple[int, ...] = ()
+    received: tuple[int, ...] = ()
+    gradients: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class Graph:
     """A forward trace, followed by its backward trace if there is one, as tables.
 
@@ -251,6 +280,8 @@ class Graph:
         The user's statements, in program order.
     groups : tuple of int
         Ranks in each process group that a collective runs in, in the order in which statements name them.
+    ends : Ends
+        By default empty: then nothing can be proven of the graph.
     """
 
     stage: str
@@ -259,6 +290,7 @@ class Graph:
     storages: Storages
     origins: tuple[Origin, ...] = ()
     groups: tuple[int, ...] = ()
+    ends: Ends = Ends()
 
     @cached_property
     def value_index(self) -> dict[str, int]:
@@ -308,6 +340,7 @@ class Graph:
                 "storages": _columns(self.storages),
                 "origins": [dataclasses.asdict(origin) for origin in self.origins],
                 "groups": list(self.groups),
+                "ends": dataclasses.asdict(self.ends),
             }
         )
 
@@ -331,6 +364,7 @@ class Graph:
             storages=_table(Storages, data["storages"]),
             origins=tuple(Origin(**origin) for origin in data["origins"]),
             groups=tuple(data.get("groups", ())),
+            ends=Ends(**{name: tuple(values) for name, values in data.get("ends", {}).items()}),
         )
 
 
@@ -367,7 +401,7 @@ def _table(cls: type[Any], columns: dict[str, Any]) -> Any:
             made[field.name] = Ragged(np.asarray(column["offsets"], np.int32), np.asarray(column["items"], np.int32))
         elif field.name == "shape":
             made[field.name] = tuple(tuple(shape) for shape in column)
-        elif field.name in ("name", "executor", "dtype", "device"):
+        elif field.name in ("name", "executor", "dtype", "device", "computes"):
             made[field.name] = tuple(column)
         else:
             made[field.name] = np.asarray(column, _DTYPES.get(field.name, np.int32))

@@ -60,6 +60,7 @@ def reordered(graph: Graph, rows: Rows) -> Graph:
         outputs=statements.outputs.taken(rows),
         frees=_frees(graph, new_row),
         group=statements.group[rows],
+        computes=tuple(map(statements.computes.__getitem__, rows.tolist())),
     )
     return dataclasses.replace(
         graph,

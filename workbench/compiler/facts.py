@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from workbench.compiler import computes
 from workbench.compiler.kernels import allocates_inside, peak_inside_bytes
 from workbench.compiler.offload import ARRIVE, OFFLOAD, RELOAD, RELOAD_PREFIX
 from workbench.compiler.stepper import Allocations, claim, empty, fake_execution, forwarded, runs_as_pytorch, source
@@ -60,6 +61,10 @@ class TraceFacts:
         Per statement, floating point operations.
     assumed : list of int
         Statements that cannot run with fake tensors; their outputs are taken as new and contiguous.
+    computes : list of str
+        Per statement what it computes, see `workbench.compiler.computes`.
+    members : list of tuple of str
+        Per statement the same for each of its members, where it is a fusion.
     """
 
     storage_of: dict[str, int]
@@ -69,6 +74,8 @@ class TraceFacts:
     transient_bytes: list[int]
     flops: list[int]
     assumed: list[int]
+    computes: list[str] = dataclasses.field(default_factory=list)
+    members: list[tuple[str, ...]] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +89,9 @@ class _Fact:
     transient_bytes: int = 0
     flops: int = 0
     assumed: bool = False
+    parts: tuple[tuple[Any, computes.Computation], ...] = ()
+    """What the statement was taken apart into, in order."""
+    computation: computes.Computation | None = None
 
 
 class FactsCache:
@@ -134,6 +144,11 @@ def facts(
         transient_bytes=[fact.transient_bytes for fact in found],
         flops=[fact.flops for fact in found],
         assumed=[i for i, fact in enumerate(found) if fact.assumed],
+        computes=["" if fact.computation is None else fact.computation.text for fact in found],
+        members=[
+            tuple(computation.text for _, computation in fact.parts) if bsym.sym.is_fusion else ()
+            for bsym, fact in zip(trace.bound_symbols, found, strict=True)
+        ],
     )
 
 
@@ -183,18 +198,20 @@ class _Walk:
         if bsym.sym.id in _IDLE or bsym.sym.id == prims.PrimIDs.GET_GRAD or not outputs:
             for proxy in outputs:
                 self.enter(proxy)
-            return _NOTHING
+            if bsym.sym.id in _IDLE:
+                return _NOTHING
+            return dataclasses.replace(_NOTHING, computation=computes.alone(bsym, {}))
         moved = _moved(bsym, inputs, outputs, self.strides)
         if moved is not None:
-            fact = moved
+            fact = _told(moved, bsym, inputs, outputs)
         elif bsym.sym.is_fusion:
             same = None if runs_as_pytorch(bsym) else forwarded(bsym)
-            fact = self.members(bsym.subsymbols, inputs, outputs, same)
+            fact = _told(self.members(bsym.subsymbols, inputs, outputs, same), bsym, inputs, outputs)
         else:
             key = _key(bsym, self.strides)
             known = self.cache.facts.get(key)
             if known is None:
-                known = self.cache.facts[key] = self.run(bsym, inputs, outputs)
+                known = self.cache.facts[key] = _told(self.run(bsym, inputs, outputs), bsym, inputs, outputs)
             fact = known
         self.record(fact, inputs, outputs)
         return fact
@@ -259,6 +276,11 @@ class _Walk:
             new_bytes=tuple(new_bytes),
             flops=sum(fact.flops for fact in found),
             assumed=any(fact.assumed for fact in found),
+            parts=tuple(
+                (member, fact.computation)
+                for member, fact in zip(bsyms, found, strict=True)
+                if fact.computation is not None
+            ),
         )
 
     def run(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Fact:
@@ -322,6 +344,20 @@ class _Walk:
             transient_bytes=max(0, peak - before - sum(new_bytes)),
             flops=allocations.flops,
         )
+
+
+def _told(fact: _Fact, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Fact:
+    """The fact with what the statement computes: that of its parts, or as a step of its own."""
+    whole = None
+    if fact.parts and not bsym.sym.is_fusion:
+        whole = computes.joined(bsym, fact.parts)
+    if whole is None:
+        sources = {
+            out.name: inputs[origin].name if origin >= 0 else origin
+            for out, origin in zip(outputs, fact.sources, strict=True)
+        }
+        whole = computes.alone(bsym, sources)
+    return dataclasses.replace(fact, computation=whole, parts=fact.parts if bsym.sym.is_fusion else ())
 
 
 def _moved(
@@ -401,7 +437,7 @@ def _freeze(tree: Any, numbers: dict[str, int], strides: Mapping[str, tuple[int,
     if isinstance(tree, CollectionProxy):
         return _freeze(tree.collection(), numbers, strides)
     if isinstance(tree, NumberProxy):
-        return (type(tree).__name__, repr(tree.value))
+        return (type(tree).__name__, repr(tree.value), numbers.setdefault(tree.name, len(numbers)))
     if isinstance(tree, (tuple, list)):
         return (type(tree).__name__, *(_freeze(leaf, numbers, strides) for leaf in tree))
     if isinstance(tree, dict):

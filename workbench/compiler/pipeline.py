@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from workbench.analysis.census import Census, census
 from workbench.analysis.cost import Calibration
+from workbench.analysis.equivalence import Proof, Prover
 from workbench.analysis.machines import H100, Machine
 from workbench.analysis.memory import Prediction, Timeline, timeline
 from workbench.analysis.overlap import PACK, Overlap, Simulation, overlap, simulate
@@ -76,6 +77,9 @@ UNORDERED_KEPT = 4
 
 LARGE_STATEMENTS = 2000
 """Of a program that takes seconds to plan anyway: some four layers of a transformer among ranks."""
+
+
+UNPROVEN = Proof(False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -369,6 +373,8 @@ class Capture:
     _compile_data: Any
     _compile_stats: Any
     _cache_info: dict[str, Any]
+    _prover: Prover | None = None
+    """Of the stock plan."""
     _unordered: OrderedDict[tuple[tuple[str, str], ...], _Unordered] = dataclasses.field(default_factory=OrderedDict)
     """Plans in which no choice is made that only orders statements, by the choices made in them."""
 
@@ -448,6 +454,8 @@ class Plan:
         For each row of the graph the row of `unordered`'s graph.
     places : mapping of str to str
         For values made by statements that keep their place the name of that statement in ``at(STATEMENT)``.
+    proof : Proof
+        That it computes what the stock plan does, and with which rules.
     """
 
     program: str
@@ -467,6 +475,7 @@ class Plan:
     unordered: Plan | None = None
     rows: NDArray[np.intp] | None = None
     places: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    proof: Proof = UNPROVEN
 
     @property
     def peak_bytes(self) -> int:
@@ -596,6 +605,8 @@ class Plan:
             "warnings": list(self.warnings),
             **({"overlap": self.overlap.to_json()} if self.overlap is not None else {}),
             "predicted": True,
+            "proven": self.proof.proven,
+            "rules": list(self.proof.rules),
         }
 
 
@@ -667,14 +678,37 @@ def plan(captured: Capture, choices: Mapping[str, str]) -> Plan:
     Raises
     ------
     PlanError
-        If a pass made a trace that reads what it does not define.
+        If a pass made a trace that reads what it does not define, or the plan is not proven to compute what the stock
+        plan does.
     ChoiceError
         If a choice is refused.
     """
     begun = time.perf_counter()
     known = _unordered(captured, choices)
     ordered = any(waits.orders(id, choices) for id in choices)
-    return known.ordered(choices, begun) if ordered else known.plan
+    made = known.ordered(choices, begun) if ordered else known.plan
+    return made if made.proof.proven else _proven(captured, made)
+
+
+def _proven(captured: Capture, made: Plan) -> Plan:
+    """The plan with its proof.
+
+    Raises
+    ------
+    PlanError
+        If it does not compute what the stock plan does, naming the first statement that differs.
+    """
+    begun = time.perf_counter()
+    if captured._prover is None:
+        captured._prover = Prover(_unordered(captured, {}).plan.graph)
+    proof = captured._prover.prove(made.graph)
+    if not proof.proven:
+        raise PlanError(
+            f"{proof.message}. The plan under these choices would not compute what {captured.program.name} does; "
+            "nothing is changed. Choose otherwise there, and report this: no choice that is offered should come to it"
+        )
+    stage = StageTime("prove", time.perf_counter() - begun)
+    return dataclasses.replace(made, proof=proof, stages=(*made.stages, stage))
 
 
 def search(
@@ -730,7 +764,13 @@ def _unordered(captured: Capture, choices: Mapping[str, str]) -> _Unordered:
     key = tuple(sorted(others.items()))
     known = captured._unordered.get(key)
     if known is None:
-        known = captured._unordered[key] = _Unordered(*plan_anew(captured, others))
+        made, stage = plan_anew(captured, others)
+        if others:
+            made = _proven(captured, made)
+        else:
+            # What all others are held to.
+            made = dataclasses.replace(made, proof=Proof(True))
+        known = captured._unordered[key] = _Unordered(made, stage)
         if len(captured._unordered) > UNORDERED_KEPT:
             # The stock plan stays: every screen compares with it.
             del captured._unordered[next(kept for kept in captured._unordered if kept)]
@@ -819,6 +859,7 @@ class _Unordered:
             ),
             unordered=self.plan,
             rows=rows,
+            proof=UNPROVEN,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,14 +20,17 @@ from workbench.compiler.thunder_api import (
     BoundSymbol,
     BoundSymbolTag,
     FutureTensorProxy,
+    Proxy,
     TensorProxy,
     TraceCtx,
     prims,
     tracectx,
+    tree_flatten,
 )
 from workbench.graph import (
     BACKWARD,
     FORWARD,
+    Ends,
     Graph,
     Kind,
     Origin,
@@ -94,6 +98,7 @@ class _Builder:
         self.outputs: list[list[int]] = []
         self.frees: list[list[int]] = []
         self.group: list[int] = []
+        self.computes: list[str] = []
         self.group_ranks: dict[torch.distributed.ProcessGroup, int] = {}
         self.last_top = -1
 
@@ -113,16 +118,16 @@ class _Builder:
             self.flags[found] |= flags
         return found
 
-    def statement(self, bsym: BoundSymbol, side: int, transient: int, flops: int) -> None:
-        """Enter a statement, and its members if it is a fusion."""
-        row = self._row(bsym, side, -1, transient, flops)
+    def statement(self, bsym: BoundSymbol, side: int, found: TraceFacts, at: int) -> None:
+        """Enter a statement, of which facts are known, and its members if it is a fusion."""
+        row = self._row(bsym, side, -1, found.transient_bytes[at], found.flops[at], found.computes[at])
         self.last_top = row
         if bsym.sym.is_fusion:
-            for member in bsym.subsymbols:
-                self._row(member, side, row, 0, 0)
+            for member, computed in zip(bsym.subsymbols, found.members[at], strict=True):
+                self._row(member, side, row, 0, 0, computed)
             self.origins[row] = next((o for o in self.origins[row + 1 :] if o >= 0), -1)
 
-    def _row(self, bsym: BoundSymbol, side: int, parent: int, transient: int, flops: int) -> int:
+    def _row(self, bsym: BoundSymbol, side: int, parent: int, transient: int, flops: int, computed: str) -> int:
         row = len(self.names)
         given = {arg.name for arg in bsym.flat_proxy_args}
         inputs = [self.value(arg) for arg in bsym.flat_proxy_args]
@@ -144,6 +149,7 @@ class _Builder:
         self.outputs.append(list(dict.fromkeys(outputs)))
         self.frees.append([])
         self.group.append(self._group(bsym))
+        self.computes.append(computed)
         return row
 
     def _group(self, bsym: BoundSymbol) -> int:
@@ -174,7 +180,12 @@ class _Builder:
         if self.frees:
             self.frees[row].extend(self.index[name] for name in names if name in self.index)
 
-    def build(self, stage: str, storages: TraceFacts, origins: tuple[Origin, ...]) -> Graph:
+    def values(self, tree: Any) -> tuple[int, ...]:
+        """Indices of the leaves of what is handed on or returned; -1 for one that is no value."""
+        leaves = (leaf.name if isinstance(leaf, Proxy) else "" for leaf in tree_flatten(tree)[0])
+        return tuple(self.index.get(name, -1) for name in leaves)
+
+    def build(self, stage: str, storages: TraceFacts, origins: tuple[Origin, ...], ends: Ends) -> Graph:
         """The tables."""
         storage = [storages.storage_of.get(proxy.name, -1) for proxy in self.proxies]
         used = sorted({s for s in storage if s >= 0})
@@ -201,6 +212,7 @@ class _Builder:
                 outputs=Ragged.of(self.outputs),
                 frees=Ragged.of(self.frees),
                 group=np.asarray(self.group, np.int32),
+                computes=tuple(self.computes),
             ),
             values=Values(
                 name=tuple(proxy.name for proxy in self.proxies),
@@ -218,6 +230,7 @@ class _Builder:
             ),
             origins=origins,
             groups=tuple(self.group_ranks.values()),
+            ends=ends,
         )
 
     def _views(self, storage: Sequence[int]) -> list[bool]:
@@ -288,11 +301,12 @@ def read_joint(
     for i, bsym in enumerate(trace.bound_symbols):
         if is_statement(bsym):
             side = BACKWARD if BoundSymbolTag.BACKWARD in bsym.tags else FORWARD
-            builder.statement(bsym, side, found.transient_bytes[i], found.flops[i])
+            builder.statement(bsym, side, found, i)
             if builder.kinds[-1] == Kind.GET_GRAD:
                 for out in bsym.flat_proxy_outs:
                     builder.value(out, ValueFlag.COTANGENT)
     returned = _return(trace).args[0]
+    ends = Ends(outputs=builder.values(returned))
     if isinstance(returned, dict):
         has_backward = "fw_flat_out" in returned
         if has_backward and any(side == BACKWARD for side in builder.sides):
@@ -310,7 +324,10 @@ def read_joint(
             _mark(builder, returned["output"], ValueFlag.GRADIENT)
         # What was changed in place is handed back as an argument.
         _mark(builder, returned.get("flat_args", ()), ValueFlag.ARGUMENT)
-    return builder.build("joint", found, origins)
+        ends = Ends(outputs=builder.values(returned["fw_flat_out" if has_backward else "output"]))
+        if has_backward:
+            ends = dataclasses.replace(ends, gradients=builder.values(returned["output"]))
+    return builder.build("joint", found, origins, ends)
 
 
 def _enter_ignored(builder: _Builder, found: TraceFacts, outputs: Sequence[Any]) -> None:
@@ -329,8 +346,6 @@ def _enter_ignored(builder: _Builder, found: TraceFacts, outputs: Sequence[Any])
 
 
 def _mark(builder: _Builder, tree: Any, flag: ValueFlag) -> None:
-    from workbench.compiler.thunder_api import tree_flatten
-
     for proxy in tree_flatten(tree)[0]:
         if isinstance(proxy, TensorProxy) and proxy.name in builder.index:
             builder.value(proxy, flag)
@@ -350,7 +365,9 @@ def read_execution(
     found = first
     returned = _return(forward).args
     if backward is None:
-        _mark(builder, returned[0]["output"] if isinstance(returned[0], dict) else returned, ValueFlag.OUTPUT)
+        output = returned[0]["output"] if isinstance(returned[0], dict) else returned
+        _mark(builder, output, ValueFlag.OUTPUT)
+        ends = Ends(outputs=builder.values(output))
     else:
         _mark(builder, returned[0]["output"], ValueFlag.OUTPUT)
         _mark(builder, returned[1][0], ValueFlag.SAVED)
@@ -364,7 +381,31 @@ def read_execution(
             builder, found, [o for o, c in given if isinstance(o, TensorProxy) and not isinstance(c, TensorProxy)]
         )
         _mark(builder, _return(backward).args, ValueFlag.GRADIENT)
-    return builder.build("execution", found, stage.origins)
+        handed = [
+            pair
+            for given, taken in zip(returned[1], _received(backward), strict=False)
+            for pair in zip(given, taken, strict=False)
+        ]
+        for proxy in (leaf for pair in handed for leaf in pair if isinstance(leaf, Proxy)):
+            builder.value(proxy)
+        ends = Ends(
+            outputs=builder.values(returned[0]["flat_output"]),
+            cotangents=builder.values(backward.args[1]),
+            given=builder.values([given for given, _ in handed]),
+            received=builder.values([taken for _, taken in handed]),
+            gradients=builder.values(_return(backward).args),
+        )
+    return builder.build("execution", found, stage.origins, ends)
+
+
+def _received(backward: TraceCtx) -> list[list[Any]]:
+    """What the backward takes out of the lists that the forward hands over, in order."""
+    unpacked = {
+        bsym.args[0].name: bsym.output
+        for bsym in backward.bound_symbols
+        if bsym.sym.id is prims.PrimIDs.UNPACK_SEQUENCE and isinstance(bsym.args[0], Proxy)
+    }
+    return [list(unpacked.get(each.name, ())) for each in unpacked.get("saved_for_backward", ())]
 
 
 def _read_side(builder: _Builder, trace: TraceCtx, side: int, found: TraceFacts, start: int) -> None:
@@ -372,4 +413,4 @@ def _read_side(builder: _Builder, trace: TraceCtx, side: int, found: TraceFacts,
         if bsym.sym.id is prims.PrimIDs.DEL:
             builder.free(arg.name for arg in bsym.flat_proxy_args)
         elif is_statement(bsym):
-            builder.statement(bsym, side, found.transient_bytes[i], found.flops[i])
+            builder.statement(bsym, side, found, i)

@@ -1,0 +1,67 @@
+"""The named rules by which two plans may differ and yet be equal: the only ones."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """A way in which two plans may differ and yet be equal.
+
+    Attributes
+    ----------
+    name, allows, reason : str
+        What it is called, what it takes for equal, and why that is right.
+    """
+
+    name: str
+    allows: str
+    reason: str
+
+
+RULES: dict[str, Rule] = {
+    rule.name: rule
+    for rule in (
+        Rule(
+            "fence",
+            "each output of `update_aliases` is the input at its place",
+            "Thunder puts it before a write to keep statements in order; it hands its inputs on and computes nothing",
+        ),
+        Rule(
+            "shallow copy",
+            "the output of `shallow_copy` is its input",
+            "Thunder renames a value with it where a gradient rule hands it on; no element changes",
+        ),
+        Rule(
+            "redundant cast",
+            "a cast to the data type, shape and device that a value has already is that value",
+            "no element changes; whether it is a copy in memory of its own is followed apart from what it holds",
+        ),
+        Rule(
+            "cast there and back",
+            "a cast to a wider floating point type and back is the value before it",
+            "every number of the narrow type is one of the wide type, so that the way back is exact",
+        ),
+        Rule(
+            "cast on the way",
+            "under nvFuser, a cast of a cast between floating point types is the last cast alone",
+            "Thunder's nvFuser executor drops the type in between wherever both casts meet, and so rounds once less",
+        ),
+        Rule(
+            "bucket",
+            "one collective on packed tensors, unpacked, is that collective on each of them",
+            "elements are sent side by side and come back at their own places; an element's result hangs on no other",
+        ),
+        Rule(
+            "reduction in place",
+            "an all-reduce into the memory that it is given has the result of one into memory of its own",
+            "only where the result lies differs; that what was sent is overwritten is followed as a write",
+        ),
+        Rule(
+            "offload",
+            "what is brought back from the store and has arrived is what was put there",
+            "bytes are copied out and in, with each view's shape and strides; what is on its way has no content yet",
+        ),
+    )
+}

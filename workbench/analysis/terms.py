@@ -1,0 +1,165 @@
+"""Statements' texts taken apart, and terms as numbers: what the numbering of a graph is written in."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from workbench.graph import Graph
+
+# What a step does beside making values of values: by its symbol.
+PLAIN, COPY, FENCE, SHALLOW, CAST, SEND, WAIT, PACK, UNPACK, STORE, RELOAD, ARRIVE, DRAW, WRITES = range(14)
+_BY_NAME = {
+    "copy_": COPY,
+    "update_aliases": FENCE,
+    "shallow_copy": SHALLOW,
+    "to": CAST,
+    "convert_element_type": CAST,
+    "wait": WAIT,
+    "torch_wait_prim_impl": WAIT,
+}
+_BY_PREFIX = (
+    ("offload_", STORE),
+    ("reloaded_", ARRIVE),
+    ("reload_", RELOAD),
+    ("bucket_pack", PACK),
+    ("bucket_unpack", UNPACK),
+)
+_SENDING = ("all_gather", "all_reduce", "reduce_scatter", "broadcast_prim", "all_to_all")
+_DRAWING = frozenset(
+    (
+        *("uniform", "bernoulli", "rand", "randn", "randint", "randperm", "normal", "multinomial", "exponential"),
+        *("dropout", "get_and_update_rng_state"),
+    )
+)
+_FLOAT_BITS = {
+    # Bits of exponent and of fraction: what a type can tell apart.
+    "float16": (5, 10),
+    "bfloat16": (8, 7),
+    "float32": (8, 23),
+    "float64": (11, 52),
+}
+
+
+def _action(symbol: str) -> int:
+    if symbol in _BY_NAME:
+        return _BY_NAME[symbol]
+    for prefix, action in _BY_PREFIX:
+        if symbol.rpartition(".")[2].startswith(prefix):
+            return action
+    if any(word in symbol for word in _SENDING):
+        return SEND
+    if symbol in _DRAWING:
+        return DRAW
+    # PyTorch's own sign for what writes into its first argument.
+    return WRITES if symbol.endswith("_") and not symbol.endswith("__") else PLAIN
+
+
+UNTOLD = 1 << 20
+"""Beside a statement's flags: it writes in place, and no step of it says where."""
+
+
+class Step:
+    """One line of a statement's text, parsed."""
+
+    __slots__ = ("action", "call", "made", "operands", "shares", "symbol")
+
+    def __init__(self, line: str) -> None:
+        self.call, operands, shares, made = line.split("\t")
+        self.symbol = self.call.partition("(")[0]
+        self.action = _action(self.symbol)
+        self.operands = tuple(_ref(text) for text in operands.split())
+        self.shares = tuple(_share(text) for text in shares.split())
+        self.made = tuple(made.split())
+
+
+def _ref(text: str) -> tuple[int, int]:
+    step, _, at = text.rpartition(".")
+    return (int(step) if step else -1, int(at))
+
+
+def _share(text: str) -> int:
+    """The operand whose memory an output lives in, or -1; or below, another output: ``-2 - i``."""
+    if text == "-":
+        return -1
+    return -2 - int(text[1:]) if text.startswith("~") else int(text)
+
+
+class Terms:
+    """Numbers for terms, shared by all graphs that are compared."""
+
+    def __init__(self) -> None:
+        self.ids: dict[Any, int] = {}
+        self.structure: dict[int, tuple[Any, ...]] = {}
+        """Of what rules look into: packed tensors, what is sent of them, what is in the store, casts and writes."""
+        self._parsed: dict[str, tuple[tuple[Step, ...], tuple[tuple[int, int], ...]]] = {}
+
+    def number(self, term: Any) -> int:
+        """The number of a term: one for equal terms."""
+        ids = self.ids
+        found = ids.get(term)
+        if found is None:
+            found = ids[term] = len(ids)
+        return found
+
+    def steps(self, text: str) -> tuple[tuple[Step, ...], tuple[tuple[int, int], ...]]:
+        """A statement's steps, and which of what they make it gives."""
+        found = self._parsed.get(text)
+        if found is None:
+            *lines, last = text.split("\n")
+            steps = tuple(Step(line) for line in lines)
+            found = self._parsed[text] = (steps, tuple(_ref(ref) for ref in last[1:].split()))
+        return found
+
+
+def kind_of(graph: Graph, value: int) -> str:
+    """Data type, shape and device of a value, as statements' texts write them."""
+    values = graph.values
+    shape = ",".join(map(str, values.shape[value]))
+    return f"{values.dtype[value]}[{shape}]@{values.device[value]}"
+
+
+def _parts(kind: str) -> tuple[str, tuple[int, ...], str]:
+    """Data type, shape and device."""
+    dtype, _, rest = kind.partition("[")
+    shape, _, device = rest.partition("]@")
+    return dtype, tuple(int(length) for length in shape.split(",") if length), device
+
+
+def is_float(kind: str) -> bool:
+    """Whether it is a floating point type."""
+    return kind.partition("[")[0] in _FLOAT_BITS
+
+
+def is_wider(wide: str, narrow: str) -> bool:
+    """Whether every number of one floating point type is one of the other."""
+    one, other = _FLOAT_BITS[wide.partition("[")[0]], _FLOAT_BITS.get(narrow.partition("[")[0])
+    return other is not None and one[0] >= other[0] and one[1] >= other[1]
+
+
+def in_place(step: Step) -> tuple[str, bool]:
+    """A collective's call without the flag that lets an all-reduce write into what it is given, and that flag."""
+    found = re.fullmatch(r"(.*all_reduce.*), (True|False)\)", step.call)
+    return (step.call, False) if found is None else (f"{found[1]})", found[2] == "True")
+
+
+def comes_apart(call: str, scattered: bool, gathered: bool, kinds: Sequence[str], made: Sequence[str]) -> bool:
+    """Whether what comes out of a bucket is what each part alone would have come to, in order and by shape."""
+    if len(kinds) != len(made) or len({_parts(kind)[::2] for kind in (*kinds, *made)}) != 1:
+        return False
+    gathers, reduces, scatters = ("all_gather" in call, "all_reduce" in call, "reduce_scatter" in call)
+    if (gathers, scatters) != (gathered, scattered) or not (gathers or reduces or scatters):
+        return False
+    ranks = set()
+    for part, whole in zip(kinds, made, strict=True):
+        (_, sent, _), (_, got, _) = _parts(part), _parts(whole)
+        if reduces and sent != got:
+            return False
+        if not reduces:
+            small, large = (sent, got) if gathers else (got, sent)
+            if small[1:] != large[1:] or not small or large[0] % max(small[0], 1):
+                return False
+            ranks.add(large[0] // max(small[0], 1))
+    return len(ranks) <= 1 and all(math.prod(_parts(kind)[1]) for kind in kinds)

@@ -1,0 +1,164 @@
+"""What a statement computes, as text: equal texts on equal inputs give equal outputs, whatever names a trace uses.
+
+A text holds one line per step. Statements that no executor has claimed are written as the PyTorch functions that would
+run for them, so that an op reads the same inside a fusion and outside. A line has four fields, parted by tabs:
+
+``linear($, $, $)``
+    the symbol with its static arguments, exactly (floats in hexadecimal), and a ``$`` for each value;
+``0 1.2``
+    what the ``$`` stand for: an input of the statement, or after a dot an output of an earlier step;
+``- 0 ~0``
+    per output whose memory it lives in: its own, that of the ``$`` of that number, or that of another output;
+``float32[4,4]@cpu``
+    per output its data type, shape and device.
+
+The last line, which starts with ``=``, says which of these the outputs of the statement are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from workbench.compiler.thunder_api import FutureTensorProxy, NumberProxy, Proxy, TensorProxy
+
+type Ref = tuple[int, int]
+"""Of an earlier step the number and the output; of an input -1 and its place."""
+
+FUSION = "fusion"
+"""Symbol of a statement that is all in its members."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One line of a text."""
+
+    call: str
+    operands: tuple[Ref, ...]
+    shares: tuple[str, ...]
+    made: tuple[str, ...]
+
+    def __str__(self) -> str:
+        fields = (map(_written, self.operands), self.shares, self.made)
+        return "\t".join((self.call, *map(" ".join, fields)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Computation:
+    """What one statement computes."""
+
+    steps: tuple[Step, ...]
+    outputs: tuple[Ref, ...]
+
+    @cached_property
+    def text(self) -> str:
+        """As the graph holds it."""
+        return "\n".join((*map(str, self.steps), f"={' '.join(map(_written, self.outputs))}"))
+
+
+def _written(ref: Ref) -> str:
+    step, at = ref
+    return str(at) if step < 0 else f"{step}.{at}"
+
+
+def given(bsym: Any) -> list[str]:
+    """Names of a statement's inputs, in the order in which the graph lists them."""
+    return list(dict.fromkeys(arg.name for arg in bsym.flat_proxy_args))
+
+
+def made(bsym: Any) -> list[Any]:
+    """A statement's outputs, in the order in which the graph lists them."""
+    taken = set(given(bsym))
+    return list({out.name: out for out in bsym.flat_proxy_outs if out.name not in taken}.values())
+
+
+def alone(bsym: Any, sources: Mapping[str, str | int]) -> Computation:
+    """The computation of a statement that is one step.
+
+    Parameters
+    ----------
+    bsym : BoundSymbol
+    sources : mapping of str to (str or int)
+        For an output that lives in an input's memory the name of that; for others a number, equal for those that
+        share memory.
+    """
+    operands: list[str] = []
+    inputs = {name: i for i, name in enumerate(given(bsym))}
+    if bsym.sym.is_fusion:
+        call, operands = FUSION, list(inputs)
+    else:
+        executor = bsym.sym.executor
+        prefix = "" if executor is None or executor.name in ("torch", "python") else f"{executor.name}."
+        arguments = [_static(arg, operands) for arg in bsym.args]
+        arguments += [f"{key}={_static(arg, operands)}" for key, arg in bsym.kwargs.items()]
+        call = f"{prefix}{bsym.sym.name}({', '.join(arguments)})"
+    outputs = made(bsym)
+    shares: list[str] = []
+    first: dict[int, int] = {}
+    for i, out in enumerate(outputs):
+        source = sources.get(out.name)
+        if isinstance(source, str) and source in operands:
+            shares.append(str(operands.index(source)))
+        elif isinstance(source, int) and first.setdefault(source, i) != i:
+            shares.append(f"~{first[source]}")
+        else:
+            shares.append("-")
+    step = Step(
+        call,
+        tuple((-1, inputs[name]) for name in operands),
+        tuple(shares),
+        tuple(_kind(out) for out in outputs),
+    )
+    return Computation((step,), tuple((0, i) for i in range(len(outputs))))
+
+
+def joined(bsym: Any, parts: Sequence[tuple[Any, Computation]]) -> Computation | None:
+    """The computation of a statement made of others; None where they do not make all that it gives."""
+    known: dict[str, Ref] = {name: (-1, i) for i, name in enumerate(given(bsym))}
+    steps: list[Step] = []
+    for part, computation in parts:
+        inputs = given(part)
+        if any(name not in known for name in inputs):
+            return None
+        base = len(steps)
+
+        def moved(ref: Ref, inputs: Sequence[str] = inputs, base: int = base) -> Ref:
+            return known[inputs[ref[1]]] if ref[0] < 0 else (base + ref[0], ref[1])
+
+        steps += [dataclasses.replace(s, operands=tuple(map(moved, s.operands))) for s in computation.steps]
+        found = [moved(ref) for ref in computation.outputs]
+        known.update(zip((out.name for out in made(part)), found, strict=True))
+    outputs = made(bsym)
+    if any(out.name not in known for out in outputs):
+        return None
+    return Computation(tuple(steps), tuple(known[out.name] for out in outputs))
+
+
+def _kind(proxy: Any) -> str:
+    if not isinstance(proxy, (TensorProxy, FutureTensorProxy)):
+        return type(proxy).__name__
+    shape = ",".join(str(int(length)) for length in proxy.shape)
+    return f"{str(proxy.dtype).rsplit('.', 1)[-1]}[{shape}]@{proxy.device.device_str()}"
+
+
+def _static(tree: Any, operands: list[str]) -> str:
+    """An argument as text; the values in it are noted in `operands`, in order."""
+    if isinstance(tree, NumberProxy):
+        operands.append(tree.name)
+        return f"${type(tree).__name__}" + ("" if tree.value is None else f"={_static(tree.value, operands)}")
+    if isinstance(tree, Proxy):
+        operands.append(tree.name)
+        return "$"
+    if isinstance(tree, (tuple, list)):
+        return f"({', '.join(_static(leaf, operands) for leaf in tree)})"
+    if isinstance(tree, dict):
+        return f"{{{', '.join(f'{key!r}: {_static(leaf, operands)}' for key, leaf in tree.items())}}}"
+    if isinstance(tree, float):
+        return tree.hex()
+    if isinstance(tree, torch.distributed.ProcessGroup):
+        return f"group {tree.group_name}"
+    return repr(tree) if isinstance(tree, (int, str, complex, type(None))) else str(tree)
