@@ -109,12 +109,27 @@ def text_summary(bench: Workbench) -> str:
     known = {site.id: site for site in plan.sites}
     chosen = [f"{id}: {option}" for id, option in bench.choices.items() if id in known]
     rows.append(("choices", "; ".join(chosen[:4]) + (f"; {len(chosen) - 4} more" if len(chosen) > 4 else "") or "none"))
+    rows.append(("proof", proof_text(plan.proof.proven, plan.proof.rules)))
     rows.extend(("warning", warning) for warning in plan.warnings)
     if bench.runs:
         rows.append(("latest run", _run_line(bench.runs[-1])))
     wide = max(len(name) for name, _ in rows)
     head = f"{program.name}{f'({settings})' if settings else ''} on {program.device}, {bench.executor} executor"
     return "\n".join([head, *(f"  {name:<{wide}}  {text}" for name, text in rows)])
+
+
+def proof_text(proven: bool, rules: Sequence[str]) -> str:
+    """What is proven of a plan.
+
+    Examples
+    --------
+    >>> proof_text(True, ("bucket",))
+    'proven to compute what the stock plan does, by the rule for: bucket'
+    """
+    if not proven:
+        return "not proven"
+    by = f", by the rule{'s' if len(rules) > 1 else ''} for: {', '.join(rules)}" if rules else ""
+    return f"proven to compute what the stock plan does{by}"
 
 
 def _against(now: int, before: int) -> str:

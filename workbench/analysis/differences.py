@@ -91,6 +91,13 @@ def _names(graph: Graph, row: int) -> list[str]:
     return [graph.values.name[value] for value in graph.statements.outputs[row]]
 
 
+def _read(graph: Graph, row: int) -> list[str]:
+    """Names of what the first step of a statement reads, each as often as it does."""
+    taken = graph.statements.inputs[row]
+    fields = graph.statements.computes[row].split("\n")[0].split("\t")
+    return [graph.values.name[taken[int(at)]] for at in fields[1].split()] if len(fields) > 1 else []
+
+
 def _counterparts(stock: Graph, plan: Graph, row: int) -> Iterator[int]:
     """Statements of the stock plan that the plan's may stand for, the likeliest first."""
     made = {name.removeprefix("re_") for name in _names(plan, row)}
@@ -111,8 +118,7 @@ def _words(stock: Graph, known: Numbered, plan: Graph, found: Numbered, row: int
     ours, theirs = plan.statements.computes[row], stock.statements.computes[other]
     if ours.partition("\t")[0] != theirs.partition("\t")[0]:
         return f"{name} computes {ours.partition(chr(9))[0]}, in the stock plan {theirs.partition(chr(9))[0]}"
-    here = [plan.values.name[value] for value in plan.statements.inputs[row]]
-    there = [stock.values.name[value] for value in stock.statements.inputs[other]]
+    here, there = _read(plan, row), _read(stock, other)
     for at, (one, another) in enumerate(zip(here, there, strict=False)):
         if one.removeprefix("re_") != another.removeprefix("re_"):
             return f"{name} reads {one} where the stock plan reads {another}"

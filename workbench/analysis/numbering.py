@@ -202,7 +202,10 @@ class Walk:
                 continue
             scope = self.nodes if parent < 0 else local
             if not text:
-                self.rows.append(())
+                # What it computes is not told: what it makes is equal to nothing.
+                for value in given:
+                    scope[value] = self._new(self.number(object()), kind_of(graph, value))
+                self.rows.append(tuple(scope[value].number for value in given))
                 self.reads.append(())
                 continue
             steps, gives = self.terms.steps(text)
@@ -226,7 +229,8 @@ class Walk:
             values = self.graph.values
             made = values.producer[value] >= 0 or values.flags[value] & ValueFlag.TENSOR
             name = values.name[value]
-            number = self.number(("nothing defines", name, self.row) if made else ("number", name))
+            # Equal to nothing, not even to itself elsewhere.
+            number = self.number(object() if made else ("number", name))
             node = scope[value] = self._new(number, kind_of(self.graph, value))
         return node
 

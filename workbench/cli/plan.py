@@ -104,7 +104,7 @@ def _levers(document: dict[str, Any]) -> list[str]:
 
 
 def _plan_table(document: dict[str, Any]) -> Table:
-    from workbench.summary import human_bytes
+    from workbench.summary import human_bytes, proof_text
 
     fusions = document["fusions"]
     rows = {
@@ -115,6 +115,7 @@ def _plan_table(document: dict[str, Any]) -> Table:
         "saved for backward": f"{human_bytes(document['saved_bytes'])} in {document['saved_tensors']} tensors",
         "fusions": f"{fusions['count']}, {fusions['unique']} unique, the largest of {fusions['largest']} operations",
         **_overlap_rows(document),
+        "proof": proof_text(document["proven"], document["rules"]),
         "planned in": f"{sum(stage['seconds'] for stage in document['stages']):.2f} s",
     }
     return rows_table("predicted", rows)

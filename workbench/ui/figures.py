@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.machines import H100
-from workbench.summary import human_bytes, human_seconds
+from workbench.summary import human_bytes, human_seconds, proof_text
 from workbench.ui.panel import Panel, esm
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def figures(
     if overlap is not None:
         values = _overlap(overlap, start.overlap_on(machine), name)
         shown.append({"key": "overlap", "title": "Exposed communication", "values": values})
-    shown.append({"key": "accuracy", "title": "Accuracy", "values": _accuracy(run, measured)})
+    shown.append({"key": "accuracy", "title": "Accuracy", "values": [*_accuracy(run, measured), *_proof(plan)]})
     return shown
 
 
@@ -170,6 +170,13 @@ def _offloaded(plan: Plan) -> list[dict[str, Any]]:
 
 def _count(plan: Plan, start: Plan, name: str, against: str) -> dict[str, Any]:
     return _value(str(plan.counts[name]), name, plan.counts[name] - start.counts[name], str, against)
+
+
+def _proof(plan: Plan) -> list[dict[str, Any]]:
+    if not plan.proof.proven:
+        return []
+    tip = proof_text(True, plan.proof.rules)
+    return [{"text": "proven", "kind": "equal to stock", "tone": "good", "tip": tip}]
 
 
 def _accuracy(run: Run | None, measured: str) -> list[dict[str, Any]]:

@@ -1,0 +1,66 @@
+"""Plans are proven before they are shown, and one that computes something else is refused by the person's own line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+
+import workbench
+from workbench.bench import Workbench
+from workbench.compiler.stage import Stage
+from workbench.compiler.thunder_api import TraceCtx, from_trace
+from workbench.errors import PlanError
+from workbench.levers.saved import Saved
+
+
+def step(a: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    hidden = torch.tanh(a - w)
+    return hidden * w
+
+
+@pytest.fixture
+def bench() -> Workbench:
+    arguments = (torch.randn(4, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True))
+    return workbench.open(step, *arguments, executor="torch")
+
+
+@pytest.fixture
+def wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lever that goes wrong as soon as anything is chosen: it turns the arguments of the first `sub` round."""
+    right = Saved.before_fusion
+
+    def swapped(self: Saved, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
+        edited = from_trace(right(self, trace, choices, stage))
+        edited.bound_symbols = [
+            bsym.from_bsym(args=bsym.args[::-1]) if choices and bsym.sym.name == "sub" else bsym
+            for bsym in right(self, trace, choices, stage).bound_symbols
+        ]
+        return edited
+
+    monkeypatch.setattr(Saved, "before_fusion", swapped)
+
+
+def recompute(bench: Workbench) -> dict[str, str]:
+    return {site.id: "recompute" for site in bench.sites("saved") if "recompute" in site.options}
+
+
+def test_every_plan_says_that_it_is_proven_and_by_which_rules(bench: Workbench) -> None:
+    assert bench.plan.proof.proven
+    bench.choose(dict.fromkeys(recompute(bench), "offload"))
+    document: dict[str, Any] = bench.plan.to_json()
+    assert document["proven"] is True
+    assert document["rules"] == ["offload"]
+    assert "proven to compute what the stock plan does, by the rule for: offload" in repr(bench)
+
+
+@pytest.mark.usefixtures("wrong")
+def test_a_plan_that_computes_something_else_is_refused_and_nothing_changes(bench: Workbench) -> None:
+    before = bench.plan
+    line = r"test_proven\.py:\d+  hidden = torch\.tanh\(a - w\)"
+    with pytest.raises(PlanError, match=rf"{line}: torch.sub reads w where the stock plan reads a\."):
+        bench.choose(recompute(bench))
+    assert bench.choices == {}
+    assert bench.plan is before
