@@ -102,6 +102,30 @@ Configure = Callable[[TraceCtx], FusionOptions]
 """Given the partitioned trace, the options: preset cuts depend on what crosses between fusions."""
 
 
+class Compilation:
+    """What the fusions of one compilation have in common when they are first called.
+
+    A function is compiled again for other shapes, or other gradients, while fusions of the first compilation, such as
+    those of a backward that is still to come, have not run yet: theirs stay their own.
+
+    Attributes
+    ----------
+    observer : Observer or None
+    options : FusionOptions
+    shared : dict
+        What is compiled already, by structure.
+    begun, count : int
+        How many have been compiled so far, and how many there are.
+    """
+
+    def __init__(self, observer: Observer | None = None) -> None:
+        self.observer = observer
+        self.options = FusionOptions()
+        self.shared: dict[Any, Any] = {}
+        self.begun = 0
+        self.count = 0
+
+
 class Control:
     """What an executor is told before a pass and keeps from it.
 
@@ -112,39 +136,38 @@ class Control:
     observer : Observer or None
     partitioned : TraceCtx or None
         The last pass's trace before any rematerialization.
-    options : FusionOptions
-        Of the last pass.
+    compilation : Compilation
+        The last pass's.
     report : Report
         What the last pass found about its cuts.
     unfused : set of str
         Names of outputs of statements that shall stay out of fusions.
-    shared : dict
-        What is compiled already, by structure.
     """
 
     def __init__(self, configure: Configure, observer: Observer | None = None) -> None:
         self.configure = configure
         self.observer = observer
         self.partitioned: TraceCtx | None = None
-        self.options = FusionOptions()
+        self.compilation = Compilation(observer)
         self.report = Report()
         self.unfused: set[str] = set()
-        self.shared: dict[Any, Any] = {}
-        self.compiled = 0
-        self.count = 0
+
+    @property
+    def options(self) -> FusionOptions:
+        """Of the last pass."""
+        return self.compilation.options
 
     def begin(self, partitioned: TraceCtx) -> FusionOptions:
         """Take the options for a partitioned trace."""
         self.report = Report()
-        self.options = self.configure(partitioned)
+        self.compilation = Compilation(self.observer)
+        self.compilation.options = self.configure(partitioned)
         return self.options
 
     def finish(self, fused: TraceCtx) -> TraceCtx:
         """Count what will have to be compiled."""
         fusions = [bsym for bsym in fused.bound_symbols if bsym.sym.is_fusion]
-        self.count = compilations(fusions, share=self.options.share)
-        self.compiled = 0
-        self.shared.clear()
+        self.compilation.count = compilations(fusions, share=self.options.share)
         return fused
 
     def timed(self, name: str, work: Callable[[], TraceCtx]) -> TraceCtx:
@@ -166,8 +189,8 @@ def contains(bsym: BoundSymbol, tag: prims.OpTags) -> bool:
 class LazyRegion:
     """A torch.compile region that is compiled when first called, so that planning costs nothing."""
 
-    def __init__(self, control: Control, name: str, mode: str | None) -> None:
-        self.control = control
+    def __init__(self, compilation: Compilation, name: str, mode: str | None) -> None:
+        self.compilation = compilation
         self.name = name
         self.mode = mode
         self.bsym: BoundSymbol | None = None
@@ -182,16 +205,16 @@ class LazyRegion:
         return self.compiled(*args)
 
     def _first(self, *args: Any) -> Any:
-        bsym, control = self.bsym, self.control
+        bsym, compilation = self.bsym, self.compilation
         assert bsym is not None
-        key = fusion_key(bsym) if control.options.share else self.name
-        if control.options.share and key in control.shared:
-            self.compiled = control.shared[key]
+        key = fusion_key(bsym) if compilation.options.share else self.name
+        if compilation.options.share and key in compilation.shared:
+            self.compiled = compilation.shared[key]
             return self.compiled(*args)
         members, inputs, outputs = list(bsym.subsymbols), list(bsym.args), list(bsym.output)
-        with FirstCall(control, self.name) as first:
+        with FirstCall(compilation, self.name) as first:
             compiled = self._context.run(make_compiled, members, inputs, outputs, mode=self.mode)
-            control.shared[key] = compiled
+            compilation.shared[key] = compiled
             self.compiled = compiled
             first.defined()
             return compiled(*args)
@@ -202,23 +225,23 @@ class FirstCall:
 
     Parameters
     ----------
-    control : Control
+    compilation : Compilation
     name : str
         The fusion's.
     defined_s : float
         Seconds that its definition has cost already.
     """
 
-    def __init__(self, control: Control, name: str, defined_s: float = 0.0) -> None:
-        self.control = control
+    def __init__(self, compilation: Compilation, name: str, defined_s: float = 0.0) -> None:
+        self.compilation = compilation
         self.name = name
         self.defined_s = defined_s
-        self.index = control.compiled
-        control.compiled += 1
+        self.index = compilation.begun
+        compilation.begun += 1
 
     def __enter__(self) -> FirstCall:
-        if self.control.observer is not None:
-            self.control.observer.fusion_begin(self.name, self.index, self.control.count)
+        if self.compilation.observer is not None:
+            self.compilation.observer.fusion_begin(self.name, self.index, self.compilation.count)
         self.start = time.perf_counter() - self.defined_s
         self.times = RegionTimes()
         return self
@@ -228,12 +251,13 @@ class FirstCall:
         self.defined_s = time.perf_counter() - self.start
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
-        if self.control.observer is None or kind is not None:
+        observer, count = self.compilation.observer, self.compilation.count
+        if observer is None or kind is not None:
             return
         seconds = time.perf_counter() - self.start
         parts = {"definition": self.defined_s, **self.times.parts()}
         parts["first launch"] = max(0.0, seconds - sum(parts.values()))
-        self.control.observer.fusion_end(self.name, self.index, self.control.count, seconds, parts, self.times.cached())
+        observer.fusion_end(self.name, self.index, count, seconds, parts, self.times.cached())
 
 
 def compilations(fusions: Iterable[BoundSymbol], *, share: bool) -> int:
@@ -272,7 +296,7 @@ class RegionExecutor(TorchCompileExecutor):
         name = f"TorchCompile{fusion_counter}"
         inputs = [unvariableify(x) for x in region.inputs]
         outputs = copies.kept_outputs([unvariableify(x) for x in region.outputs], region.bound_symbols)
-        lazy = LazyRegion(self.control, name, self.mode)
+        lazy = LazyRegion(self.control.compilation, name, self.mode)
         symbol = Symbol(name, meta=None, is_fusion=True, executor=self)
         lazy.bsym = BoundSymbol(symbol, inputs, {}, outputs, region.bound_symbols, _call_ctx={name: lazy})
         return lazy.bsym
@@ -365,36 +389,36 @@ def region_executor(control: Control) -> FusionExecutor:
     return RegionExecutor(control)
 
 
-def _control_definition(bsym: BoundSymbol, control: Control) -> None:
+def _control_definition(bsym: BoundSymbol, compilation: Compilation) -> None:
     """Let an nvFuser fusion build its definition with our `set` policy, once per structure if shared, and be timed."""
     wrapper = bsym._call_ctx[bsym.sym.name]
     build = wrapper.get_fd
 
     def get_fd(descriptors: Any) -> Any:
-        options = control.options
+        options = compilation.options
         found = copies.facts(bsym)
         without = copies.without_set(
             bsym, {fact.output: options.set_policies.get(fact.output, options.set_policy) for fact in found}
         )
         structure = fusion_key(bsym) if options.share else bsym.sym.name
         key = (structure, tuple((fact.source, fact.destination) in without for fact in found), descriptors)
-        if key not in control.shared:
+        if key not in compilation.shared:
             start = time.perf_counter()
             with copies.skip_set(without):
                 definition = build(descriptors)
-            control.shared[key] = _timed(definition, control, bsym.sym.name, time.perf_counter() - start)
-        return control.shared[key]
+            compilation.shared[key] = _timed(definition, compilation, bsym.sym.name, time.perf_counter() - start)
+        return compilation.shared[key]
 
     wrapper.get_fd = get_fd
 
 
-def _timed(definition: Any, control: Control, name: str, defined_s: float) -> Any:
+def _timed(definition: Any, compilation: Compilation, name: str, defined_s: float) -> Any:
     """The definition, whose first execution, which compiles it, is told to the observer."""
     execute = definition.execute
 
     def first(*args: Any, **kwargs: Any) -> Any:
         definition.execute = execute
-        with FirstCall(control, name, defined_s):
+        with FirstCall(compilation, name, defined_s):
             return execute(*args, **kwargs)
 
     definition.execute = first
@@ -493,7 +517,7 @@ def nvfuser_executor(control: Control) -> FusionExecutor:
                 bound_symbols=members,
             )
             bsym = super().fuse(resolved, fusion_counter)
-            _control_definition(bsym, control)
+            _control_definition(bsym, control.compilation)
             return bsym
 
         def _cut(self, options: FusionOptions) -> TraceCtx:

@@ -9,11 +9,13 @@ host's, so that the device's figures behave as they would on a GPU.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from workbench.compiler.names import is_statement
 from workbench.compiler.thunder_api import (
@@ -42,81 +44,166 @@ OFFLOAD, RELOAD, ARRIVE = "offload_", "reload_", "reloaded_"
 """Prefixes of the names of the three statements: out, back, and waiting for it."""
 
 
-@dataclasses.dataclass
-class _View:
+_ALIGNMENT = 16
+"""Bytes. Every data type starts at a multiple of it, in the store as in the allocator."""
+_DTYPES = tuple(sorted({d for d in vars(torch).values() if isinstance(d, torch.dtype)}, key=str))
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where a tensor lies: the bytes of its storage in the store, and how it looks at them."""
+
+    start: int
+    nbytes: int
     dtype: torch.dtype
-    shape: torch.Size
-    stride: tuple[int, ...]
     offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
 
 
-class Store:
-    """One storage's way out and back. Called by the forward, then by the backward, of one jitted function."""
+def layouts(tensors: Sequence[torch.Tensor]) -> list[Layout]:
+    """Where tensors go in the store: after a header, each storage once."""
+    end = _header_bytes(tensors)
+    starts: dict[int, int] = {}
+    found = []
+    for t in tensors:
+        storage = t.untyped_storage()
+        if storage._cdata not in starts:
+            starts[storage._cdata] = -(-end // _ALIGNMENT) * _ALIGNMENT
+            end = starts[storage._cdata] + _whole(t).numel()
+        offset = int(t.storage_offset())
+        start, shape = starts[storage._cdata], tuple(t.shape)
+        found.append(Layout(start, _whole(t).numel(), t.dtype, offset, shape, t.stride()))
+    return found
 
-    def __init__(self) -> None:
-        self._views: list[_View] = []
-        self._device = torch.device("cpu")
-        self._stream: Any = None
-        self._done: Any = None
 
-    def offload(self, *tensors: torch.Tensor) -> torch.Tensor:
-        """Copy the storage that the tensors share out of device memory.
+def offload(*tensors: torch.Tensor) -> torch.Tensor:
+    """Copy the memory that tensors live in out of device memory.
 
-        Returns
-        -------
-        Tensor
-            Its bytes, (n,) uint8, on the host.
-        """
-        storage = tensors[0].untyped_storage()
-        self._views = [_View(t.dtype, t.shape, t.stride(), int(t.storage_offset())) for t in tensors]
-        self._device = tensors[0].device
-        # Views, not `set_`: under a fake mode that would keep the storage alive for good.
-        whole = tensors[0].as_strided((storage.nbytes() // tensors[0].itemsize,), (1,), 0)
-        raw = whole.view(torch.uint8)
-        if self._device.type != "cuda":
-            kept = torch.from_numpy(np.empty(raw.numel(), np.uint8))
-            kept.copy_(raw)
-            return kept
-        stream = self._side_stream()
-        kept = torch.empty(raw.numel(), dtype=torch.uint8, pin_memory=True)
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            kept.copy_(raw, non_blocking=True)
-            raw.record_stream(stream)
+    The copy belongs to the call: how the tensors lie in memory goes with it. Thunder does not guard strides, so another
+    call of the same compiled function may have others, and tensors that shared a storage may then lie in two.
+
+    Parameters
+    ----------
+    *tensors : Tensor
+        On one device.
+
+    Returns
+    -------
+    Tensor
+        (n,) uint8, on the host: a header, then each storage once.
+    """
+    found = layouts(tensors)
+    header, nbytes = _header(found), max(each.start + each.nbytes for each in found)
+    wholes = {each.start: (each.nbytes, _whole(t)) for each, t in zip(found, tensors, strict=True)}
+    if tensors[0].device.type != "cuda":
+        memory = np.empty(nbytes, np.uint8)
+        memory[: header.nbytes] = header.view(np.uint8)
+        kept = torch.from_numpy(memory)
+        for start, (size, whole) in wholes.items():
+            kept[start : start + size].copy_(whole)
         return kept
+    stream = _side_stream(tensors[0].device)
+    kept = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+    kept.numpy()[: header.nbytes] = header.view(np.uint8)
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for start, (size, whole) in wholes.items():
+            kept[start : start + size].copy_(whole, non_blocking=True)
+            whole.record_stream(stream)
+    return kept
 
-    def reload(self, kept: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """The tensors again, on one new storage; on CUDA still on their way, see `wait`."""
-        if self._device.type != "cuda":
-            raw = torch.empty_like(kept, pin_memory=False)
-            raw.copy_(kept)
-            return self._tensors(raw)
-        stream = self._side_stream()
-        with torch.cuda.stream(stream):
-            raw = torch.empty(kept.numel(), dtype=torch.uint8, device=self._device)
-            raw.copy_(kept, non_blocking=True)
-            self._done = stream.record_event()
-        raw.record_stream(torch.cuda.current_stream())
-        return self._tensors(raw)
 
-    def wait(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """The same tensors, once they have arrived."""
-        if self._done is not None:
-            torch.cuda.current_stream().wait_event(self._done)
-        return tensors
+def reload(kept: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, ...]:
+    """The tensors that `offload` was given, on new storages; on CUDA still on their way, see `arrive`.
 
-    def _tensors(self, raw: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(
-            raw[: raw.numel() // view.dtype.itemsize * view.dtype.itemsize]
-            .view(view.dtype)
-            .as_strided(view.shape, view.stride, view.offset)
-            for view in self._views
-        )
+    Parameters
+    ----------
+    kept : Tensor
+        What `offload` gave; may be brought back any number of times.
+    device : torch.device
+    """
+    stored = _read_header(kept)
 
-    def _side_stream(self) -> Any:
-        if self._stream is None:
-            self._stream = torch.cuda.Stream()
-        return self._stream
+    def part(layout: Layout) -> torch.Tensor:
+        return kept[layout.start : layout.start + layout.nbytes]
+
+    if device.type != "cuda":
+        return brought_back(stored, lambda layout: torch.empty_like(part(layout), pin_memory=False).copy_(part(layout)))
+    stream, current = _side_stream(device), torch.cuda.current_stream()
+
+    def back(layout: Layout) -> torch.Tensor:
+        raw = torch.empty(layout.nbytes, dtype=torch.uint8, device=device)
+        raw.copy_(part(layout), non_blocking=True)
+        raw.record_stream(current)
+        return raw
+
+    with torch.cuda.stream(stream):
+        moved = brought_back(stored, back)
+        # With the tensor, and so of this call alone.
+        moved[0]._arrival = stream.record_event()  # type: ignore[attr-defined]
+    return moved
+
+
+def brought_back(stored: Sequence[Layout], back: Callable[[Layout], torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Tensors of the layouts given, on storages that `back` makes, once each: (n,) uint8."""
+    raws: dict[tuple[int, int], torch.Tensor] = {}
+    for each in stored:
+        if (each.start, each.nbytes) not in raws:
+            raws[each.start, each.nbytes] = back(each)
+    return tuple(
+        raws[each.start, each.nbytes][: each.nbytes // each.dtype.itemsize * each.dtype.itemsize]
+        .view(each.dtype)
+        .as_strided(each.shape, each.stride, each.offset)
+        for each in stored
+    )
+
+
+def arrive(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The same tensors, once they have arrived."""
+    arrival = getattr(tensors[0], "_arrival", None)
+    if arrival is not None:
+        torch.cuda.current_stream().wait_event(arrival)
+    return tensors
+
+
+def _header_bytes(tensors: Sequence[torch.Tensor]) -> int:
+    # The first number is how many tensors there are; then for each of them five, its shape and its strides.
+    return 8 * (1 + sum(5 + 2 * t.dim() for t in tensors))
+
+
+def _header(found: Sequence[Layout]) -> NDArray[np.int64]:
+    numbers: list[int] = [len(found)]
+    for each in found:
+        numbers += [each.start, each.nbytes, _DTYPES.index(each.dtype), each.offset, len(each.shape)]
+        numbers += [*each.shape, *each.stride]
+    return np.array(numbers, np.int64)
+
+
+def _read_header(kept: torch.Tensor) -> list[Layout]:
+    memory = kept.numpy()
+    numbers = iter(memory[: memory.nbytes // 8 * 8].view(np.int64))
+
+    def some(count: int) -> list[int]:
+        return [int(next(numbers)) for _ in range(count)]
+
+    found = []
+    for _ in range(some(1)[0]):
+        start, nbytes, dtype, offset, dims = some(5)
+        found.append(Layout(start, nbytes, _DTYPES[dtype], offset, tuple(some(dims)), tuple(some(dims))))
+    return found
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of a tensor's storage."""
+    # Views, not `set_`: under a fake mode that would keep the storage alive for good.
+    return tensor.as_strided((tensor.untyped_storage().nbytes() // tensor.itemsize,), (1,), 0).view(torch.uint8)
+
+
+@functools.cache
+def _side_stream(device: torch.device) -> Any:
+    """The stream of a device's copies out and back, for all calls: the way back comes after the way out."""
+    return torch.cuda.Stream(device)
 
 
 def _statement(name: str, run: Callable[..., Any], args: Sequence[Any], output: Any) -> BoundSymbol:
@@ -153,7 +240,7 @@ class Offloader:
     def __init__(self, groups: Sequence[Group], ahead: int) -> None:
         self._groups = groups
         self._ahead = ahead
-        self._stores: list[tuple[Store, TensorProxy, list[TensorProxy]]] = []
+        self._stores: list[tuple[TensorProxy, list[TensorProxy]]] = []
 
     def forward(self, trace: TraceCtx) -> TraceCtx:
         """The forward trace with storages copied out, and their values off the saved list."""
@@ -165,7 +252,6 @@ class Offloader:
             values = [p for p in saved if p.name in group.values]
             if not values:
                 continue
-            store = Store()
             with tracectx(edited):
                 kept = TensorProxy(
                     name=STORE_PREFIX + values[0].name,
@@ -175,8 +261,8 @@ class Offloader:
                     requires_grad=False,
                 )
             at = 1 + max(_made_at(edited, value) for value in values)
-            edited.bound_symbols.insert(at, _statement(f"{OFFLOAD}{i}", store.offload, values, kept))
-            self._stores.append((store, kept, values))
+            edited.bound_symbols.insert(at, _statement(f"{OFFLOAD}{i}", offload, values, kept))
+            self._stores.append((kept, values))
             replaced.update({value.name: None for value in values})
             replaced[values[0].name] = kept
         returned = edited.bound_symbols[-1]
@@ -189,7 +275,7 @@ class Offloader:
     def backward(self, trace: TraceCtx) -> TraceCtx:
         """The backward trace that unpacks what is in the store and brings it back ahead of its use."""
         edited = _without_dels(trace)
-        gone = {v.name: kept if i == 0 else None for _, kept, values in self._stores for i, v in enumerate(values)}
+        gone = {v.name: kept if i == 0 else None for kept, values in self._stores for i, v in enumerate(values)}
         saved = edited.args[0][0]
         wanted = [n for p in saved if (n := gone.get(p.name, p)) is not None]
         for i, bsym in enumerate(edited.bound_symbols):
@@ -199,14 +285,12 @@ class Offloader:
                 bsym.args[0].coll[:] = wanted
                 edited.bound_symbols[i] = bsym.from_bsym(args=(bsym.args[0], len(wanted)), output=list(wanted))
         saved[:] = wanted
-        for i, (store, kept, values) in enumerate(self._stores):
-            self._bring_back(edited, i, store, kept, values)
+        for i, (kept, values) in enumerate(self._stores):
+            self._bring_back(edited, i, kept, values)
         edited.set_provenance(TraceProvenance("Storages brought back"))
         return del_last_used(edited, clear_mutable_collections=True)
 
-    def _bring_back(
-        self, trace: TraceCtx, number: int, store: Store, kept: TensorProxy, values: Sequence[TensorProxy]
-    ) -> None:
+    def _bring_back(self, trace: TraceCtx, number: int, kept: TensorProxy, values: Sequence[TensorProxy]) -> None:
         names = {value.name for value in values}
         used = [i for i, b in enumerate(trace.bound_symbols) if any(a.name in names for a in b.flat_proxy_args)]
         if not used:
@@ -218,9 +302,10 @@ class Offloader:
         swap: dict[Variable, Proxy] = {variableify(v): a for v, a in zip(values, arrived, strict=True)}
         for i in used:
             trace.bound_symbols[i] = trace.bound_symbols[i].from_bsym_swap_proxies(swap, skip_output=True)
-        trace.bound_symbols.insert(used[0], _statement(f"{ARRIVE}{number}", store.wait, moved, arrived))
+        trace.bound_symbols.insert(used[0], _statement(f"{ARRIVE}{number}", arrive, moved, arrived))
         at = max(first_statement, used[0] - self._ahead)
-        trace.bound_symbols.insert(at, _statement(f"{RELOAD}{number}", store.reload, [kept], moved))
+        back = functools.partial(reload, device=devices.to_torch_device(values[0].device))
+        trace.bound_symbols.insert(at, _statement(f"{RELOAD}{number}", back, [kept], moved))
 
 
 def _without_dels(trace: TraceCtx) -> TraceCtx:

@@ -303,6 +303,12 @@ class Hooks:
         return trace
 
     def _warn_of_unmatched(self) -> None:
+        assert self.stage is not None
+        if not self.stage.has_backward and any(id.startswith("saved:") for id in self.choices):
+            # A call without gradients, as for validation: what is chosen is for those with.
+            return
+        # Once: later compilations are of the same program, for other shapes or for fewer gradients.
+        self.warn = False
         gone = sorted(set(self.choices) - {site.id for site in self.sites()})
         if gone:
             warnings.warn(

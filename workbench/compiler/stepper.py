@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
-from workbench.compiler.offload import OFFLOAD
+from workbench.compiler.offload import OFFLOAD, RELOAD, Layout, brought_back, layouts
 from workbench.compiler.thunder_api import (
     NumberProxy,
     Proxy,
@@ -286,6 +286,7 @@ class _Steps:
         self.live_bytes: list[int] = []
         self.peak_bytes: list[int] = []
         self.misdeclared: list[str] = []
+        self.stored: dict[str, list[Layout]] = {}
 
     def enter(self, trace: Any, arguments: Mapping[str, torch.Tensor]) -> None:
         """Make the trace's arguments; those of one storage share one."""
@@ -331,10 +332,20 @@ class _Steps:
 
     def _execute(self, bsym: Any) -> None:
         text, context = source(bsym)
-        if str(bsym.sym.name).startswith(OFFLOAD):
-            # What it makes is on the host, and is not counted where a CPU stands in for the device.
+        name = str(bsym.sym.name)
+        if name.startswith(OFFLOAD):
+            # What it makes is on the host, and is not counted where a CPU stands in for the device. Its header cannot
+            # be read from a fake tensor: what it would say is kept here.
+            self.stored[bsym.output.name] = layouts([self.names[p.name] for p in bsym.flat_proxy_args])
             with fake_execution(self.mode):
-                exec(text, context, self.names)
+                self.names[bsym.output.name] = empty(bsym.output)
+        elif name.startswith(RELOAD):
+            device = to_torch_device(bsym.flat_proxy_outs[0].device)
+            back = brought_back(
+                self.stored[bsym.flat_proxy_args[0].name],
+                lambda layout: torch.empty(layout.nbytes, dtype=torch.uint8, device=device),
+            )
+            self.names.update(zip((p.name for p in bsym.flat_proxy_outs), back, strict=True))
         else:
             exec(text, context, self.names)
 

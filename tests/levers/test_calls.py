@@ -1,0 +1,322 @@
+"""Calls that meet: several in flight, a second backward, other strides, shapes and gradients, under every lever.
+
+Each is what eager PyTorch and unmodified Thunder give, or is refused with a clear error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import gc
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import thunder
+import torch
+
+import workbench
+from workbench.config import Config
+from workbench.errors import ConfigWarning
+
+type Call = Callable[..., torch.Tensor]
+type Outcome = list[torch.Tensor]
+
+
+def branches(x: torch.Tensor, w: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    """Saves a storage and a view of it that other strides make a copy; writes in place what is no part of that."""
+    seen.mul_(0.5).add_(x.detach().sum())
+    t = torch.tanh(torch.sin(x))
+    flat = t.reshape(-1)
+    return ((t @ w) * w).sum() + (flat * torch.exp(flat)).sum()
+
+
+def argument(seed: int, *shape: int, transposed: bool = False, requires_grad: bool = True) -> torch.Tensor:
+    made = torch.randn(*(shape or (6, 6)), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return (made.t().contiguous().t() if transposed else made).requires_grad_(requires_grad)
+
+
+def gradients(*tensors: torch.Tensor) -> Outcome:
+    return [torch.zeros(()) if t.grad is None else t.grad for t in tensors]
+
+
+def two_in_flight(call: Call) -> Outcome:
+    first, second, w = argument(1), argument(2, transposed=True), argument(3)
+    one, other = call(first, w), call(second, w)
+    one.backward()
+    other.backward()
+    return [one.detach(), other.detach(), *gradients(first, second, w)]
+
+
+def two_in_flight_last_first(call: Call) -> Outcome:
+    first, second, w = argument(1, transposed=True), argument(2), argument(3)
+    one, other = call(first, w), call(second, w)
+    other.backward()
+    one.backward()
+    return [one.detach(), other.detach(), *gradients(first, second, w)]
+
+
+def accumulated(call: Call) -> Outcome:
+    x, w = argument(1), argument(3)
+    for factor in (1.0, 2.0, 3.0):
+        (call(x, w) * factor).backward()
+    return gradients(x, w)
+
+
+def one_sum_of_two(call: Call) -> Outcome:
+    first, second, w = argument(1, transposed=True), argument(2), argument(3)
+    (call(first, w) * call(second, w)).backward()
+    return gradients(first, second, w)
+
+
+def backward_twice(call: Call) -> Outcome:
+    x, w = argument(1), argument(3)
+    out = call(x, w)
+    out.backward(retain_graph=True)
+    first = [g.clone() for g in gradients(x, w)]
+    call(argument(2, transposed=True), w).backward()
+    out.backward()
+    return [*first, *gradients(x, w)]
+
+
+def without_gradients_between(call: Call) -> Outcome:
+    x, other, w = argument(1), argument(2, transposed=True), argument(3)
+    out = call(x, w)
+    with torch.no_grad():
+        between = call(other, w)
+    out.backward()
+    call(other, w).backward()
+    return [between, *gradients(x, other, w)]
+
+
+def other_strides(call: Call) -> Outcome:
+    found = []
+    for seed, transposed in ((1, False), (2, True), (4, False)):
+        x, w = argument(seed, transposed=transposed), argument(3, transposed=transposed)
+        out = call(x, w)
+        out.backward()
+        found += [out.detach(), *gradients(x, w)]
+    return found
+
+
+def other_requirements(call: Call) -> Outcome:
+    found = []
+    for of_x, of_w in ((True, True), (False, True), (True, True)):
+        x, w = argument(1, requires_grad=of_x), argument(3, requires_grad=of_w)
+        out = call(x, w)
+        out.backward()
+        found += [out.detach(), *gradients(x, w)]
+    return found
+
+
+def other_shapes(call: Call) -> Outcome:
+    """Compiled again for other shapes while the first call waits for its backward, and back."""
+    first, w = argument(1), argument(3)
+    larger, v = argument(2, 8, 8, transposed=True), argument(4, 8, 8)
+    one, other = call(first, w), call(larger, v)
+    one.backward()
+    other.backward()
+    again = call(first, w)
+    again.backward()
+    return [one.detach(), other.detach(), again.detach(), *gradients(first, w, larger, v)]
+
+
+def in_threads(call: Call) -> Outcome:
+    """Three threads that each take steps of their own, after one step that compiles."""
+    call(argument(1), argument(3)).backward()
+    found: dict[int, Outcome] = {}
+
+    def steps(number: int) -> None:
+        done: Outcome = []
+        for step in range(6):
+            x, w = argument(10 * number + step, transposed=bool((number + step) % 2)), argument(3)
+            out = call(x, w)
+            out.backward()
+            done += [out.detach(), *gradients(x, w)]
+        found[number] = done
+
+    threads = [threading.Thread(target=steps, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [tensor for number in range(3) for tensor in found[number]]
+
+
+SEQUENCES = (
+    two_in_flight,
+    two_in_flight_last_first,
+    accumulated,
+    one_sum_of_two,
+    backward_twice,
+    without_gradients_between,
+    other_strides,
+    other_requirements,
+    other_shapes,
+    in_threads,
+)
+
+
+def every(lever: str, option: str, bench: Any) -> dict[str, str]:
+    """The option at every site of a lever where it is legal."""
+    return {s.id: option for s in bench.sites(lever) if "." not in s.id.partition(":")[0] and option not in s.illegal}
+
+
+def saved_mixed(bench: Any) -> dict[str, str]:
+    """Every second storage recomputed, the others offloaded."""
+    ids = list(every("saved", "offload", bench))
+    again = every("saved", "recompute", bench)
+    return {id: "recompute" if at % 2 and id in again else "offload" for at, id in enumerate(ids)}
+
+
+LEVERS: dict[str, Callable[[Any], dict[str, str]]] = {
+    "recompute": functools.partial(every, "saved", "recompute"),
+    "offload": functools.partial(every, "saved", "offload"),
+    "mixed": saved_mixed,
+    "recompute after fusion": lambda bench: {"saved.stage": "after_fusion", **every("saved", "recompute", bench)},
+    "weight 0": lambda _: {"remat.weight": "0.0"},
+    "shared, offloaded": lambda bench: {"sharing.identical": "shared", **every("saved", "offload", bench)},
+    "copies out": lambda _: {"copies.region": "out"},
+}
+CASES = [
+    *(("torch", lever) for lever in ("recompute", "offload", "mixed")),
+    *(("torchcompile", lever) for lever in LEVERS if lever not in ("recompute", "offload")),
+]
+
+
+@functools.cache
+def opened(executor: str) -> Any:
+    args = argument(1), argument(3), argument(5, requires_grad=False)
+    return workbench.open(branches, *args, device="cpu", executor=executor)
+
+
+@functools.cache
+def config(executor: str, lever: str) -> Config:
+    bench = opened(executor)
+    choices = LEVERS[lever](bench)
+    assert choices
+    bench.choose(choices)
+    assert bench.choices == choices
+    made: Config = bench.config
+    bench.undo()
+    return made
+
+
+def outcome(sequence: Callable[[Call], Outcome], call: Call) -> Outcome:
+    """What a sequence of calls gives, and what they have written in place."""
+    seen: dict[tuple[int, ...], torch.Tensor] = {}
+    guard = threading.Lock()
+
+    def with_buffer(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        with guard:
+            buffer = seen.setdefault(tuple(x.shape), argument(5, *x.shape, requires_grad=False))
+        return call(x, w, torch.zeros_like(buffer) if sequence is in_threads else buffer)
+
+    return [*sequence(with_buffer), *seen.values()]
+
+
+@functools.cache
+def expected() -> dict[str, Outcome]:
+    """What eager PyTorch gives, and unmodified Thunder: the same."""
+    stock = thunder.jit(branches, executors=[thunder.pytorch_executor])
+    known = {sequence.__name__: outcome(sequence, branches) for sequence in SEQUENCES}
+    for sequence in SEQUENCES:
+        assert_equal(outcome(sequence, stock), known[sequence.__name__], sequence.__name__)
+    return known
+
+
+def assert_equal(found: Outcome, known: Outcome, name: str) -> None:
+    assert len(found) == len(known)
+    for at, (one, other) in enumerate(zip(found, known, strict=True)):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12, msg=lambda m, at=at: f"{name}, {at}: {m}")
+
+
+@pytest.mark.parametrize(("executor", "lever"), CASES)
+@pytest.mark.usefixtures("no_compiler")
+def test_calls_that_meet_are_right(executor: str, lever: str) -> None:
+    jitted = config(executor, lever).jit(branches)
+    for sequence in SEQUENCES:
+        assert_equal(outcome(sequence, jitted), expected()[sequence.__name__], sequence.__name__)
+
+
+def in_the_store() -> int:
+    return sum(type(each) is torch.Tensor and each.dtype == torch.uint8 for each in gc.get_objects())
+
+
+def test_a_backward_that_never_comes_leaves_nothing_in_the_store() -> None:
+    jitted = config("torch", "offload").jit(branches)
+    gc.collect()
+    before = in_the_store()
+    args = argument(1), argument(3), argument(5, requires_grad=False)
+    outs = [jitted(*args) for _ in range(3)]
+    assert in_the_store() - before == 3 * len(config("torch", "offload").choices)
+    del outs
+    gc.collect()
+    assert in_the_store() == before
+
+
+@pytest.mark.parametrize("lever", ["recompute", "offload", "mixed"])
+def test_double_differentiation_is_refused_as_unmodified_thunder_refuses_it(lever: str) -> None:
+    for call in (thunder.jit(branches), config("torch", lever).jit(branches)):
+        x = argument(1)
+        out = call(x, argument(3), argument(5, requires_grad=False))
+        (gradient,) = torch.autograd.grad(out, x, create_graph=True)
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            gradient.sum().backward()
+
+
+def test_choices_that_fit_the_first_call_are_not_warned_of_at_calls_that_ask_for_less() -> None:
+    jitted = config("torch", "recompute").jit(branches)
+    args = argument(1), argument(3), argument(5, requires_grad=False)
+    with torch.no_grad():
+        jitted(*args)
+    jitted(*args)
+    jitted(args[0].detach(), *args[1:])
+    jitted(*(a.detach() for a in args))
+
+
+def test_choices_that_fit_nothing_are_warned_of_once() -> None:
+    made = config("torch", "recompute")
+    jitted = dataclasses.replace(made, choices={**made.choices, "saved:nowhere/sin": "recompute"}).jit(branches)
+    args = argument(1), argument(3), argument(5, requires_grad=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConfigWarning)
+        jitted(*args)
+        jitted(args[0].detach(), *args[1:])
+    (warned,) = [each for each in caught if issubclass(each.category, ConfigWarning)]
+    assert f"1 of {len(made.choices) + 1} choices fit nothing" in str(warned.message)
+    assert "saved:nowhere/sin" in str(warned.message)
+
+
+class Counted:
+    """Which fusions were compiled, by number, and of how many."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[int, int]] = []
+
+    def stage(self, name: str, seconds: float) -> None:
+        """Of no interest here."""
+
+    def fusion_begin(self, name: str, index: int, count: int) -> None:
+        self.begun.append((index, count))
+
+    def fusion_end(
+        self, name: str, index: int, count: int, seconds: float, parts: Mapping[str, float], cached: bool
+    ) -> None:
+        """Of no interest here."""
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_fusions_of_two_compilations_in_flight_are_counted_apart() -> None:
+    counted = Counted()
+    jitted = Config(program="branches", executor="torchcompile", device="cpu", choices={}).jit(
+        branches, observer=counted
+    )
+    first = jitted(argument(1), argument(3), argument(5, requires_grad=False))
+    second = jitted(*(argument(seed, 8, 8, requires_grad=seed < 5) for seed in (1, 3, 5)))
+    first.backward()
+    second.backward()
+    (count,) = {count for _, count in counted.begun}
+    assert sorted(index for index, _ in counted.begun) == sorted([*range(count)] * 2)
