@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from benchmarks.kernels import Kernel, install, kernel
-from workbench.runs import events, jobs, reaper
+from workbench.runs import events, jobs, logs, reaper
 
 VERSIONS = ("7.3.0", "7.4.0")
 
@@ -69,7 +69,7 @@ print("told", run.state, apps[{bench!r}].controls.content["run"]["state"])
 
 def reach(run_dir: Path, stage: str) -> None:
     """Wait until a run is at a stage."""
-    tail = events.Tail(run_dir / events.LOG_FILE)
+    tail = logs.Tail(run_dir / logs.LOG_FILE)
     seen: list[events.Event] = []
     give_up = time.monotonic() + REACH_S
 
@@ -96,7 +96,7 @@ def is_gone(run_dir: Path, pid: int) -> bool:
     """Whether a run is over, and no process and no temporary file of it is left."""
     if psutil.pid_exists(pid) or (run_dir / jobs.SCRATCH).exists():
         return False
-    return any(isinstance(event, events.FINAL) for event in events.read(run_dir))
+    return any(isinstance(event, events.FINAL) for event in logs.read(run_dir))
 
 
 def cancel_at(notebook: Kernel, comms: dict[str, str], subshell: str, stage: str, index: int, busy: bool) -> float:
@@ -117,7 +117,7 @@ def cancel_at(notebook: Kernel, comms: dict[str, str], subshell: str, stage: str
         time.sleep(0.002)
     took_s = time.perf_counter() - begun
     assert reaper.marked(worker["mark"]) == []
-    assert isinstance(events.read(run_dir)[-1], events.Cancelled)
+    assert isinstance(logs.read(run_dir)[-1], events.Cancelled)
     if busy:
         go_on.touch()
         notebook.finish(cell)

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from benchmarks.kernels import Kernel, kernel
-from workbench.runs import events, timing
+from workbench.runs import events, logs, timing
 
 TURNS = int(os.environ.get("WORKBENCH_TURNS", "12"))
 
@@ -63,7 +63,7 @@ class Watched:
 
     def __init__(self, notebook: Kernel, run_dir: Path, controls: str) -> None:
         self.readouts = 0
-        tail = events.Tail(run_dir / events.LOG_FILE)
+        tail = logs.Tail(run_dir / logs.LOG_FILE)
         seen: list[events.Event] = []
         worker: psutil.Process | None = None
         kernel_process = psutil.Process(notebook.pid)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from workbench.errors import RunError
-from workbench.runs import events, request, store
+from workbench.runs import events, logs, request, store
 from workbench.runs.compare import Difference, compare
-from workbench.runs.events import EventLog
 from workbench.runs.jobs import Run
+from workbench.runs.logs import EventLog
 
 
 class Anything:
@@ -25,7 +25,7 @@ class Anything:
 def recorded(folder: Path, samples_s: list[float], *, noise: float = 0.01, peak_bytes: int = 1000) -> Run:
     """A finished run with these step times."""
     request.prepare(folder, Anything(), predicted_peak_bytes=1000)
-    log = EventLog(folder / events.LOG_FILE)
+    log = EventLog(folder / logs.LOG_FILE)
     step_s = float(np.median(samples_s))
     log.write(events.StepTimes(t_s=1.0, step_s=step_s, samples_s=samples_s, noise=noise))
     log.write(

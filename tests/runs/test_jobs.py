@@ -20,7 +20,7 @@ import torch
 from workbench import programs
 from workbench.config import Config
 from workbench.errors import ProgramError, RunError
-from workbench.runs import clocks, events, jobs, reaper, request, store, worker
+from workbench.runs import clocks, events, jobs, logs, reaper, request, store, worker
 from workbench.runs.jobs import Run
 from workbench.runs.request import RunOptions
 
@@ -325,7 +325,7 @@ def test_a_run_that_fails_says_why(tmp_path: Path, fault: str) -> None:
         (-signal.SIGRTMIN - 1, "the worker was killed by signal 35"),
         (3, "the worker ended by itself with exit status 3 before the run was done"),
         (None, "the worker ended without a last word"),
-        (events.EXIT_LOG_UNWRITABLE, "last line"),
+        (logs.EXIT_LOG_UNWRITABLE, "last line"),
     ],
 )
 def test_the_status_of_a_worker_is_put_into_words(status: int | None, reason: str) -> None:
@@ -399,7 +399,7 @@ def test_a_worker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     parent = subprocess.Popen([sys.executable, "-c", script, str(folder)])
     try:
         deadline = time.monotonic() + 60
-        while not any(isinstance(event, events.Phase) for event in events.read(folder)):
+        while not any(isinstance(event, events.Phase) for event in logs.read(folder)):
             assert time.monotonic() < deadline
             time.sleep(0.02)
         run = store.open(folder)

@@ -8,9 +8,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from workbench.runs import events, meters
+from workbench.runs import logs, meters
 from workbench.runs.accuracy import Stepper
-from workbench.runs.events import EventLog, MemorySample
+from workbench.runs.events import MemorySample
+from workbench.runs.logs import EventLog
 from workbench.runs.meters import Change
 
 FLOAT_BYTES = 4
@@ -62,11 +63,11 @@ def test_thinning_out_keeps_the_highest_point() -> None:
 
 
 def test_memory_is_sampled_twenty_times_a_second_and_more(tmp_path: Path) -> None:
-    sampler = meters.MemorySampler(EventLog(tmp_path / events.LOG_FILE), 0.025)
+    sampler = meters.MemorySampler(EventLog(tmp_path / logs.LOG_FILE), 0.025)
     sampler.start()
     time.sleep(0.5)
     sampler.stop()
-    samples = [event for event in events.read(tmp_path) if isinstance(event, MemorySample)]
+    samples = [event for event in logs.read(tmp_path) if isinstance(event, MemorySample)]
     assert len(samples) >= 10
     assert all(sample.rss_bytes > 1 << 20 for sample in samples)
     assert [s.t_s for s in samples] == sorted(s.t_s for s in samples)

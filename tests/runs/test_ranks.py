@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from workbench.errors import RunError
-from workbench.runs import events, ranks
+from workbench.runs import events, logs, ranks
 from workbench.runs.events import Event
 from workbench.runs.rank_worker import other_rows
 
@@ -24,9 +24,9 @@ def tell(run_dir: Path, rank: int, *told: Event, begun_s: float = 100.0) -> None
     """Write a rank's log."""
     folder = ranks.folder_of(run_dir, rank)
     folder.mkdir()
-    path = folder / events.LOG_FILE
+    path = folder / logs.LOG_FILE
     for event in (events.Started(t_s=0.0, pid=1, time_s=begun_s), *told):
-        events.append(path, event)
+        logs.append(path, event)
 
 
 def gathered(run_dir: Path, count: int, statuses: dict[int, int] | None = None) -> list[Event]:
@@ -71,13 +71,13 @@ def test_tensors_are_in_the_order_of_the_ranks_whichever_told_first(tmp_path: Pa
     for rank in range(3):
         tell(tmp_path, rank)
     gathering = ranks.Gathering(tmp_path, 3, found.append, 90.0)
-    first, second, third = (ranks.folder_of(tmp_path, rank) / events.LOG_FILE for rank in range(3))
+    first, second, third = (ranks.folder_of(tmp_path, rank) / logs.LOG_FILE for rank in range(3))
     for path, event in ((second, tensor("b")), (second, checked(True, 0.5)), (first, tensor("a"))):
-        events.append(path, event)
+        logs.append(path, event)
         gathering.read()
-    events.append(third, tensor("c"))
+    logs.append(third, tensor("c"))
     for path in (third, first):
-        events.append(path, checked(True, 0.25))
+        logs.append(path, checked(True, 0.25))
         gathering.read()
     *tensors, accuracy = found
     assert isinstance(accuracy, events.AccuracyChecked)
@@ -137,14 +137,14 @@ def test_a_rank_elsewhere_that_tells_nothing_any_more_is_named(tmp_path: Path, m
     log = ranks.Elsewhere(tmp_path, 4)
     assert not any(isinstance(event, events.Warned) for event in log.read())
     clock[0] += ranks.SILENT_S - 1
-    events.append(ranks.folder_of(tmp_path, 0) / events.LOG_FILE, sample)
+    logs.append(ranks.folder_of(tmp_path, 0) / logs.LOG_FILE, sample)
     assert not any(isinstance(event, events.Warned) for event in log.read())
     clock[0] += 2
     (warned,) = log.read()
     assert isinstance(warned, events.Warned)
     assert warned.message.startswith("rank 1 has told nothing for 120 s, since 2.0 s of the run: ")
     assert log.read() == []
-    events.append(ranks.folder_of(tmp_path, 1) / events.LOG_FILE, sample)
+    logs.append(ranks.folder_of(tmp_path, 1) / logs.LOG_FILE, sample)
     log.read()
     clock[0] += ranks.SILENT_S + 1
     again = [event.message[:7] for event in log.read() if isinstance(event, events.Warned)]
@@ -175,7 +175,7 @@ def test_a_rank_elsewhere_keeps_the_limits_itself(limit: str, does: str, told: s
     tell(tmp_path, 0)
     folder = ranks.folder_of(tmp_path, 0)
     assert subprocess.run([sys.executable, "-c", script, str(folder)], timeout=100).returncode == 1
-    (last,) = (event for event in events.read(folder) if isinstance(event, events.Failed))
+    (last,) = (event for event in logs.read(folder) if isinstance(event, events.Failed))
     assert re.fullmatch(told, last.reason)
 
 

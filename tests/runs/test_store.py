@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from workbench.errors import RunError
-from workbench.runs import events, jobs, request, store
+from workbench.runs import events, jobs, logs, request, store
 
 
 class Nothing:
@@ -27,7 +27,7 @@ def _root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def make(name: str, *log: events.Event, created_s: float = 0.0) -> Path:
     folder = request.prepare(store.new_folder(name), Nothing(), name=name)
     request.write(folder, dataclasses.replace(request.read(folder), created_s=created_s))
-    (folder / events.LOG_FILE).write_bytes(b"".join(events.encode(event) for event in log))
+    (folder / logs.LOG_FILE).write_bytes(b"".join(logs.encode(event) for event in log))
     return folder
 
 

@@ -11,7 +11,7 @@ from ipykernel.comm.comm import BaseComm
 
 import workbench as wb
 from workbench.graph import Kind
-from workbench.runs import events, jobs, request, store
+from workbench.runs import events, jobs, logs, request, store
 from workbench.runs.snapshot import SNAPSHOT_FILE
 from workbench.ui import graph_view, passes, tables
 from workbench.ui.alive import measured_content
@@ -210,7 +210,7 @@ def test_what_is_alive_at_the_measured_peak_is_told_apart(app, bench, tmp_path):
     none = {"statement": -1, "name": "", "outputs": [], "source": ""}
     found = ((2048, "t7", by), (1024, "", by), (4, "", none))
     alive = [{"bytes": nbytes, "value": value, **made} for nbytes, value, made in found]
-    log = events.EventLog(folder / events.LOG_FILE)
+    log = logs.EventLog(folder / logs.LOG_FILE)
     peak = {"measured_peak_bytes": 7172, "baseline_bytes": 4096, "timeline_s": [0.0], "live_bytes": [4096]}
     log.write(events.PeakMeasured(t_s=1.0, **peak, method="allocation events", peak_statement=by, alive=alive))
     timed = {"t_s": 1.5, "samples_s": [1.0], "step_s": 1.0}

@@ -25,7 +25,7 @@ from tests.waits.orders_on_ranks import ALONE, Net
 from tests.waits.torchrun import torchrun
 from workbench import cli
 from workbench.errors import RunError
-from workbench.runs import events, jobs, ranks, reaper, request, store
+from workbench.runs import events, jobs, logs, ranks, reaper, request, store
 from workbench.runs.jobs import Run
 from workbench.runs.request import RunOptions
 
@@ -123,13 +123,13 @@ def test_a_module_of_ones_own_runs_on_two_ranks(tmp_path: Path) -> None:
     for rank in (0, 1):
         assert {f"rank {rank}: parameter(stem.weight)", f"rank {rank}: buffer(norm.running_mean)"} <= names
         # Each rank's log is a run's own, from beginning to end.
-        log = events.read(ranks.folder_of(run.run_dir, rank))
+        log = logs.read(ranks.folder_of(run.run_dir, rank))
         assert isinstance(log[0], events.Started)
         assert isinstance(log[-1], events.Finished)
     assert run.to_json()["ranks"] == run.ranks
     assert_nothing_left(run)
     # Elsewhere nobody gathers: the logs of the ranks alone tell the same.
-    (run.run_dir / events.LOG_FILE).unlink()
+    (run.run_dir / logs.LOG_FILE).unlink()
     (run.run_dir / jobs.WORKER_FILE).unlink()
     again = store.open(run.run_dir)
     assert (again.state, again.step_s, again.ranks) == (run.state, run.step_s, run.ranks)
@@ -202,7 +202,7 @@ def test_ranks_go_with_the_process_that_asked_for_them(tmp_path: Path) -> None:
          "jobs.start(pathlib.Path(sys.argv[1])).wait()", str(folder)]
     )  # fmt: skip
     try:
-        while not (folder / "rank1" / events.LOG_FILE).exists():
+        while not (folder / "rank1" / logs.LOG_FILE).exists():
             assert asker.poll() is None
             time.sleep(0.05)
         run = store.open(folder)
@@ -276,7 +276,7 @@ def test_ranks_started_by_hand_are_followed_and_cancelled_by_their_folder_alone(
         for _ in range(2)
     ]
     try:
-        while not all((folder / f"rank{rank}" / events.LOG_FILE).exists() for rank in range(2)):
+        while not all((folder / f"rank{rank}" / logs.LOG_FILE).exists() for rank in range(2)):
             assert all(machine.poll() is None for machine in machines)
             time.sleep(0.05)
         run = store.open(folder)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.analysis import chrome
 from workbench.analysis.cost import Calibration, calibrate
 from workbench.errors import RunError
-from workbench.runs import events, timing
+from workbench.runs import events, stages, timing
 
 if TYPE_CHECKING:
     from workbench.compiler.clocks import StatementClocks
@@ -251,7 +251,7 @@ def chrome_trace(run: Run) -> dict[str, Any]:
             span("compile", "stages", event.name, event.t_s - event.seconds, event.seconds)
         elif isinstance(event, events.FusionEnd):
             span("compile", "fusions", event.name, event.t_s - event.seconds, event.seconds, cached=event.cached)
-            for part in events.intervals_of(event):
+            for part in stages.intervals_of(event):
                 span("compile", "parts of fusions", part.name, part.start_s, part.end_s - part.start_s)
         elif isinstance(event, events.MemorySample):
             found.append(chrome.counter("compile", "process size", event.t_s, event.rss_bytes))

@@ -1,26 +1,52 @@
-"""The event log of a run: one typed record per line, its writer, its reader, and what a compilation reports to it."""
+"""What happens in a run: a type for each record of its event log."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import json
-import math
-import os
-import threading
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal, TypedDict
 
-LOG_FILE = "events.jsonl"
-"""Name of the log in a run's folder."""
 
-UNATTRIBUTED = "unattributed"
-"""Name of the stage that is no stage: time that nothing accounts for."""
+class _StageSeconds(TypedDict):
+    name: str
+    seconds: float
 
-EXIT_LOG_UNWRITABLE = 74
-"""Exit status of a worker that cannot write its log any more (``EX_IOERR`` of sysexits.h)."""
+
+class _Place(TypedDict):
+    statement: int
+    name: str
+    outputs: list[str]
+    source: str
+
+
+class _Alive(_Place):
+    bytes: int
+    value: str
+
+
+class _Kernel(TypedDict):
+    name: str
+    stream: int
+    start_s: float
+    end_s: float
+
+
+class _Nothing(TypedDict):
+    __pydantic_config__ = {"extra": "forbid"}  # type: ignore[misc]  # noqa: RUF012  # pydantic looks for it here
+
+
+class _Form:
+    """For the reader of a log: what plain data has to look like."""
+
+    def __init__(self, form: Any) -> None:
+        self._form = form
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return handler.generate_schema(self._form)
+
+
+type _Stages = Annotated[list[dict[str, Any]], _Form(list[_StageSeconds])]
+type _Kernels = Annotated[list[dict[str, Any]], _Form(list[_Kernel])]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,16 +59,27 @@ class Event:
         Seconds since the worker started, on a clock that never goes back.
     """
 
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"strict": True, "allow_inf_nan": False}
+
     type: ClassVar[str]
     t_s: float
 
 
-_TYPES: dict[str, type[Event]] = {}
+_INFINITE: dict[str, Any] = {"strict": True, "allow_inf_nan": True}
+"""For records that compare tensors, which may hold what is infinite or no number."""
+
+TYPES: dict[str, type[Event]] = {}
+"""All of them, by `Event.type`."""
+
+
+def _same_length(*columns: Sequence[Any]) -> None:
+    if len({len(column) for column in columns}) > 1:
+        raise ValueError("lists of one length are needed")
 
 
 def _event[T: type[Event]](cls: T) -> T:
     """Make a class readable under its `type`."""
-    _TYPES[cls.type] = cls
+    TYPES[cls.type] = cls
     return cls
 
 
@@ -183,7 +220,7 @@ class Compiled(Event):
     type = "compiled"
     compile_s: float
     attributed: float
-    stages: list[dict[str, Any]]
+    stages: _Stages
 
 
 @_event
@@ -293,12 +330,17 @@ class StatementTimes(Event):
     overhead: float
     overhead_low: float
     overhead_high: float
-    kernels: list[dict[str, Any]]
+    kernels: _Kernels
     launch_bound: bool | None
     verdict: str
     head_gap_s: float
     bubbles_s: float
     device_busy_s: float
+
+    def __post_init__(self) -> None:
+        """Refuse a record whose statements are not as many in each list."""
+        columns = (self.names, self.sides, self.sources, self.outputs, self.start_s, self.seconds, self.free_s)
+        _same_length(*columns)
 
 
 @_event
@@ -339,17 +381,24 @@ class PeakMeasured(Event):
     method: str
     statement_live_bytes: list[int] = dataclasses.field(default_factory=list)
     statement_peak_bytes: list[int] = dataclasses.field(default_factory=list)
-    peak_statement: dict[str, Any] = dataclasses.field(default_factory=dict)
-    alive: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    kernels: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    peak_statement: Annotated[dict[str, Any], _Form(_Place | _Nothing)] = dataclasses.field(default_factory=dict)
+    alive: Annotated[list[dict[str, Any]], _Form(list[_Alive])] = dataclasses.field(default_factory=list)
+    kernels: _Kernels = dataclasses.field(default_factory=list)
     reserved_bytes: int | None = None
     fragmented_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a record whose moments or statements are not as many in each list."""
+        _same_length(self.timeline_s, self.live_bytes)
+        _same_length(self.statement_live_bytes, self.statement_peak_bytes)
 
 
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TensorChecked(Event):
     """One tensor compared: see `workbench.runs.accuracy.TensorError`."""
+
+    __pydantic_config__ = _INFINITE
 
     type = "tensor_checked"
     name: str
@@ -365,6 +414,8 @@ class TensorChecked(Event):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AccuracyChecked(Event):
     """All tensors are compared; `worst` is the one that is nearest to its tolerance, or farthest beyond."""
+
+    __pydantic_config__ = _INFINITE
 
     type = "accuracy_checked"
     ok: bool
@@ -436,241 +487,6 @@ class Cancelled(Event):
 
 FINAL = (Finished, Failed, Cancelled)
 """Types of the record that ends a log."""
-
-
-def encode(event: Event) -> bytes:
-    """One line, with its end."""
-    return _ENCODER.encode({"type": event.type, **vars(event)}).encode() + b"\n"
-
-
-_ENCODER = json.JSONEncoder(separators=(",", ":"), default=dataclasses.asdict)
-
-
-def decode(line: bytes) -> Event | None:
-    """The event of a line; None for a line that is torn, or of a type that this version does not know."""
-    try:
-        record = json.loads(line)
-        cls = _TYPES[record.pop("type")]
-        known = {field.name for field in dataclasses.fields(cls)}
-        return cls(**{key: value for key, value in record.items() if key in known})
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-
-
-class Tail:
-    """Reads a log while it grows.
-
-    Parameters
-    ----------
-    path : Path
-        The log; it need not exist yet.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.offset = 0
-
-    def read(self) -> list[Event]:
-        """Events whose lines were completed since the last call. What follows the last line end waits."""
-        try:
-            if os.stat(self.path).st_size == self.offset:
-                return []
-            with open(self.path, "rb", buffering=0) as file:
-                file.seek(self.offset)
-                data = file.read()
-        except FileNotFoundError:
-            return []
-        complete = data.rfind(b"\n") + 1
-        self.offset += complete
-        return [event for line in data[:complete].splitlines() if (event := decode(line)) is not None]
-
-
-def read(run_dir: Path) -> list[Event]:
-    """All events of a run's log, oldest first. A torn last line is left out."""
-    return Tail(run_dir / LOG_FILE).read()
-
-
-def append(path: Path, event: Event) -> None:
-    """Add an event to the log of a worker that is gone; a line that it left torn is closed first."""
-    with path.open("ab+") as file:
-        if file.tell() > 0:
-            file.seek(-1, os.SEEK_END)
-            torn = file.read(1) != b"\n"
-        else:
-            torn = False
-        file.write((b"\n" if torn else b"") + encode(event))
-
-
-class EventLog:
-    """Writes a log, from any thread of the worker.
-
-    A worker that can no longer write its log cannot tell anyone what it does: it says so on its standard error and
-    ends at once, with status `EXIT_LOG_UNWRITABLE`. So does, silently, a copy of the process that the program forked.
-
-    Parameters
-    ----------
-    path : Path
-        Created; must not exist.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._start = time.perf_counter()
-        self._lock = threading.Lock()
-        self._pid = os.getpid()
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
-
-    def now_s(self) -> float:
-        """Seconds since the log was opened."""
-        return time.perf_counter() - self._start
-
-    def since_s(self, perf_counter_s: float) -> float:
-        """A reading of `time.perf_counter`, on the clock of the log."""
-        return perf_counter_s - self._start
-
-    def write(self, event: Event) -> None:
-        """Write one event; it is in the file when this returns."""
-        if os.getpid() != self._pid:
-            os._exit(EXIT_LOG_UNWRITABLE)
-        line = encode(event)
-        with self._lock:
-            try:
-                written = os.write(self._file, line)
-                while written < len(line):
-                    written += os.write(self._file, line[written:])
-            except OSError as error:
-                os.write(2, f"\nthe event log could not be written: {error.strerror}\n".encode())
-                os._exit(EXIT_LOG_UNWRITABLE)
-
-
-class StageObserver(Protocol):
-    """Told what the compiler does, while it does it. ``Config.jit(fn, observer=...)`` takes one."""
-
-    def stage(self, name: str, seconds: float) -> None:
-        """A stage of compilation ended now, after so many seconds of wall time."""
-
-    def fusion_begin(self, name: str, index: int, count: int) -> None:
-        """A fusion, of so many, is about to be compiled."""
-
-    def fusion_end(
-        self, name: str, index: int, count: int, seconds: float, parts: Mapping[str, float], cached: bool
-    ) -> None:
-        """The fusion is compiled and has run once: its seconds by part, and whether a cache on disk had it."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Interval:
-    """A named stretch of time, in seconds on any one clock."""
-
-    name: str
-    start_s: float
-    end_s: float
-
-
-def intervals_of(event: Stage | FusionEnd) -> list[Interval]:
-    """What an event says of where time went; the parts of a fusion are put one after the other."""
-    start_s = event.t_s - event.seconds
-    if isinstance(event, Stage):
-        return [Interval(event.name, start_s, event.t_s)]
-    found = []
-    for name, seconds in (event.parts or {"compilation": event.seconds}).items():
-        found.append(Interval(f"fusions: {name}", start_s, start_s + seconds))
-        start_s += seconds
-    return found
-
-
-class Recorder:
-    """A `StageObserver` that writes what it is told into a log, and keeps it as intervals.
-
-    Parameters
-    ----------
-    log : EventLog
-    """
-
-    def __init__(self, log: EventLog) -> None:
-        self._log = log
-        self.intervals: list[Interval] = []
-
-    def stage(self, name: str, seconds: float) -> None:
-        """Write that a stage ended now."""
-        now = self._log.now_s()
-        self.intervals.append(Interval(name, now - seconds, now))
-        self._log.write(Stage(t_s=now, name=name, seconds=seconds))
-
-    def fusion_begin(self, name: str, index: int, count: int) -> None:
-        """Write that a fusion is about to be compiled."""
-        self._log.write(FusionBegin(t_s=self._log.now_s(), name=name, index=index, count=count))
-
-    def fusion_end(
-        self, name: str, index: int, count: int, seconds: float, parts: Mapping[str, float], cached: bool
-    ) -> None:
-        """Write that a fusion is compiled."""
-        event = FusionEnd(
-            t_s=self._log.now_s(),
-            name=name,
-            index=index,
-            count=count,
-            seconds=seconds,
-            parts=dict(parts),
-            cached=cached,
-        )
-        self.intervals.extend(intervals_of(event))
-        self._log.write(event)
-
-    def rest_of(self, name: str, start_s: float, end_s: float) -> None:
-        """Write as a stage what no interval so far covers between two moments of the log's clock."""
-        at = start_s
-        gaps: list[Interval] = []
-        for interval in sorted(self.intervals, key=lambda i: i.start_s):
-            if interval.end_s <= at or interval.start_s >= end_s:
-                continue
-            if interval.start_s > at:
-                gaps.append(Interval(name, at, interval.start_s))
-            at = max(at, interval.end_s)
-        if at < end_s:
-            gaps.append(Interval(name, at, end_s))
-        self.intervals.extend(gaps)
-        for gap in gaps:
-            self._log.write(Stage(t_s=gap.end_s, name=name, seconds=gap.end_s - gap.start_s))
-
-
-def attribute(intervals: Iterable[Interval], start_s: float, end_s: float) -> tuple[list[dict[str, Any]], float]:
-    """Share a window of time out among the intervals in it, each moment to the innermost.
-
-    Parameters
-    ----------
-    intervals : iterable of Interval
-        May nest.
-    start_s, end_s : float
-        The window.
-
-    Returns
-    -------
-    stages : list of dict
-        ``{"name", "seconds"}`` in order of first appearance, equal names added up; last `UNATTRIBUTED`, where the
-        window is finite: what no interval covers.
-    attributed : float
-        Share of the window that any interval covers, 0 to 1.
-    """
-    clipped = [Interval(i.name, max(i.start_s, start_s), min(i.end_s, end_s)) for i in intervals]
-    clipped = sorted((i for i in clipped if i.end_s > i.start_s), key=lambda i: (i.start_s, -i.end_s))
-    seconds: dict[str, float] = {i.name: 0.0 for i in clipped}
-    moments = sorted({m for i in clipped for m in (i.start_s, i.end_s)})
-    open_: list[Interval] = []
-    upcoming = iter([*clipped, None])
-    following = next(upcoming)
-    for moment, after in itertools.pairwise(moments):
-        while following is not None and following.start_s <= moment:
-            open_.append(following)
-            following = next(upcoming)
-        open_ = [i for i in open_ if i.end_s > moment]
-        if open_:
-            # The innermost is the one that began last; of several that began together, the shortest.
-            seconds[open_[-1].name] += after - moment
-    total = end_s - start_s
-    attributed = sum(seconds.values()) / total if total > 0 else 0.0
-    if math.isfinite(total) and total > 0:
-        seconds[UNATTRIBUTED] = max(0.0, total - sum(seconds.values()))
-    return [{"name": name, "seconds": spent} for name, spent in seconds.items()], min(attributed, 1.0)
 
 
 def last_of[T: Event](events: Sequence[Event], kind: type[T]) -> T | None:

@@ -23,7 +23,7 @@ from typing import Any, Literal
 import psutil
 
 from workbench.errors import RunError
-from workbench.runs import events, processes, ranks, reaper, request
+from workbench.runs import events, logs, processes, ranks, reaper, request, stages
 from workbench.runs.accuracy import Accuracy, TensorError
 from workbench.runs.events import Event, StatementTimes
 from workbench.runs.request import OUTPUT_BYTES, OUTPUT_FILE, SCRATCH
@@ -94,7 +94,7 @@ class Run:
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
         self.request = request.read(run_dir)
-        self._tail: events.Tail | ranks.Elsewhere = events.Tail(run_dir / events.LOG_FILE)
+        self._tail: logs.Tail | ranks.Elsewhere = logs.Tail(run_dir / logs.LOG_FILE)
         self._events: list[Event] = []
         self._latest: dict[type[Event], Event] = {}
         self._lock = threading.RLock()
@@ -196,9 +196,9 @@ class Run:
             interval
             for e in self.events
             if isinstance(e, events.Stage | events.FusionEnd)
-            for interval in events.intervals_of(e)
+            for interval in stages.intervals_of(e)
         ]
-        return events.attribute(ended, 0.0, math.inf)[0]
+        return stages.attribute(ended, 0.0, math.inf)[0]
 
     @property
     def step_s(self) -> float | None:
@@ -388,7 +388,7 @@ class Run:
         assert self._worker is not None
         if isinstance(self._worker, _Worker) and not self._worker.is_child:
             # Before it is killed, so that the process which started it knows why it ended.
-            events.append(self._tail.path, self._stop)
+            logs.append(self._tail.path, self._stop)
         self._worker.kill()
         self._conclude()
 
@@ -486,7 +486,7 @@ class Run:
                 # With no space left, even without the temporary files, the record is missing in the log; `store.open`
                 # then says what can be known.
                 with contextlib.suppress(OSError):
-                    events.append(self._tail.path, end)
+                    logs.append(self._tail.path, end)
             if output := self.output:
                 with contextlib.suppress(OSError):
                     (self.run_dir / OUTPUT_FILE).write_text(output)
@@ -647,7 +647,7 @@ def start(run_dir: Path) -> Run:
     """
     run_dir = run_dir.resolve()
     run = Run(run_dir)
-    if (run_dir / events.LOG_FILE).exists():
+    if (run_dir / logs.LOG_FILE).exists():
         raise RunError(f"{run_dir} was run before; its log would be lost")
     device = run.request.program.get("device", "")
     if device == "planned":
@@ -726,7 +726,7 @@ def follow(run_dir: Path) -> Run:
         return _LIVE[run_dir]
     run = Run(run_dir)
     elsewhere = None
-    if run.request.parallel and not (run_dir / events.LOG_FILE).exists():
+    if run.request.parallel and not (run_dir / logs.LOG_FILE).exists():
         elsewhere = run._tail = ranks.Elsewhere(run_dir, run.request.ranks)
     found = run._read()
     run._keep(event for event in found if not isinstance(event, events.FINAL))
@@ -755,7 +755,7 @@ def _end_unknown(found: list[Event]) -> Event:
 
 def _reason(status: int | None, output: str) -> str:
     """Why a worker ended that did not say so in its log."""
-    if status == events.EXIT_LOG_UNWRITABLE:
+    if status == logs.EXIT_LOG_UNWRITABLE:
         line = next((line for line in reversed(output.splitlines()) if line.strip()), "")
         return line or "the event log could not be written"
     if status is None:

@@ -16,7 +16,8 @@ import torch
 
 from workbench.runs.accuracy import Stepper
 from workbench.runs.clocks import Kernel, device_kernels
-from workbench.runs.events import EventLog, MemorySample
+from workbench.runs.events import MemorySample
+from workbench.runs.logs import EventLog
 from workbench.runs.request import ALIVE_LISTED
 from workbench.torch_api import _EventType
 

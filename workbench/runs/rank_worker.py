@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import RunError
-from workbench.runs import events, processes, ranks, reaper, request, worker
+from workbench.runs import events, logs, processes, ranks, reaper, request, worker
 
 if TYPE_CHECKING:
     from workbench.runs.accuracy import Parts
@@ -37,7 +37,7 @@ def main(run_dir: Path) -> None:
     obeying = threading.Thread(target=_obey_cancel, args=(run_dir, folder), name="cancel", daemon=True)
     obeying.start()
 
-    def run(log: events.EventLog) -> None:
+    def run(log: logs.EventLog) -> None:
         try:
             worker.run_program(run_dir, log, join=functools.partial(_join, run_dir))
         except BaseException:
@@ -69,7 +69,7 @@ def _obey_cancel(run_dir: Path, folder: Path) -> None:
     begun_s = time.perf_counter()
     while not (run_dir / ranks.CANCEL_FILE).exists():
         time.sleep(_CANCEL_INTERVAL_S)
-    events.append(folder / events.LOG_FILE, events.Cancelled(t_s=time.perf_counter() - begun_s))
+    logs.append(folder / logs.LOG_FILE, events.Cancelled(t_s=time.perf_counter() - begun_s))
     os._exit(1)
 
 
@@ -80,7 +80,7 @@ def keep_limits(folder: Path, options: request.RunOptions) -> None:
         time.sleep(_LIMIT_INTERVAL_S)
         reason = processes.over_limit(os.getpid(), options.memory_limit_bytes)
         reason = reason or processes.over_time(begun_s, options.timeout_s)
-    events.append(folder / events.LOG_FILE, events.Failed(t_s=time.monotonic() - begun_s, reason=reason))
+    logs.append(folder / logs.LOG_FILE, events.Failed(t_s=time.monotonic() - begun_s, reason=reason))
     os._exit(1)
 
 
@@ -175,7 +175,7 @@ class _Ranks:
         self,
         compile_program: worker.Compiler,
         build: Callable[[], Parts],
-        log: events.EventLog,
+        log: logs.EventLog,
         seed: int,
     ) -> None:
         """Compare parameters and gradients of a few steps of training."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from workbench.errors import RunError
-from workbench.runs import events, processes, request, worker
+from workbench.runs import events, logs, processes, request, worker
 from workbench.runs.events import Event
 
 CANCEL_FILE = "cancel"
@@ -105,7 +105,7 @@ def command(run_dir: Path, ranks: int, *, machines: int, port: int | None = None
 class _Rank:
     """What a rank told so far."""
 
-    tail: events.Tail
+    tail: logs.Tail
     told: dict[type[Event], Event] = dataclasses.field(default_factory=dict)
     checked: list[Event] = dataclasses.field(default_factory=list)
     """Tensors that were compared and are not yet in the run's log, where those of rank 0 come first."""
@@ -149,7 +149,7 @@ class Gathering:
 
     def __init__(self, run_dir: Path, ranks: int, write: Callable[[Event], None], time_s: float) -> None:
         self.run_dir, self._write, self._time_s = run_dir, write, time_s
-        self.ranks = [_Rank(events.Tail(folder_of(run_dir, rank) / events.LOG_FILE)) for rank in range(ranks)]
+        self.ranks = [_Rank(logs.Tail(folder_of(run_dir, rank) / logs.LOG_FILE)) for rank in range(ranks)]
 
     @property
     def failed(self) -> bool:
@@ -305,10 +305,10 @@ class Elsewhere:
     """
 
     def __init__(self, run_dir: Path, ranks: int) -> None:
-        self.path = run_dir / events.LOG_FILE
+        self.path = run_dir / logs.LOG_FILE
         self._found: list[Event] = []
-        logs = (events.read(folder_of(run_dir, rank)) for rank in range(ranks))
-        begun_s = min((e.time_s for log in logs for e in log[:1] if isinstance(e, events.Started)), default=0.0)
+        told = (logs.read(folder_of(run_dir, rank)) for rank in range(ranks))
+        begun_s = min((e.time_s for log in told for e in log[:1] if isinstance(e, events.Started)), default=0.0)
         self._gathering = Gathering(run_dir, ranks, self._found.append, begun_s)
         self.over = False
 
@@ -332,7 +332,7 @@ class Elsewhere:
 def main(run_dir: Path) -> None:
     """Start a run's ranks on this machine, and gather what they tell; ends the process."""
     worker.die_with_parent(keep_input=True)
-    log = events.EventLog(run_dir / events.LOG_FILE)
+    log = logs.EventLog(run_dir / logs.LOG_FILE)
     begun_s = time.time() - log.now_s()
     log.write(events.Started(t_s=log.now_s(), pid=os.getpid(), time_s=begun_s))
     asked = request.read(run_dir)

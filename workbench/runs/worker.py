@@ -7,6 +7,7 @@ that asked for the run is gone, whatever the worker is doing then.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import functools
 import importlib
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import psutil
 
 from workbench.errors import ConfigWarning, RunError, WorkbenchError
-from workbench.runs import events, request
+from workbench.runs import events, logs, request, stages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from workbench.compiler.clocks import StatementClocks
     from workbench.runs.accuracy import Parts, Stepper
 
-    type Compiler = Callable[[Callable[..., Any], events.StageObserver | None], Callable[..., Any]]
+    type Compiler = Callable[[Callable[..., Any], stages.StageObserver | None], Callable[..., Any]]
     type Transforms = Callable[[], Sequence[Any]]
 
 _PACKAGES = ("thunder-workbench", "torch", "lightning-thunder", "nvfuser-cu128-torch210", "triton", "numpy")
@@ -60,7 +61,7 @@ class Group(Protocol):
     def agreed(self, options: request.RunOptions, step_s: float) -> request.RunOptions:
         """The options of the common run, with budgets under which all ranks take the same number of steps."""
 
-    def check(self, compile_program: Compiler, build: Callable[[], Parts], log: events.EventLog, seed: int) -> None:
+    def check(self, compile_program: Compiler, build: Callable[[], Parts], log: logs.EventLog, seed: int) -> None:
         """Compare what training gives with unmodified Thunder's and with eager's."""
 
     def leave(self) -> None:
@@ -73,9 +74,9 @@ def main(run_dir: Path) -> None:
     carry_out(run_dir, functools.partial(run_program, run_dir))
 
 
-def carry_out(log_dir: Path, run: Callable[[events.EventLog], None]) -> NoReturn:
+def carry_out(log_dir: Path, run: Callable[[logs.EventLog], None]) -> NoReturn:
     """Do a worker's work with a log that begins and ends as it should; ends the process."""
-    log = events.EventLog(log_dir / events.LOG_FILE)
+    log = logs.EventLog(log_dir / logs.LOG_FILE)
     log.write(events.Started(t_s=log.now_s(), pid=os.getpid(), time_s=time.time() - log.now_s()))
     _tell_warnings(log)
     try:
@@ -84,8 +85,9 @@ def carry_out(log_dir: Path, run: Callable[[events.EventLog], None]) -> NoReturn
     except BaseException as error:  # noqa: BLE001  # whatever it is, the log says so
         end = events.Failed(t_s=log.now_s(), reason=explain(error), detail=traceback.format_exc())
     log.write(end)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the program may have closed it, or put something else in its place
+            stream.flush()
     # At once: threads and pools that the program or a compiler left behind would keep the process from ending.
     os._exit(0 if isinstance(end, events.Finished) else 1)
 
@@ -132,7 +134,7 @@ def compiler_of(config_text: str | None, name: str, transforms: Transforms = tup
     """
     if config_text is None:
 
-        def unmodified(callable_: Callable[..., Any], observer: events.StageObserver | None) -> Callable[..., Any]:
+        def unmodified(callable_: Callable[..., Any], observer: stages.StageObserver | None) -> Callable[..., Any]:
             from workbench.compiler import pipeline
 
             return pipeline.unmodified(callable_, transforms())
@@ -144,7 +146,7 @@ def compiler_of(config_text: str | None, name: str, transforms: Transforms = tup
     return lambda callable_, observer: choices.jit(callable_, observer=observer, transforms=transforms())
 
 
-def run_program(run_dir: Path, log: events.EventLog, join: Callable[[request.RunRequest], Group] | None = None) -> None:
+def run_program(run_dir: Path, log: logs.EventLog, join: Callable[[request.RunRequest], Group] | None = None) -> None:
     """Build, compile, step, measure and check the program of a run's folder.
 
     Parameters
@@ -211,7 +213,7 @@ def run_program(run_dir: Path, log: events.EventLog, join: Callable[[request.Run
     sampler.stop()
 
 
-def _warm_up(stepper: Stepper, steps: int, log: events.EventLog) -> float:
+def _warm_up(stepper: Stepper, steps: int, log: logs.EventLog) -> float:
     """Step a few times; seconds that the last step took."""
     from workbench.runs import timing
 
@@ -222,7 +224,7 @@ def _warm_up(stepper: Stepper, steps: int, log: events.EventLog) -> float:
     return step_s
 
 
-def _time(stepper: Stepper, variants: dict[str, Stepper], log: events.EventLog, options: request.RunOptions) -> None:
+def _time(stepper: Stepper, variants: dict[str, Stepper], log: logs.EventLog, options: request.RunOptions) -> None:
     """Time the run's own steps, in turns with those of the variants."""
     from workbench.runs import timing
 
@@ -276,7 +278,7 @@ def _variants(
     build: Callable[[], Parts],
     transforms: Transforms,
     options: request.RunOptions,
-    log: events.EventLog,
+    log: logs.EventLog,
 ) -> dict[str, Stepper]:
     """The program compiled in each other way that was asked for, and warmed up."""
     from workbench.runs import accuracy, graphed
@@ -308,7 +310,7 @@ def _clocks(stepper: Stepper, now: Callable[[], int], *, frees: bool = False) ->
 
 
 def _compile(
-    compile_program: Compiler, build: Callable[[], Parts], log: events.EventLog, options: request.RunOptions
+    compile_program: Compiler, build: Callable[[], Parts], log: logs.EventLog, options: request.RunOptions
 ) -> tuple[dict[str, Any], Stepper]:
     """Do the first forward and backward; what it gave, and the program ready to be stepped again."""
     import torch
@@ -319,7 +321,7 @@ def _compile(
     # Seconds that are no part of what compiling a program costs; and what cannot be built fails without them.
     importlib.import_module("workbench.compiler.pipeline")
     _phase(log, "compile")
-    recorder = events.Recorder(log)
+    recorder = stages.Recorder(log)
     start_s = log.now_s()
     jitted = compile_program(original, recorder)
     stepper = accuracy.Stepper(original, args, kwargs, jitted, seed=options.seed)
@@ -334,15 +336,15 @@ def _compile(
     end_s = log.now_s()
     if differentiated:
         recorder.rest_of("first backward", backward_s, end_s)
-    stages, attributed = events.attribute(recorder.intervals, start_s, end_s)
+    shares, attributed = stages.attribute(recorder.intervals, start_s, end_s)
     log.write(
-        events.Compiled(t_s=log.now_s(), compile_s=end_s - start_s, attributed=attributed, stages=stages),
+        events.Compiled(t_s=log.now_s(), compile_s=end_s - start_s, attributed=attributed, stages=shares),
     )
     return (stepper.record(outputs) if options.check_accuracy else {}), stepper
 
 
 def _thunders_own_stages(
-    jitted: Any, recorder: events.Recorder, log: events.EventLog, start_s: float, forward_s: float
+    jitted: Any, recorder: stages.Recorder, log: logs.EventLog, start_s: float, forward_s: float
 ) -> None:
     """Attribute what the observer was not told of, by the time stamps that Thunder keeps itself.
 
@@ -369,7 +371,7 @@ def _thunders_own_stages(
     recorder.rest_of("first forward", at("last_trace_host_execution_start"), forward_s)
 
 
-def _check(recorded: dict[str, Any], build: Callable[[], Parts], log: events.EventLog, seed: int) -> None:
+def _check(recorded: dict[str, Any], build: Callable[[], Parts], log: logs.EventLog, seed: int) -> None:
     from workbench.runs import accuracy
 
     def on_tensor(error: accuracy.TensorError) -> None:
@@ -403,7 +405,7 @@ def _builder(run_dir: Path, asked: request.RunRequest, group: Group | None) -> C
     return lambda: build(asked.program["device"], asked.program["seed"])
 
 
-def _tell_warnings(log: events.EventLog) -> None:
+def _tell_warnings(log: logs.EventLog) -> None:
     """Write warnings about the config into the log, too; all go to standard error as ever."""
     show = warnings.showwarning
 
@@ -415,11 +417,11 @@ def _tell_warnings(log: events.EventLog) -> None:
     warnings.showwarning = tell
 
 
-def _phase(log: events.EventLog, name: str) -> None:
+def _phase(log: logs.EventLog, name: str) -> None:
     log.write(events.Phase(t_s=log.now_s(), phase=name))
 
 
-def _environment(log: events.EventLog) -> events.Environment:
+def _environment(log: logs.EventLog) -> events.Environment:
     import torch
 
     versions = {"python": platform.python_version()}

@@ -1,0 +1,110 @@
+"""Reading what lies in a run's folder, whoever wrote it there: regular files only, and never without end."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+RECORD_BYTES = 1 << 26
+"""The most that a request, or another note of a run, may take: what is larger is no such file."""
+
+
+def open_regular(path: Path) -> int:
+    """A descriptor to read a file by; what is no regular file is not opened, for that may wait for ever.
+
+    Raises
+    ------
+    OSError
+        Saying what it is, or why it cannot be read.
+    """
+    try:
+        # Before it is opened: to open a device may already do something.
+        check_regular(os.stat(path).st_mode)
+        # Not waited for, if it was replaced meanwhile.
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except ValueError as error:  # a NUL in the name
+        raise OSError(errno.EINVAL, str(error), str(path)) from None
+    try:
+        check_regular(os.fstat(file).st_mode)
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def check_regular(mode: int) -> None:
+    """Refuse what is no regular file.
+
+    Raises
+    ------
+    OSError
+        Saying what it is.
+    """
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, "it is a folder")
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is no regular file")
+
+
+def read(path: Path, most_bytes: int = RECORD_BYTES) -> bytes:
+    """What is in a file.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read, is no regular file, or holds more than that.
+    """
+    file = open_regular(path)
+    with open(file, "rb", buffering=0) as opened:
+        if os.fstat(file).st_size > most_bytes:
+            raise OSError(errno.EFBIG, f"it is larger than {most_bytes} bytes")
+        return opened.readall()
+
+
+def read_end(path: Path, most_bytes: int) -> str:
+    """The last of a text; empty where it cannot be read."""
+    try:
+        with open(open_regular(path), "rb", buffering=0) as opened:
+            opened.seek(max(0, os.fstat(opened.fileno()).st_size - most_bytes))
+            return opened.read(most_bytes).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def write(path: Path, text: str) -> None:
+    """Write a text, whole or not at all; where the name is a link, the link is replaced and not what it leads to.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written; what was there before is kept.
+    """
+    file, new = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with open(file, "w", encoding="utf-8", errors="replace") as opened:
+            os.fchmod(file, 0o644)
+            opened.write(text)
+        os.replace(new, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(new)
+        raise
+
+
+def exists(path: Path) -> bool:
+    """Whether there is something of that name, a link that leads nowhere included."""
+    try:
+        os.lstat(path)
+    except (OSError, ValueError):  # also where the name is none: too long, or with a NUL
+        return False
+    return True
+
+
+def one_line(text: str, most: int = 2000) -> str:
+    """A text that someone else wrote, for a line of a terminal or page: without what controls them."""
+    kept = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * most]).split())
+    return kept if len(kept) <= most else f"{kept[:most]}…"
