@@ -6,12 +6,12 @@ import contextlib
 import dataclasses
 import errno
 import functools
+import gc
 import json
 import os
-import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from workbench.runs import files
@@ -45,31 +45,30 @@ def decode(line: bytes) -> Event | None:
     ValueError
         If the line is torn, or no record of the form that its type has.
     """
-    found = _TYPE.match(line)
-    kind = found[1].decode() if found is not None else _type_of(line)
-    return _validators()[kind](line) if kind in TYPES else None
-
-
-_TYPE = re.compile(rb'\{"type":"(\w+)"')
-"""How a line begins that `encode` wrote: its type is then known without reading all of it."""
-
-
-def _type_of(line: bytes) -> str:
+    readers = _readers()
+    if line.startswith(_BEGIN):
+        # As `encode` wrote it: its type is known without reading all of it.
+        kind = line[len(_BEGIN) : line.find(b'"', len(_BEGIN))]
+        if kind in readers:
+            return readers[kind](line)
     from pydantic_core import from_json
 
     record = from_json(line)
     if not isinstance(record, dict) or not isinstance(record.get("type"), str):
         raise ValueError("no record of an event")
-    kind: str = record["type"]
-    return kind
+    reader = readers.get(record["type"].encode())
+    return reader(line) if reader is not None else None
+
+
+_BEGIN = b'{"type":"'
 
 
 @functools.cache
-def _validators() -> dict[str, Callable[[bytes], Event]]:
-    """What reads the rest of a line, by its type; made when first used, for a worker writes its log and reads none."""
+def _readers() -> dict[bytes, Callable[[bytes], Event]]:
+    """What reads a line, by its type; made when first used, for a worker writes its log and reads none."""
     from pydantic import TypeAdapter
 
-    return {kind: TypeAdapter(cls).validator.validate_json for kind, cls in TYPES.items()}
+    return {kind.encode(): TypeAdapter(cls).validator.validate_json for kind, cls in TYPES.items()}
 
 
 class Tail:
@@ -110,9 +109,10 @@ class Tail:
             if self._file is None:
                 self._file = files.open_regular(self.path)
             found: list[Event] = []
-            while data := os.pread(self._file, _CHUNK_BYTES, self._offset):
-                self._offset += len(data)
-                found.extend(self._events(data))
+            with _collections_paused() if os.fstat(self._file).st_size - self._offset > _CHUNK_BYTES else _NO_CONTEXT:
+                while data := os.pread(self._file, _CHUNK_BYTES, self._offset):
+                    self._offset += len(data)
+                    found.extend(self._events(data))
             return found
         except FileNotFoundError:
             return []
@@ -149,6 +149,21 @@ class Tail:
                 if event is not None:
                     found.append(event)
         return found
+
+
+@contextlib.contextmanager
+def _collections_paused() -> Iterator[None]:
+    """Without looking for cycles, which the records of a log do not have: among millions of them that takes seconds."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+_NO_CONTEXT = contextlib.nullcontext()
 
 
 def read(run_dir: Path) -> list[Event]:
