@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from benchmarks.kernels import Kernel, install, kernel
-from workbench.runs import events, jobs, logs, reaper
+from workbench.runs import events, jobs, logs, processes, reaper
 
 VERSIONS = ("7.3.0", "7.4.0")
 
@@ -75,7 +75,7 @@ def reach(run_dir: Path, stage: str) -> None:
 
     def there() -> bool:
         if stage == "starting":
-            return (run_dir / jobs.WORKER_FILE).exists()
+            return (run_dir / processes.WORKER_FILE).exists()
         phases = [event.phase for event in seen if isinstance(event, events.Phase)]
         if stage == "building":
             return bool(phases)
@@ -108,7 +108,7 @@ def cancel_at(notebook: Kernel, comms: dict[str, str], subshell: str, stage: str
     if not busy:
         notebook.finish(cell)
     time.sleep(random.Random(index).uniform(0.0, LINGER_S))
-    worker: dict[str, Any] = json.loads((run_dir / jobs.WORKER_FILE).read_text())
+    worker: dict[str, Any] = json.loads((run_dir / processes.WORKER_FILE).read_text())
     begun = time.perf_counter()
     notebook.press(comms[bench], subshell, {"type": "cancel"})
     give_up = begun + 20
@@ -124,7 +124,7 @@ def cancel_at(notebook: Kernel, comms: dict[str, str], subshell: str, stage: str
         go_on.unlink()
     assert notebook.told(notebook.execute(AFTERWARDS.format(bench=bench))) == ["cancelled", "cancelled"]
     assert {path.name for path in run_dir.iterdir()} <= {
-        "request.json", "worker.json", "events.jsonl", "output.log", "config.py"
+        "request.json", "events.jsonl", "output.log", "config.py"
     }  # fmt: skip
     return took_s
 

@@ -501,7 +501,10 @@ class Workbench:
     # Who is told.
 
     def observe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` after every change of choices or runs; returns what ends that."""
+        """Call `callback` after every change of choices or runs; returns what ends that.
+
+        What a callback raises goes to the log: the change is made, and other callbacks are called all the same.
+        """
         self._observers.append(callback)
 
         def end() -> None:
@@ -511,8 +514,10 @@ class Workbench:
         return end
 
     def _tell(self) -> None:
+        from workbench.runs import delivery
+
         for callback in tuple(self._observers):
-            callback()
+            delivery.call(callback, of=self.program.name)
 
     # What is run and taken away.
 

@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.runs.test_jobs import QUICK, TRACED_FOR, assert_nothing_left, begin, until
-from workbench.runs import events, jobs, store
+from workbench.runs import events, request, store
 from workbench.runs.jobs import Run
 
 LONG = dataclasses.replace(QUICK, samples=10**9, sampling_s=600.0)
@@ -53,8 +53,8 @@ def prints(folder: Path, megabytes: int) -> None:
     run = begin(folder, PRINTS.format(megabytes=megabytes)).wait(250)
     assert run.error == "the worker ended by itself with exit status 7 before the run was done"
     assert run.output.rstrip().endswith("the last line")
-    assert len(run.output) <= 2 * jobs.OUTPUT_BYTES
-    assert sum(path.stat().st_size for path in run.run_dir.iterdir()) < 4 * jobs.OUTPUT_BYTES
+    assert len(run.output) <= 2 * request.OUTPUT_BYTES
+    assert sum(path.stat().st_size for path in run.run_dir.iterdir()) < 4 * request.OUTPUT_BYTES
     assert_nothing_left(run)
 
 

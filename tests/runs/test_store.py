@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.runs.test_events import NO_FILES
 from workbench.errors import RunError
-from workbench.runs import events, jobs, logs, request, store
+from workbench.runs import events, jobs, logs, processes, request, store
 
 
 class Nothing:
@@ -96,10 +100,10 @@ def test_a_deleted_run_is_gone_and_a_pinned_one_stays() -> None:
     assert store.runs() == []
 
 
-def test_a_run_without_a_last_word_has_failed() -> None:
+def test_a_run_without_a_terminal_event_has_failed() -> None:
     folder = make("a", events.Phase(t_s=1.0, phase="compile"))
     assert store.open(folder).state == "failed"
-    assert "without a last word" in (store.open(folder).error or "")
+    assert "without a terminal event" in (store.open(folder).error or "")
 
 
 def test_a_run_that_never_began_has_failed() -> None:
@@ -109,19 +113,131 @@ def test_a_run_that_never_began_has_failed() -> None:
 
 def test_temporary_files_of_a_run_that_no_one_followed_to_its_end_are_removed() -> None:
     folder = make("a", events.Phase(t_s=1.0, phase="compile"))
-    (folder / jobs.WORKER_FILE).write_text('{"pid": 1, "process_created_s": 0.0, "mark": "m"}')
+    processes.Note.of(os.getpid(), processes.new_mark(folder)).write(folder)
     (folder / jobs.SCRATCH).mkdir()
     (folder / jobs.SCRATCH / "left").touch()
     store.open(folder)
     assert not (folder / jobs.SCRATCH).exists()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format_version": 99}', '{"format_version": 1, "name": 3}'])
-def test_a_broken_request_is_one_clear_error(text: str) -> None:
-    folder = make("a", DONE)
-    (folder / request.REQUEST_FILE).write_text(text)
+WHOLE = {
+    "format_version": 1,
+    "name": "n",
+    "program": {"kind": "builtin", "name": "mlp", "settings": {}, "device": "cpu", "seed": 0},
+    "created_s": 1.0,
+    "options": {},
+}
+
+BROKEN_REQUESTS = {
+    "empty": "",
+    "torn": "{",
+    "a list": "[]",
+    "nested deeply": "[" * 100_000,
+    "no text": b"\xff\xfe\x00",
+    "of a later version": json.dumps({**WHOLE, "format_version": 99}),
+    "without a version": json.dumps({"name": 3}),
+    "with a number for a name": json.dumps({**WHOLE, "name": 3}),
+    "with a text for a time": json.dumps({**WHOLE, "created_s": "now"}),
+    "with a time that is none": json.dumps({**WHOLE, "created_s": float("nan")}),
+    "with a time beyond all calendars": json.dumps({**WHOLE, "created_s": 1e300}),
+    "with a program that is a list": json.dumps({**WHOLE, "program": []}),
+    "with a program without a name": json.dumps({**WHOLE, "program": {}}),
+    "with a billion ranks": json.dumps({**WHOLE, "ranks": 10**9}),
+    "with a text for a number of threads": json.dumps({**WHOLE, "options": {"threads": "2"}}),
+    "with an option of a later version": json.dumps({**WHOLE, "options": {"later": 2}}),
+}
+
+
+@pytest.mark.parametrize("text", BROKEN_REQUESTS.values(), ids=BROKEN_REQUESTS)
+def test_a_broken_request_is_one_clear_error_and_hides_no_other_run(text: str | bytes) -> None:
+    good, bad = make("a", DONE), make("b", DONE)
+    (bad / request.REQUEST_FILE).write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(RunError, match=request.REQUEST_FILE) as raised:
+        store.open(bad)
+    assert "\n" not in str(raised.value)
+    assert [run.run_dir for run in store.runs()] == [good]
+    assert store.listing()[1] == {bad: str(raised.value)}
+    assert store.open("a").run_dir == good
+    with pytest.raises(RunError, match="there is no run 'b'"):
+        store.open("b")
+
+
+@pytest.mark.parametrize("make_other", NO_FILES)
+def test_a_request_that_is_no_file_is_one_clear_error(make_other: Callable[[Path], None]) -> None:
+    good, bad = make("a", DONE), make("b", DONE)
+    (bad / request.REQUEST_FILE).unlink()
+    make_other(bad / request.REQUEST_FILE)
     with pytest.raises(RunError, match=request.REQUEST_FILE):
-        store.open(folder)
+        store.open(bad)
+    runs, unreadable = store.listing()
+    assert ([run.run_dir for run in runs], list(unreadable)) == ([good], [bad])
+
+
+def test_a_run_of_another_user_is_marked_and_hides_no_other() -> None:
+    good, bad = make("a", DONE), make("b", DONE)
+    child = os.fork()
+    if child == 0:
+        # As a user to whom the folder is closed.
+        bad.chmod(0o700)
+        for folder in (good, *good.parents):
+            if folder.is_relative_to(Path("/tmp")) and folder != Path("/tmp"):
+                folder.chmod(0o755)
+        if os.geteuid() == 0:
+            os.seteuid(65534)
+        else:
+            bad.chmod(0)
+        runs, unreadable = store.listing()
+        fine = [run.run_dir for run in runs] == [good] and "permission denied" in unreadable[bad]
+        os._exit(0 if fine else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    bad.chmod(0o755)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "x" * 5000, "~nosuchuser", "\udcff", "", ".."])
+def test_a_name_of_any_kind_is_answered_in_one_line(name: str) -> None:
+    with pytest.raises(RunError, match="there is no run"):
+        store.open(name)
+
+
+def test_a_folder_that_leads_to_itself_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(RunError, match="no run"):
+        store.open(tmp_path / "loop")
+    with pytest.raises(RunError, match="no run"):
+        jobs.follow(tmp_path / "loop")
+
+
+def test_what_a_link_leads_to_is_not_written_to(tmp_path: Path) -> None:
+    folder = make("a", DONE)
+    thesis = tmp_path / "thesis.tex"
+    thesis.write_text("all of it")
+    (folder / request.REQUEST_FILE).rename(tmp_path / "request")
+    (folder / request.REQUEST_FILE).symlink_to(tmp_path / "request")
+    before = (tmp_path / "request").read_text()
+    for name in (".request.json.new", "output.log", "worker.json"):
+        (folder / name).symlink_to(thesis)
+    store.rename(folder, "better")
+    store.pin(folder)
+    store.pin(folder, False)
+    assert store.open("better").name == "better"
+    assert thesis.read_text() == "all of it"
+    assert (tmp_path / "request").read_text() == before
+
+
+def test_a_link_to_a_folder_is_not_deleted_through(tmp_path: Path) -> None:
+    folder = make("a", DONE)
+    link = folder.parent / "link"
+    link.symlink_to(folder)
+    with pytest.raises(RunError, match="cannot be changed"):
+        store.delete(link)
+    assert (folder / request.REQUEST_FILE).exists()
+
+
+@pytest.mark.parametrize("name", ["one\ntwo", "\x1b[31m", "\udcff"])
+def test_a_name_that_a_terminal_would_obey_is_refused(name: str) -> None:
+    folder = make("a", DONE)
+    with pytest.raises(RunError, match="plain text"):
+        store.rename(folder, name)
 
 
 def test_a_folder_in_use_is_not_taken(tmp_path: Path) -> None:

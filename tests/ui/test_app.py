@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -10,6 +11,7 @@ import pytest
 from ipykernel.comm.comm import BaseComm
 
 import workbench as wb
+from tests.runs.test_following import live
 from workbench.graph import Kind
 from workbench.runs import events, jobs, logs, request, store
 from workbench.runs.snapshot import SNAPSHOT_FILE
@@ -365,3 +367,77 @@ def test_the_census_names_every_fusion_once(tmp_path, monkeypatch):
     app.graph.selected = content["groups"][0]["members"][0]["id"]
     assert app.inspector.content["eyebrow"].startswith("fusion")
     app.close()
+
+
+def test_an_observer_that_raises_breaks_no_choice_and_starves_no_other(bench, caplog):
+    def broken():
+        raise SystemExit("broken view")
+
+    told = []
+    ends = [bench.observe(broken), bench.observe(lambda: told.append(bench.choices))]
+    site = legal(bench)
+    bench.choose({site.id: "recompute"})
+    bench.undo()
+    for end in ends:
+        end()
+    assert told == [{site.id: "recompute"}, {}]
+    assert "broken view" in caplog.text
+
+
+def test_a_run_that_cannot_be_read_is_told_of_and_hides_no_other(bench, tmp_path, monkeypatch):
+    monkeypatch.setenv(store.ROOT_VARIABLE, str(tmp_path))
+    for name in ("good", "torn", "folder", "no-log"):
+        run_dir = request.prepare(tmp_path / name, bench.program)
+        logs.append(run_dir / logs.LOG_FILE, events.Finished(t_s=1.0))
+    (tmp_path / "torn" / request.REQUEST_FILE).write_text("{")
+    (tmp_path / "folder" / request.REQUEST_FILE).unlink()
+    (tmp_path / "folder" / request.REQUEST_FILE).mkdir()
+    (tmp_path / "no-log" / logs.LOG_FILE).unlink()
+    (tmp_path / "no-log" / logs.LOG_FILE).mkdir()
+    experiments = Experiments(bench.program, on_pinned=lambda: None, act=lambda act: act())
+    experiments._load()
+    states = {row["name"]: (row["state"], row["error"]) for row in experiments.content["rows"]}
+    assert states == {
+        "good": ("done", ""),
+        "no-log": ("failed", "the event log cannot be read: it is a folder"),
+    }
+    unreadable = {one["name"]: one["error"] for one in experiments.content["unreadable"]}
+    assert set(unreadable) == {"torn", "folder"}
+    assert all(request.REQUEST_FILE in error for error in unreadable.values())
+
+
+def test_a_row_is_read_again_when_its_run_wrote_on(bench, tmp_path, monkeypatch):
+    monkeypatch.setenv(store.ROOT_VARIABLE, str(tmp_path))
+    run_dir = request.prepare(tmp_path / "run", bench.program)
+    experiments = Experiments(bench.program, on_pinned=lambda: None, act=lambda act: act())
+    experiments._load()
+    assert [row["state"] for row in experiments.content["rows"]] == ["failed"]
+    logs.append(run_dir / logs.LOG_FILE, events.Finished(t_s=1.0))
+    experiments._load()
+    assert [row["state"] for row in experiments.content["rows"]] == ["done"]
+
+
+def test_a_run_that_has_news_while_the_app_is_drawn_holds_up_nothing(app, bench, tmp_path):
+    """Drawing holds the app's lock and begins to observe; news of the run needs the app's lock."""
+    run_dir = request.prepare(tmp_path / "run", bench.program)
+    logs.append(run_dir / logs.LOG_FILE, events.Phase(t_s=0.0, phase="compile"))
+    run, worker = live(run_dir)
+    wanted = threading.Event()
+
+    def on_event(event):
+        wanted.set()
+        app._on_news(run)
+
+    def draw():
+        with app._lock:
+            run.observe(on_event)
+            logs.append(run_dir / logs.LOG_FILE, events.Phase(t_s=1.0, phase="time"))
+            wanted.wait(10)
+            app.compile.follow(run)
+
+    drawing = threading.Thread(target=draw, daemon=True)
+    drawing.start()
+    drawing.join(10)
+    assert not drawing.is_alive()
+    worker.ended.set()
+    run.wait(10)

@@ -130,7 +130,6 @@ def test_a_module_of_ones_own_runs_on_two_ranks(tmp_path: Path) -> None:
     assert_nothing_left(run)
     # Elsewhere nobody gathers: the logs of the ranks alone tell the same.
     (run.run_dir / logs.LOG_FILE).unlink()
-    (run.run_dir / jobs.WORKER_FILE).unlink()
     again = store.open(run.run_dir)
     assert (again.state, again.step_s, again.ranks) == (run.state, run.step_s, run.ranks)
     assert again.accuracy == run.accuracy

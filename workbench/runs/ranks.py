@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from workbench.errors import RunError
-from workbench.runs import events, logs, processes, request, worker
+from workbench.runs import events, files, logs, processes, request, worker
 from workbench.runs.events import Event
 
 CANCEL_FILE = "cancel"
@@ -37,6 +37,9 @@ _GRACE_S = 2.0
 SILENT_S = 120.0
 """A rank elsewhere that told nothing for so long may be gone. It samples its memory many times a second, also while it
 compiles or waits for the others; a file system of several machines may show that a minute late."""
+
+GONE_S = 3600.0
+"""Ranks elsewhere that wrote nothing for so long are not waited for by who opens their run."""
 
 _SLOWEST = {events.Compiled: "compile_s", events.StepTimes: "step_s", events.PeakMeasured: "measured_peak_bytes"}
 """Figures of which the run's is that of the rank with the most."""
@@ -120,6 +123,8 @@ class _Rank:
     """Whether it has begun to sample its memory: only from then on something comes steadily."""
     silent: bool = False
     """Whether it was said that it tells nothing any more."""
+    unreadable: str = ""
+    """Why its log cannot be read."""
 
     @property
     def pid(self) -> int | None:
@@ -169,7 +174,7 @@ class Gathering:
     def read(self) -> None:
         """Take what the ranks told since the last call."""
         for number, rank in enumerate(self.ranks):
-            for event in rank.tail.read():
+            for event in _new(rank):
                 if isinstance(event, events.Started):
                     rank.offset_s = event.time_s - self._time_s
                 rank.heard_s, rank.last_s, rank.silent = time.monotonic(), event.t_s + rank.offset_s, False
@@ -256,6 +261,8 @@ class Gathering:
                 why = said.reason
             elif status is not None and status != -signal.SIGTERM:
                 why = processes.how_ended(status)
+            elif rank.unreadable:
+                why = f"its log cannot be read: {rank.unreadable}"
             else:
                 why = "ended with the others"
             if why and not detail:
@@ -287,12 +294,24 @@ class Gathering:
         return 3 if any(words in reason for words in _LOST) else 2, at_s
 
 
+def _new(rank: _Rank) -> list[Event]:
+    try:
+        return rank.tail.read()
+    except OSError as error:
+        rank.unreadable = error.strerror or str(error)
+        return []
+
+
 def last_output(folder: Path) -> str:
     """The last of what a rank printed."""
-    try:
-        return (folder / request.OUTPUT_FILE).read_text(errors="replace")[-4000:]
-    except OSError:
-        return ""
+    return files.read_end(folder / request.OUTPUT_FILE, 4000)
+
+
+def _begun_s(folder: Path) -> float:
+    """When a rank began, in seconds since the epoch; 0 where it does not tell."""
+    with contextlib.suppress(OSError):
+        return next((e.time_s for e in logs.read(folder)[:1] if isinstance(e, events.Started)), 0.0)
+    return 0.0
 
 
 class Elsewhere:
@@ -307,15 +326,23 @@ class Elsewhere:
     def __init__(self, run_dir: Path, ranks: int) -> None:
         self.path = run_dir / logs.LOG_FILE
         self._found: list[Event] = []
-        told = (logs.read(folder_of(run_dir, rank)) for rank in range(ranks))
-        begun_s = min((e.time_s for log in told for e in log[:1] if isinstance(e, events.Started)), default=0.0)
+        begun_s = min((begun for rank in range(ranks) if (begun := _begun_s(folder_of(run_dir, rank)))), default=0.0)
         self._gathering = Gathering(run_dir, ranks, self._found.append, begun_s)
         self.over = False
 
     @property
-    def begun(self) -> bool:
-        """Whether any rank was started."""
-        return any(rank.tail.path.exists() for rank in self._gathering.ranks)
+    def skipped(self) -> int:
+        """Lines so far, of all ranks' logs, that are no records."""
+        return sum(rank.tail.skipped for rank in self._gathering.ranks)
+
+    @property
+    def going_on(self) -> bool:
+        """Whether any rank was started, not all had their last word, and something was written of late."""
+        written_s = 0.0
+        for rank in self._gathering.ranks:
+            with contextlib.suppress(OSError):
+                written_s = max(written_s, rank.tail.path.stat().st_mtime)
+        return not self.over and abs(time.time() - written_s) < GONE_S
 
     def read(self) -> list[Event]:
         """Events since the last call; the last is the run's end, once all ranks had their last word."""

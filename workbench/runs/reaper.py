@@ -36,7 +36,7 @@ def reap(group: int | None, mark: str, scratch: Path, timeout_s: float) -> None:
     """
     if group is not None:
         # Here, for it waits for nothing, and what runs on meanwhile takes the cores from who looks for the rest.
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
     try:
         command = [sys.executable, "-I", "-S", __file__, mark, str(scratch), str(timeout_s)]
@@ -48,10 +48,15 @@ def reap(group: int | None, mark: str, scratch: Path, timeout_s: float) -> None:
         _reap(mark, scratch, timeout_s)
 
 
+def entry(mark: str) -> bytes:
+    """What stands in the environment of a process that carries a mark."""
+    return os.fsencode(f"{MARK}={mark}")
+
+
 def marked(mark: str) -> list[int]:
     """Ids of the processes that carry a mark and run."""
-    entry = f"{MARK}={mark}".encode()
-    return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and entry in _environment(pid).split(b"\0")]
+    wanted = entry(mark)
+    return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and wanted in _environment(pid).split(b"\0")]
 
 
 def _environment(pid: str) -> bytes:
@@ -66,7 +71,7 @@ def _reap(mark: str, scratch: Path, timeout_s: float) -> None:
     # Again until none is found: one may have been forked while the others were listed.
     while (left := marked(mark)) and time.monotonic() < deadline_s:
         for pid in left:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.002)
     shutil.rmtree(scratch, ignore_errors=True)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
+import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from workbench.errors import RunError
+from workbench.runs import files
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 REQUEST_FILE = "request.json"
 CONFIG_FILE = "config.py"
@@ -24,6 +30,12 @@ ALIVE_LISTED = 200
 
 FORMAT_VERSION = 1
 """Raised when a reader of the old form would be wrong."""
+
+MOST_RANKS = 1 << 16
+"""No run has more; what says so is damaged."""
+
+_READING: dict[str, Any] = {"strict": True, "allow_inf_nan": False, "extra": "forbid"}
+"""How the fields of a request are read; see pydantic's `ConfigDict`."""
 
 
 class Dumpable(Protocol):
@@ -67,6 +79,8 @@ class RunOptions:
     port : int, optional
         TCP port at which ranks find one another. On one machine they need none: by default a file serves.
     """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _READING
 
     seed: int = 0
     threads: int | None = None
@@ -112,6 +126,8 @@ class RunRequest:
         How they share it; empty for a run of one process.
     """
 
+    __pydantic_config__: ClassVar[dict[str, Any]] = _READING
+
     name: str
     program: dict[str, Any]
     created_s: float
@@ -121,6 +137,21 @@ class RunRequest:
     options: RunOptions = dataclasses.field(default_factory=RunOptions)
     ranks: int = 1
     parallel: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be of any run, and keep what controls a terminal out of the name."""
+        if not 1 <= self.ranks <= MOST_RANKS:
+            raise ValueError(f"a run has between 1 and {MOST_RANKS} ranks, not {self.ranks}")
+        if not (math.isfinite(self.created_s) and 0 <= self.created_s < _LATEST_S):
+            raise ValueError(f"created_s is no time: {self.created_s}")
+        texts = {"kind", "name", "device"}
+        if wrong := sorted(key for key in texts if not isinstance(self.program.get(key), str)):
+            raise ValueError(f"the program's {', '.join(wrong)} must be there, as texts")
+        object.__setattr__(self, "name", files.one_line(self.name))
+
+
+_LATEST_S = 1e11
+"""Some three thousand years from now."""
 
 
 def prepare(
@@ -208,11 +239,15 @@ def check(options: RunOptions, device: str, variants: Collection[str] = (), *, r
 
 
 def write(run_dir: Path, request: RunRequest) -> None:
-    """Write a request into a run's folder, whole or not at all."""
+    """Write a request into a run's folder, whole or not at all.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written; the request that was there is kept.
+    """
     record = {"format_version": FORMAT_VERSION, **dataclasses.asdict(request)}
-    new = run_dir / f".{REQUEST_FILE}.new"
-    new.write_text(json.dumps(record, indent=1) + "\n")
-    new.replace(run_dir / REQUEST_FILE)
+    files.write(run_dir / REQUEST_FILE, json.dumps(record, indent=1) + "\n")
 
 
 def read(run_dir: Path) -> RunRequest:
@@ -225,12 +260,42 @@ def read(run_dir: Path) -> RunRequest:
     """
     path = run_dir / REQUEST_FILE
     try:
-        record = json.loads(path.read_text())
-        version = record.pop("format_version")
-        if version != FORMAT_VERSION:
-            raise RunError(f"{path} has format version {version}; this version of the workbench reads {FORMAT_VERSION}")
-        return RunRequest(**{**record, "options": RunOptions(**record["options"])})
+        record = json.loads(files.read(path))
     except FileNotFoundError:
         raise RunError(f"{run_dir} is no run: it has no {REQUEST_FILE}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunError(f"{path} cannot be read: {error}") from error
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
+    except RecursionError:
+        raise RunError(f"{path} cannot be read: it is nested too deeply") from None
+    except ValueError as error:
+        raise RunError(f"{path} cannot be read, it is torn or no JSON: {error}") from None
+    version = record.pop("format_version", None) if isinstance(record, dict) else None
+    if version is None:
+        raise RunError(f"{path} cannot be read: it is no request of a run")
+    if version != FORMAT_VERSION or isinstance(version, bool):
+        raise RunError(
+            f"{path} has format version {version!r}; this version of the workbench reads {FORMAT_VERSION}: "
+            "open it with the version that wrote it"
+        )
+    try:
+        # As JSON again: a strict reader takes a record for plain data only there.
+        return _reader().validate_json(json.dumps(record))
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{path} cannot be read: {_first_fault(error)}") from None
+
+
+@functools.cache
+def _reader() -> TypeAdapter[RunRequest]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(RunRequest)
+
+
+def _first_fault(error: Exception) -> str:
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False, include_context=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return files.one_line(f"{place}: {first['msg']}" if place else first["msg"], 300)

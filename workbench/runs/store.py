@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from workbench.errors import RunError, UnknownRunError
-from workbench.runs import jobs, request
+from workbench.runs import files, jobs, request
 from workbench.runs.jobs import Run
+from workbench.runs.record import FINAL_STATES
 
 ROOT_VARIABLE = "WORKBENCH_RUNS"
 """Environment variable that says where runs are kept, instead of ``.workbench/runs`` in the working folder."""
@@ -67,37 +70,84 @@ def open(run: Path | str, within: Path | None = None) -> Run:  # read as store.o
     Raises
     ------
     RunError
-        If there is no such run.
+        If there is no such run, or it cannot be read.
     """
     return jobs.follow(_find(run, within))
 
 
 def runs(within: Path | None = None) -> list[Run]:
-    """All runs in a folder, by default `root`, pinned ones first, then the latest first."""
-    found = [jobs.follow(folder) for folder in _folders(within)]
-    return sorted(found, key=lambda run: (not is_pinned(run.run_dir), -run.request.created_s))
+    """All runs in a folder that can be read, pinned ones first, then the latest first; for the others, `listing`.
+
+    Parameters
+    ----------
+    within : Path, optional
+        By default `root`.
+    """
+    return listing(within)[0]
+
+
+def listing(within: Path | None = None) -> tuple[list[Run], dict[Path, str]]:
+    """All runs in a folder: those that can be read, and why the others cannot.
+
+    Parameters
+    ----------
+    within : Path, optional
+        By default `root`.
+
+    Returns
+    -------
+    runs : list of Run
+        Pinned ones first, then the latest first.
+    unreadable : dict of Path to str
+        By folder, in one line: torn, of a later version, another user's.
+    """
+    found: list[Run] = []
+    unreadable: dict[Path, str] = {}
+    for folder in folders(within):
+        try:
+            found.append(jobs.follow(folder))
+        except RunError as error:
+            unreadable[folder] = files.one_line(str(error))
+    return sorted(found, key=lambda run: (not is_pinned(run.run_dir), -run.request.created_s)), unreadable
 
 
 def rename(run: Path | str, name: str, within: Path | None = None) -> None:
-    """Give a run another name. Its folder stays where it is."""
+    """Give a run another name. Its folder stays where it is.
+
+    Raises
+    ------
+    RunError
+        If the name is none, or the run cannot be written.
+    """
     if not name.strip():
         raise RunError("a run's name must not be empty")
+    if not name.isprintable():
+        raise RunError(f"a run's name must be plain text on one line, given {name!r}")
     folder = _find(run, within)
-    request.write(folder, dataclasses.replace(request.read(folder), name=name))
+    with _writing(folder):
+        request.write(folder, dataclasses.replace(request.read(folder), name=name))
+    jobs.renamed(folder)
 
 
 def pin(run: Path | str, pinned: bool = True, within: Path | None = None) -> None:
-    """Mark a run as one to compare with and to keep, or take the mark off."""
-    mark = _find(run, within) / _PIN_FILE
-    if pinned:
-        mark.touch()
-    else:
-        mark.unlink(missing_ok=True)
+    """Mark a run as one to compare with and to keep, or take the mark off.
+
+    Raises
+    ------
+    RunError
+        If the run's folder cannot be written.
+    """
+    folder = _find(run, within)
+    with _writing(folder):
+        if not pinned:
+            (folder / _PIN_FILE).unlink(missing_ok=True)
+        elif not is_pinned(folder):
+            files.write(folder / _PIN_FILE, "")
 
 
 def is_pinned(run_dir: Path) -> bool:
     """Whether the run of a folder is pinned."""
-    return (run_dir / _PIN_FILE).exists()
+    return files.exists(run_dir / _PIN_FILE)
 
 
 def delete(run: Path | str, within: Path | None = None) -> None:
@@ -106,31 +156,69 @@ def delete(run: Path | str, within: Path | None = None) -> None:
     Raises
     ------
     RunError
-        If it is pinned, or runs.
+        If it is pinned, runs, or cannot be removed.
     """
     folder = _find(run, within)
     if is_pinned(folder):
         raise RunError(f"{folder.name} is pinned; take the pin off to delete it")
     state = jobs.follow(folder).state
-    if state not in jobs.FINAL_STATES:
+    if state not in FINAL_STATES:
         raise RunError(f"{folder.name} is {state}; cancel it to delete it")
-    shutil.rmtree(folder)
+    with _writing(folder):
+        shutil.rmtree(folder)
 
 
-def _folders(within: Path | None) -> list[Path]:
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"{folder} cannot be changed: {(error.strerror or str(error)).lower()}") from error
+
+
+def folders(within: Path | None = None) -> list[Path]:
+    """Folders of runs, readable or not, in the order of their names.
+
+    Parameters
+    ----------
+    within : Path, optional
+        By default `root`.
+    """
     within = within or root()
-    return sorted(path.parent for path in within.glob(f"*/{request.REQUEST_FILE}"))
+    try:
+        with os.scandir(within) as found:
+            names = sorted(entry.name for entry in found)
+    except OSError:  # there is none yet
+        return []
+    return [within / name for name in names if _is_run(within / name)]
+
+
+def _is_run(folder: Path) -> bool:
+    try:
+        os.lstat(folder / request.REQUEST_FILE)
+    except PermissionError:  # another user's: listed, and marked
+        return True
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _find(run: Path | str, within: Path | None) -> Path:
     for folder in (Path(run), (within or root()) / run):
-        if (folder / request.REQUEST_FILE).exists():
+        if files.exists(folder / request.REQUEST_FILE):
             return folder.absolute()
-    named = [folder for folder in _folders(within) if request.read(folder).name == str(run)]
+    named = [folder for folder in folders(within) if _name(folder) == str(run)]
     if len(named) == 1:
         return named[0]
     if named:
-        folders = ", ".join(folder.name for folder in named)
-        raise UnknownRunError(f"{len(named)} runs are called {str(run)!r}; give a folder: {folders}")
-    known = ", ".join(folder.name for folder in _folders(within)) or "there is none"
+        names = ", ".join(folder.name for folder in named)
+        raise UnknownRunError(f"{len(named)} runs are called {str(run)!r}; give a folder: {names}")
+    known = ", ".join(folder.name for folder in folders(within)) or "there is none"
     raise UnknownRunError(f"there is no run {str(run)!r} in {within or root()}; there: {known}")
+
+
+def _name(folder: Path) -> str | None:
+    try:
+        return request.read(folder).name
+    except RunError:
+        return None

@@ -23,7 +23,7 @@ import numpy as np
 
 from workbench import programs
 from workbench.errors import RunError
-from workbench.runs import jobs, request
+from workbench.runs import jobs, processes, request
 
 POINTS_FILE = "points.jsonl"
 FIT_FROM = 8
@@ -270,7 +270,7 @@ def _cold(sweep: Sweep, point: Mapping[str, Mapping[str, str]], out: Path) -> Po
             child.communicate()
             for request_file in (out / "runs").glob(f"*/{request.REQUEST_FILE}"):
                 with contextlib.suppress(RunError):
-                    jobs.follow(request_file.parent).wait(jobs.KILL_TIMEOUT_S)
+                    jobs.follow(request_file.parent).wait(processes.KILL_TIMEOUT_S)
     return Point(
         settings=dict(point["settings"]),
         choices=dict(point["choices"]),

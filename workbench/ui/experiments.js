@@ -6,7 +6,7 @@ function render({ model, el }) {
   let asking = "";
 
   function draw() {
-    const { rows = [], loading } = model.get("content");
+    const { rows = [], unreadable = [], loading } = model.get("content");
     const ask = (message) => { asking = ""; model.send(message); };
     const right = (text) => h("th", { class: "wb-right" }, text);
     const name = (row) => h("input", {
@@ -28,7 +28,11 @@ function render({ model, el }) {
           h("td", { class: "wb-right" }, row.predicted), h("td", { class: "wb-right" }, row.measured, row.off && h("span", { class: "wb-muted" }, ` ${row.off}`)),
           h("td", { class: "wb-right" }, row.compile), h("td", { class: "wb-right" }, row.step, (row.against ?? []).map((text) => h("div", { class: "wb-muted wb-nowrap" }, text))),
           h("td", { class: row.accuracy === "ok" ? "wb-good" : "wb-bad" }, row.accuracy), h("td", { class: row.state === "failed" ? "wb-bad" : null, title: row.error || null }, row.state),
-          h("td", { class: "wb-right" }, remove(row))))))));
+          h("td", { class: "wb-right" }, remove(row)))))),
+      ),
+      h("details", { hidden: !unreadable.length },
+        h("summary", { class: "wb-bad" }, unreadable.length === 1 ? "1 run cannot be read" : `${unreadable.length} runs cannot be read`),
+        h("ul", {}, unreadable.map((one) => h("li", { "data-run": one.folder }, h("code", {}, one.name), ` ${one.error}`)))));
   }
   return follow(model, ["content"], draw);
 }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.config import load
 from workbench.errors import WorkbenchError
-from workbench.runs import jobs, request, store
+from workbench.runs import files, jobs, logs, request, store
 from workbench.summary import human_bytes, human_seconds
 from workbench.ui.panel import Panel, esm
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Experiments(Panel):
-    """A table of runs; content: ``rows``, as `run_row` makes them.
+    """A table of runs; content: ``rows``, as `run_row` makes them, and ``unreadable`` folders, each with the reason.
 
     Parameters
     ----------
@@ -42,9 +42,9 @@ class Experiments(Panel):
         act: Callable[[Callable[[], Any]], Any],
         **traits: Any,
     ) -> None:
-        super().__init__(self._receive, content={"rows": [], "loading": True}, **traits)
+        super().__init__(self._receive, content={"rows": [], "unreadable": [], "loading": True}, **traits)
         self._program, self._on_pinned, self._act = program, on_pinned, act
-        self._known: dict[Path, tuple[tuple[int, int], dict[str, Any] | None]] = {}
+        self._known: dict[Path, tuple[tuple[int, ...], dict[str, Any] | None]] = {}
         self._lock = threading.Lock()
         self._again = False
         self.pinned: Run | None = None
@@ -59,9 +59,13 @@ class Experiments(Panel):
             if not self._again:
                 return
             self._again = False
-            rows, pinned = [], None
-            for folder in sorted(file.parent for file in store.root().glob(f"*/{request.REQUEST_FILE}")):
-                row = self._row(folder)
+            rows, unreadable, pinned = [], [], None
+            for folder in store.folders():
+                try:
+                    row = self._row(folder)
+                except (OSError, WorkbenchError) as error:
+                    unreadable.append({"folder": str(folder), "name": folder.name, "error": files.one_line(str(error))})
+                    continue
                 if row is None:
                     continue
                 row = {**row, "pinned": store.is_pinned(folder)}
@@ -69,25 +73,24 @@ class Experiments(Panel):
                 if row["pinned"]:
                     pinned = folder
             rows.sort(key=lambda row: (not row["pinned"], -row["created_s"]))
-            self.content = {"rows": rows, "loading": False}
+            self.content = {"rows": rows, "unreadable": unreadable, "loading": False}
             before = self.pinned.run_dir if self.pinned is not None else None
-            self.pinned = None if pinned is None else jobs.follow(pinned)
+            try:
+                self.pinned = None if pinned is None else jobs.follow(pinned)
+            except WorkbenchError:  # deleted since
+                self.pinned = pinned = None
         if before != pinned:
             self._on_pinned()
 
     def _row(self, folder: Path) -> dict[str, Any] | None:
-        """The row of a folder's run; None where it is of another program or cannot be read."""
-        try:
-            # Before it is read: a row that was read while the run was given another name is then read again.
-            file = (folder / request.REQUEST_FILE).stat()
-            written = file.st_mtime_ns, file.st_ino
-            known_written, known = self._known.get(folder, (None, None))
-            if known_written == written:
-                return known
-            ours = request.read(folder).program.get("name") == self._program.name
-            run = jobs.follow(folder) if ours else None
-        except (FileNotFoundError, WorkbenchError):
-            return None
+        """The row of a folder's run; None where it is of another program."""
+        # Before it is read: a row that was read while the run was given another name, or wrote on, is then read again.
+        written = _written(folder)
+        known_written, known = self._known.get(folder, (None, None))
+        if known_written == written:
+            return known
+        ours = request.read(folder).program.get("name") == self._program.name
+        run = jobs.follow(folder) if ours else None
         row = run_row(run) if run is not None else None
         if run is None or run.state in jobs.FINAL_STATES:
             self._known[folder] = (written, row)
@@ -112,6 +115,19 @@ class Experiments(Panel):
                 store.pin(row["folder"], False)
         if pinned:
             store.pin(folder)
+
+
+def _written(folder: Path) -> tuple[int, ...]:
+    """When a folder's request and log were written, as far as they are there."""
+    found: list[int] = []
+    for name in (request.REQUEST_FILE, logs.LOG_FILE):
+        try:
+            file = (folder / name).stat()
+        except OSError:
+            found += (-1, -1, -1)
+        else:
+            found += (file.st_mtime_ns, file.st_ino, file.st_size)
+    return tuple(found)
 
 
 def choices_of(run: Run) -> dict[str, str] | None:

@@ -1,0 +1,388 @@
+"""A run is followed to its end whatever happens on the way, and harms no one; without a worker's process."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.errors import RunError
+from workbench.runs import events, jobs, logs, processes, reaper, request, store
+from workbench.runs.events import Event, Failed, Finished, Phase
+from workbench.runs.jobs import Run
+from workbench.runs.request import RunOptions
+
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+class Nothing:
+    """A program that is never built."""
+
+    def dump(self, folder: Path) -> dict[str, Any]:
+        return {"kind": "builtin", "name": "mlp", "settings": {}, "device": "cpu", "seed": 0}
+
+
+class Acted:
+    """A worker that ends when the test says so."""
+
+    pid = os.getpid()
+    is_child = True
+
+    def __init__(self, status: int | None = 0) -> None:
+        self.status = status
+        self.ended = threading.Event()
+        self.killed = False
+
+    def wait(self, timeout_s: float) -> bool:
+        return self.ended.wait(timeout_s)
+
+    def kill(self) -> None:
+        self.killed = True
+        self.ended.set()
+
+    def close(self) -> int | None:
+        return -9 if self.killed else self.status
+
+    def output(self) -> str:
+        return "the last that was printed\n"
+
+
+def prepared(folder: Path, *log: Event, options: RunOptions | None = None) -> Path:
+    run_dir = request.prepare(folder / "run", Nothing(), name="run", options=options)
+    for event in log:
+        logs.append(run_dir / logs.LOG_FILE, event)
+    return run_dir.resolve()
+
+
+def live(run_dir: Path, status: int | None = 0) -> tuple[Run, Acted]:
+    """A run that is followed, and its worker."""
+    run, worker = Run(run_dir), Acted(status)
+    run._attach(worker)  # type: ignore[arg-type]
+    return run, worker
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def tell(run: Run, event: Event) -> None:
+    logs.append(run.run_dir / logs.LOG_FILE, event)
+
+
+@pytest.mark.parametrize("error", [RecursionError("too deep"), MemoryError(), SystemExit(3), KeyboardInterrupt()])
+def test_a_follower_that_breaks_ends_the_run_with_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def breaks(_: logs.Tail) -> list[Event]:
+        raise error
+
+    run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"))
+    with monkeypatch.context() as patched:
+        patched.setattr(logs.Tail, "read", breaks)
+        run, worker = live(run_dir)
+        run.wait(5)
+    assert worker.killed
+    assert run.state == "failed"
+    assert run.error is not None
+    assert "could not be followed" in run.error
+    assert type(error).__name__ in run.error
+
+
+def test_descriptors_that_run_out_for_a_while_do_not_end_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(_: Path) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"))
+    run, worker = Run(run_dir), Acted()
+    with monkeypatch.context() as patched:
+        patched.setattr(logs.files, "open_regular", none_left)
+        run._attach(worker)  # type: ignore[arg-type]
+        until(lambda: run._unreadable != "")
+    until(lambda: run.phase == "build")
+    tell(run, Finished(t_s=1.0))
+    worker.ended.set()
+    assert run.wait(5).state == "done"
+    assert not worker.killed
+
+
+def test_a_log_that_is_a_folder_is_one_clear_reason(tmp_path: Path) -> None:
+    run_dir = prepared(tmp_path)
+    run, worker = live(run_dir)
+    (run_dir / logs.LOG_FILE).mkdir()
+    worker.ended.set()
+    assert run.wait(5).error == "the event log cannot be read: it is a folder"
+    assert store.open(run_dir).error == run.error
+
+
+def test_lines_that_are_damaged_are_skipped_and_told_of(tmp_path: Path) -> None:
+    run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"))
+    run, worker = live(run_dir)
+    with (run_dir / logs.LOG_FILE).open("ab") as log:
+        log.write(b"[" * 100_000 + b"\n\xff\n")
+    tell(run, Finished(t_s=1.0))
+    worker.ended.set()
+    assert run.wait(5).state == "done"
+    assert run.warnings == ("2 lines of the event log could not be read, and what they told is left out",)
+    assert store.open(run_dir).to_json()["warnings"] == list(run.warnings)
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [(0, "done"), (3, "failed"), (-11, "failed"), (None, "done")],
+    ids=["0", "3", "SEGV", "unknown"],
+)
+def test_a_worker_that_says_that_it_is_done_has_to_end_so(tmp_path: Path, status: int | None, state: str) -> None:
+    run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="time"), Finished(t_s=1.0))
+    run, worker = live(run_dir, status)
+    worker.ended.set()
+    assert run.wait(5).state == state
+    assert (store.open(run_dir).state, store.open(run_dir).error) == (run.state, run.error)
+    if status == 3:
+        assert run.error == "the worker wrote that the run was done, and ended by itself with exit status 3 after that"
+
+
+def test_a_run_that_was_done_when_it_was_cancelled_stays_done(tmp_path: Path) -> None:
+    run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="time"), Finished(t_s=1.0))
+    run, _ = live(run_dir)
+    run.cancel()
+    assert run.state == store.open(run_dir).state == "done"
+
+
+@pytest.mark.parametrize("error", [ValueError("broken view"), SystemExit(3), KeyboardInterrupt()])
+def test_an_observer_that_raises_starves_no_other(
+    tmp_path: Path, error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(event: Event) -> None:
+        raise error
+
+    told: list[Event] = []
+    run, worker = live(prepared(tmp_path, Phase(t_s=0.0, phase="build")))
+    run.observe(broken)
+    run.observe(told.append)
+    tell(run, Finished(t_s=1.0))
+    worker.ended.set()
+    assert run.wait(5).state == "done"
+    until(lambda: tuple(told) == run.events)
+    assert "an observer of run run failed" in caplog.text
+
+
+def test_an_observer_that_waits_for_the_run_does_not_hold_it_up(tmp_path: Path) -> None:
+    run, worker = live(prepared(tmp_path, Phase(t_s=0.0, phase="build")))
+    waited: list[str] = []
+    run.observe(lambda event: waited.append(run.wait(10).state))
+    tell(run, Finished(t_s=1.0))
+    worker.ended.set()
+    until(lambda: waited[:1] == ["done"])
+
+
+def test_no_lock_of_a_run_is_held_while_an_observer_is_called(tmp_path: Path) -> None:
+    """An app holds its own lock while it begins to observe, and takes it when it is told something."""
+    run, worker = live(prepared(tmp_path, Phase(t_s=0.0, phase="build")))
+    apps, called = threading.RLock(), threading.Event()
+
+    def on_event(event: Event) -> None:
+        called.set()
+        with apps:
+            pass
+
+    def refresh() -> None:
+        with apps:
+            run.observe(on_event)
+            # Another thread has the first event for it by now, and wants the lock.
+            tell(run, Phase(t_s=0.5, phase="compile"))
+            called.wait(5)
+            run.observe(lambda event: None)
+
+    refreshing = threading.Thread(target=refresh, daemon=True)
+    refreshing.start()
+    refreshing.join(5)
+    assert not refreshing.is_alive()
+    tell(run, Finished(t_s=1.0))
+    worker.ended.set()
+    run.wait(5)
+
+
+def test_who_does_not_observe_any_more_is_told_no_more(tmp_path: Path) -> None:
+    run, worker = live(prepared(tmp_path, Phase(t_s=0.0, phase="build")))
+    told: list[Event] = []
+    end = run.observe(told.append)
+    until(lambda: len(told) == 1)
+    end()
+    tell(run, Finished(t_s=1.0))
+    worker.ended.set()
+    run.wait(5)
+    last: list[Event] = []
+    run.observe(last.append)
+    until(lambda: len(last) == 2)
+    assert len(told) == 1
+
+
+def test_a_run_that_is_followed_knows_its_new_name(tmp_path: Path) -> None:
+    run, worker = live(prepared(tmp_path))
+    store.rename(run.run_dir, "better")
+    assert run.name == "better"
+    worker.ended.set()
+    run.wait(5)
+    store.rename(run.run_dir, "best")
+    assert run.name == "best"
+
+
+# Processes.
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a process that sleeps, in a session of its own, with an environment of its own."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def sleeper(**environment: str) -> subprocess.Popen[bytes]:
+        child = subprocess.Popen(["sleep", "60"], env={**os.environ, **environment}, start_new_session=True)
+        started.append(child)
+        return child
+
+    yield sleeper
+    for child in started:
+        child.kill()
+        child.wait()
+
+
+GREEDY = RunOptions(timeout_s=0.0, memory_limit_bytes=1)
+
+
+def gone() -> int:
+    """The number of a process that has ended."""
+    child = subprocess.Popen(["true"])
+    child.wait()
+    return child.pid
+
+
+def test_a_process_without_the_mark_is_not_taken_for_the_runs(tmp_path: Path, start: Start) -> None:
+    run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"), options=GREEDY)
+    unrelated = start(**{reaper.MARK: processes.new_mark(run_dir)})
+    until(lambda: reaper.MARK.encode() in Path(f"/proc/{unrelated.pid}/environ").read_bytes())
+    processes.Note.of(unrelated.pid, processes.new_mark(run_dir)).write(run_dir)
+    assert [run.state for run in store.runs(tmp_path)] == ["failed"]
+    time.sleep(0.2)
+    assert unrelated.poll() is None
+
+
+def test_limits_are_kept_by_who_started_a_run_and_by_no_one_else(tmp_path: Path, start: Start) -> None:
+    run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"), options=GREEDY)
+    mark = processes.new_mark(run_dir)
+    worker = start(**{reaper.MARK: mark})
+    until(lambda: worker.pid in reaper.marked(mark))
+    processes.Note.of(worker.pid, mark).write(run_dir)
+    (run,) = store.runs(tmp_path)
+    time.sleep(0.2)
+    assert run.state == "starting"
+    assert worker.poll() is None
+    run.cancel()
+    assert worker.wait(5) == -9
+    assert run.state == "cancelled"
+
+
+def test_what_left_its_session_ends_when_the_run_of_a_killed_kernel_is_opened(tmp_path: Path, start: Start) -> None:
+    run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"))
+    mark = processes.new_mark(run_dir)
+    left = [start(**{reaper.MARK: mark}) for _ in range(2)]
+    until(lambda: len(reaper.marked(mark)) == 2)
+    note = dataclasses.replace(processes.Note.of(os.getpid(), mark), pid=gone())
+    note.write(run_dir)
+    (run_dir / request.SCRATCH).mkdir()
+    shutil.copytree(run_dir, tmp_path / "copy")
+    assert store.open(tmp_path / "copy").state == "failed"
+    assert [child.poll() for child in left] == [None, None]
+    assert "it and the process that followed it were killed" in (store.open(run_dir).error or "")
+    assert [child.wait(5) for child in left] == [-9, -9]
+    assert not (run_dir / request.SCRATCH).exists()
+    assert not (run_dir / processes.WORKER_FILE).exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[" * 100_000,
+        "null",
+        '{"pid": "1", "start_ticks": 0, "mark": "", "machine": ""}',
+        '{"pid": -1, "start_ticks": 0, "mark": "", "machine": ""}',
+        '{"pid": true, "start_ticks": 0, "mark": "", "machine": ""}',
+    ],
+)
+def test_a_note_that_is_none_ends_nothing(tmp_path: Path, text: str) -> None:
+    run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"))
+    (run_dir / processes.WORKER_FILE).write_text(text)
+    (run_dir / request.SCRATCH).mkdir()
+    assert "cannot be looked for" in (store.open(run_dir).error or "")
+    assert (run_dir / request.SCRATCH).exists()
+
+
+def test_a_process_of_another_machine_is_not_looked_for_here(tmp_path: Path, start: Start) -> None:
+    run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="build"))
+    mark = processes.new_mark(run_dir)
+    worker = start(**{reaper.MARK: mark})
+    until(lambda: worker.pid in reaper.marked(mark))
+    dataclasses.replace(processes.Note.of(worker.pid, mark), machine="another").write(run_dir)
+    assert "on another machine" in (store.open(run_dir).error or "")
+    assert worker.poll() is None
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_run_that_is_over_holds_no_descriptor(tmp_path: Path) -> None:
+    before = descriptors()
+    held = []
+    for index in range(3):
+        (tmp_path / str(index)).mkdir()
+        run_dir = prepared(tmp_path / str(index), Finished(t_s=1.0))
+        pipe = subprocess.PIPE
+        child = subprocess.Popen([sys.executable, "-c", ""], stdin=pipe, stdout=pipe, start_new_session=True)
+        run = Run(run_dir)
+        run._attach(processes.Worker(run_dir, child.pid, processes.new_mark(run_dir), child))
+        assert run.wait(10).state == "done"
+        held.append(run)
+    until(lambda: descriptors() == before)
+
+
+def test_a_worker_that_cannot_be_followed_is_not_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(pid: int) -> int:
+        started.append(pid)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    started: list[int] = []
+    before = descriptors()
+    run_dir = prepared(tmp_path)
+    monkeypatch.setattr(os, "pidfd_open", none_left)
+    with pytest.raises(RunError, match=r"cannot be followed: .*Too many open files"):
+        jobs.start(run_dir)
+    assert not Path(f"/proc/{started[0]}").exists()
+    assert descriptors() == before
+
+
+def test_a_run_that_says_how_it_failed_is_one_line_of_plain_text(tmp_path: Path) -> None:
+    run_dir = prepared(tmp_path, Failed(t_s=1.0, reason="one\x1b[31m\ntwo\x00\x9b"))
+    assert store.open(run_dir).error == "one [31m two"
+
+
+def test_events_know_their_run(tmp_path: Path) -> None:
+    run_dir = prepared(tmp_path, events.AccuracyChecked(t_s=1.0, ok=False, max_error=1.0, against="a", worst="w"))
+    logs.append(run_dir / logs.LOG_FILE, Finished(t_s=2.0))
+    run = store.open(run_dir)
+    assert not run.ok
+    assert "does not have the tensors" in (run.error or "")

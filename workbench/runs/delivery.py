@@ -1,0 +1,67 @@
+"""Who observes is called here, one after another: run events go through one queue, and no lock is held meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class _Queue:
+    """What is to be called, and the thread that calls it."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def put(self, act: Callable[[], None]) -> None:
+        self._calls.put(act)
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._work, name="workbench-events", daemon=True)
+                self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            call(self._calls.get(), of="a run")
+
+
+_QUEUE = _Queue()
+
+
+def _renew() -> None:
+    """In a process that was forked there is no thread of ours, and a lock may be held for ever."""
+    global _QUEUE
+    _QUEUE = _Queue()
+
+
+os.register_at_fork(after_in_child=_renew)
+
+
+def post(act: Callable[[], None]) -> None:
+    """Have something called soon, after all that was posted before, by the one thread that calls observers."""
+    _QUEUE.put(act)
+
+
+def call(callback: Callable[..., object], *arguments: Any, of: str) -> None:
+    """Call an observer; what it raises goes to the log, for a view that breaks must harm nothing but itself.
+
+    Parameters
+    ----------
+    callback : callable
+    *arguments
+    of : str
+        What it observes, for the log.
+    """
+    try:
+        callback(*arguments)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise  # a person's own, and not the observer's
+        _LOGGER.exception("an observer of %s failed", of)
