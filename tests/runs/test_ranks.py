@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 import torch
 
 from workbench.errors import RunError
-from workbench.runs import events, logs, ranks
+from workbench.runs import events, logs, ranks, request, store
 from workbench.runs.events import Event
 from workbench.runs.rank_worker import other_rows
 
@@ -120,10 +121,30 @@ def test_ranks_cancelled_from_elsewhere_are_cancelled(tmp_path: Path) -> None:
     for rank in range(2):
         tell(tmp_path, rank, events.Cancelled(t_s=1.0))
     log = ranks.Elsewhere(tmp_path, 2)
-    assert log.begun
+    assert log.going_on
     assert isinstance(log.read()[-1], events.Cancelled)
     assert log.over
+    assert not log.going_on
     assert log.read() == []
+
+
+def test_ranks_elsewhere_that_wrote_nothing_for_an_hour_are_not_waited_for(tmp_path: Path) -> None:
+    program = SimpleNamespace(dump=lambda folder: {"kind": "builtin", "name": "mlp", "device": "cpu", "seed": 0})
+    run_dir = request.prepare(tmp_path / "run", program, ranks=2, parallel="ddp")
+    for rank in range(2):
+        tell(run_dir, rank, events.Phase(t_s=1.0, phase="build"))
+        os.utime(ranks.folder_of(run_dir, rank) / logs.LOG_FILE, (0, 0))
+    run = store.open(run_dir)
+    assert run.error == "the ranks wrote nothing for an hour, and did not say how they ended"
+    assert run.phase == "build"
+
+
+def test_a_rank_whose_log_is_no_file_is_named(tmp_path: Path) -> None:
+    tell(tmp_path, 0, events.Finished(t_s=1.0))
+    (ranks.folder_of(tmp_path, 1) / logs.LOG_FILE).mkdir(parents=True)
+    *_, last = gathered(tmp_path, 2)
+    assert isinstance(last, events.Failed)
+    assert last.reason == "rank 1: its log cannot be read: it is a folder"
 
 
 def test_a_rank_elsewhere_that_tells_nothing_any_more_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.runs.test_events import NO_FILES
 from workbench.errors import RunError
 from workbench.runs import sweep
 from workbench.runs.sweep import Point, Progress, Sweep, SweepResult
@@ -83,3 +85,32 @@ def test_a_point_that_fails_or_takes_too_long_does_not_end_the_sweep(tmp_path: P
     assert "division by zero" in (broken.error or "")
     hangs = Sweep(program=program, settings={"fails": ["1", "2"]}, timeout_s=1)
     assert [point.error for point in sweep.run(hangs, tmp_path / "out").points] == ["timeout: not done after 1 s"] * 2
+
+
+def test_a_folder_whose_note_is_torn_begins_anew_or_says_why_not(tmp_path: Path) -> None:
+    none = Sweep(program="residual_chain", settings={"layers": []})
+    for text in ('{"program": "resid', "[]", "[" * 100_000, '{"program": 1}'):
+        (tmp_path / sweep.NOTE_FILE).write_text(text)
+        assert sweep.run(none, tmp_path).points == ()
+        (tmp_path / sweep.NOTE_FILE).write_text(text)
+        (tmp_path / sweep.POINTS_FILE).touch()
+        with pytest.raises(RunError, match=r"sweep.json is damaged.*give another folder, or delete points.jsonl"):
+            sweep.run(none, tmp_path)
+        (tmp_path / sweep.POINTS_FILE).unlink()
+
+
+def test_points_that_are_damaged_are_run_again_and_the_others_kept(tmp_path: Path) -> None:
+    good = outcome({"layers": "1"}, {}, 0.5)
+    sweep._append(tmp_path, good)
+    with (tmp_path / sweep.POINTS_FILE).open("ab") as file:
+        file.write(b'\xff\n[]\n{"settings": 1}\n' + b"[" * 100_000 + b'\n{"settings": {"lay')
+    sweep._append(tmp_path, good)
+    assert sweep._read(tmp_path) == [good, good]
+
+
+@pytest.mark.parametrize("name", [sweep.NOTE_FILE, sweep.POINTS_FILE])
+@pytest.mark.parametrize("make", NO_FILES)
+def test_what_is_no_file_is_one_clear_error(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:
+    make(tmp_path / name)
+    with pytest.raises(RunError, match="cannot be"):
+        sweep.run(Sweep(program="residual_chain", settings={"layers": []}), tmp_path)

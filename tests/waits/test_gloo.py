@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -12,8 +13,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -24,6 +27,7 @@ from tests.waits import orders_on_ranks
 from tests.waits.orders_on_ranks import ALONE, Net
 from tests.waits.torchrun import torchrun
 from workbench import cli
+from workbench.cli.options import DONE, FAILED
 from workbench.errors import RunError
 from workbench.runs import events, jobs, logs, ranks, reaper, request, store
 from workbench.runs.jobs import Run
@@ -86,6 +90,19 @@ def assert_nothing_left(run: Run) -> None:
     assert (again.state, again.error, again.events) == (run.state, run.error, run.events)
 
 
+def listening(run: Run, while_: Callable[[], bool]) -> set[str]:
+    """Addresses at which a run's processes wait for connections, as long as that lasts."""
+    assert run._worker is not None
+    found: set[str] = set()
+    while while_():
+        for pid in reaper.marked(run._worker.mark):
+            with contextlib.suppress(psutil.Error):
+                asked = psutil.Process(pid).net_connections("inet")
+                found |= {one.laddr.ip for one in asked if one.status == psutil.CONN_LISTEN}
+        time.sleep(0.05)
+    return found
+
+
 @pytest.mark.timeout(1800)
 def test_every_order_trains_as_stock_and_eager_do(tmp_path: Path) -> None:
     """Some orders; benchmarks/bench_gloo.py has all, under each way to share on 2 and on 4 ranks."""
@@ -110,7 +127,8 @@ def test_a_module_of_ones_own_runs_on_two_ranks(tmp_path: Path) -> None:
     torch.manual_seed(0)
     bench = wb.open(Net(), torch.randn(2, 3, 4, 4), ranks=2, parallel="fsdp", device="cpu", executor="torch")
     bench.choose(LATE)
-    run = bench.run(wait=True, folder=tmp_path / "run", options=RunOptions(samples=3, sampling_s=1.0))
+    run = bench.run(folder=tmp_path / "run", options=RunOptions(samples=3, sampling_s=1.0))
+    assert listening(run, lambda: run.state not in jobs.FINAL_STATES) == {"127.0.0.1"}
     assert run.ok, (run.error, run.detail, run.output)
     assert bench.runs == (run,)
     assert run.memory["measured_peak_bytes"] is not None
@@ -213,8 +231,18 @@ def test_ranks_go_with_the_process_that_asked_for_them(tmp_path: Path) -> None:
     assert run.state == "failed"
     assert run._worker is not None
     assert reaper.marked(run._worker.mark) == []
-    assert "without a last word" in (store.open(folder).error or "")
+    assert "without a terminal event" in (store.open(folder).error or "")
     assert not (folder / request.SCRATCH).exists()
+
+
+def test_ranks_meet_at_a_port_that_no_other_machine_reaches(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    run = begin(tmp_path, "", dataclasses.replace(QUICK, port=port))
+    assert listening(run, lambda: run.state not in jobs.FINAL_STATES) == {"127.0.0.1"}
+    assert run.ok, (run.error, run.detail)
+    assert_nothing_left(run)
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
@@ -247,7 +275,7 @@ def test_the_command_line_makes_a_folder_to_submit(
     program = ["fsdp_llama", "--set", "layers=1", "--device", "cpu", "--ranks", "4"]
     with pytest.raises(SystemExit) as end:
         cli.main(["run", *program, "--submit", "2", "--json"])
-    assert end.value.code == cli.DONE
+    assert end.value.code == DONE
     told = json.loads(capfd.readouterr().out)
     folder = Path(told["run_dir"])
     assert told["command"].startswith("torchrun --nnodes 2 --nproc-per-node 2 ")
@@ -256,7 +284,7 @@ def test_the_command_line_makes_a_folder_to_submit(
     assert store.open(folder).error == "the run was never started, or ended before it wrote anything"
     with pytest.raises(SystemExit) as end:
         cli.main(["run", *program, "--submit", "3", "--json"])
-    assert end.value.code == cli.FAILED
+    assert end.value.code == FAILED
     assert "4 ranks do not divide among 3 machines" in json.loads(capfd.readouterr().out)["error"]
     assert list(tmp_path.iterdir()) == [folder]
 

@@ -519,6 +519,8 @@ def _opened(run_dir: Path) -> Run:
         return run
     if isinstance(run._tail, logs.Tail):
         run._tail.close()
+    elif not standing:
+        standing = "silent"
     run._keep([run._said() or _end_unknown(run, standing)])
     run._over.set()
     return run
@@ -544,6 +546,8 @@ def _end_unknown(run: Run, standing: str) -> Event:
         return events.Failed(t_s=t_s, reason=reason)
     if not run._events:
         return events.Failed(t_s=t_s, reason="the run was never started, or ended before it wrote anything")
+    if standing == "silent":
+        return events.Failed(t_s=t_s, reason="the ranks wrote nothing for an hour, and did not say how they ended")
     reason = "the run ended without a terminal event: it and the process that followed it were killed"
     return events.Failed(t_s=t_s, reason=reason)
 

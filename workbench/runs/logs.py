@@ -51,9 +51,10 @@ def decode(line: bytes) -> Event | None:
         kind = line[len(_BEGIN) : line.find(b'"', len(_BEGIN))]
         if kind in readers:
             return readers[kind](line)
-    from pydantic_core import from_json
-
-    record = from_json(line)
+    try:
+        record = json.loads(line)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     if not isinstance(record, dict) or not isinstance(record.get("type"), str):
         raise ValueError("no record of an event")
     reader = readers.get(record["type"].encode())
@@ -179,12 +180,23 @@ def append(path: Path, event: Event) -> None:
     OSError
         If it cannot be written.
     """
+    append_line(path, encode(event))
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Add a line, with its end, to a file of lines; one that was left torn is closed first.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written, or is no regular file.
+    """
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
-    with open(file, "rb+", buffering=0) as log:
+    with open(file, "rb+", buffering=0) as lines:
         files.check_regular(os.fstat(file).st_mode)
         size = os.fstat(file).st_size
         torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
-        log.write((b"\n" if torn else b"") + encode(event))
+        lines.write((b"\n" if torn else b"") + line)
 
 
 class EventLog:

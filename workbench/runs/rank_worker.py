@@ -103,15 +103,23 @@ def _join(run_dir: Path, asked: request.RunRequest) -> _Ranks:
     device = torch.device("cuda", local) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(device)
-    here = os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"] and asked.options.port is None
+    port = asked.options.port
+    here = os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]
     if here:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    meeting: dict[str, Any] = {"init_method": "env://"}
+    if here and port is None:
+        meeting = {"init_method": f"file://{run_dir / request.SCRATCH / 'ranks'}"}
+    elif port is not None and reaper.MARK in os.environ:
+        # It is served by who started the ranks; see `workbench.runs.ranks.serve_store`.
+        store = dist.TCPStore(ranks.LOOPBACK, port, is_master=False)  # type: ignore[attr-defined]  # PyTorch gives it, and does not list it
+        meeting = {"store": store}
     dist.init_process_group(
         "nccl" if cuda else "gloo",
-        init_method=f"file://{run_dir / request.SCRATCH / 'ranks'}" if here else "env://",
         rank=rank,
         world_size=count,
         device_id=device if cuda else None,
+        **meeting,
     )
     return _Ranks(asked, rank, device)
 

@@ -17,10 +17,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from workbench.errors import RunError
 from workbench.runs import events, files, logs, processes, request, worker
 from workbench.runs.events import Event
+
+if TYPE_CHECKING:
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # PyTorch gives it, and does not list it
 
 CANCEL_FILE = "cancel"
 """A file in a run's folder that has all its ranks end, wherever they run."""
@@ -29,7 +33,10 @@ PORT = 29400
 """Of the first of several machines, where torchrun's processes meet."""
 
 _WORKER = "workbench.runs.rank_worker"
-_LOOPBACK = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
+"""Where ranks on one machine meet, so that no other machine can take part."""
+_BACKLOG = 2048
+"""Ranks that may ask for the store at once; as many as PyTorch's own lets wait."""
 _INTERVAL_S = 0.02
 _GRACE_S = 2.0
 """How long the other ranks have to end when one failed."""
@@ -405,15 +412,20 @@ def _kill(rank: _Rank) -> None:
 def _torchrun(run_dir: Path, asked: request.RunRequest) -> tuple[dict[int, int], str]:
     """Start the ranks and wait for them: the exit status of each that failed, and why none could be started."""
     port = asked.options.port
-    if port is not None and (reason := taken(port)):
-        return {}, reason
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # torchrun's own default, which it warns of
+    # Else torchrun serves a store of its own for the ranks, on all interfaces; here they meet without it.
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     from torch.distributed import run as torchrun
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     try:
-        host = _LOOPBACK if port is not None else ""
-        torchrun.run(torchrun.parse_args(torchrun_arguments(run_dir, asked.ranks, host=host, port=port)))
+        held = None if port is None else serve_store(port)
+        try:
+            torchrun.run(torchrun.parse_args(torchrun_arguments(run_dir, asked.ranks)))
+        finally:
+            del held
+    except RunError as error:
+        return {}, str(error)
     except ChildFailedError as error:
         return {rank: failure.exitcode for rank, failure in error.failures.items()}, ""
     except Exception as error:  # noqa: BLE001  # whatever it is, the log says so
@@ -421,16 +433,31 @@ def _torchrun(run_dir: Path, asked: request.RunRequest) -> tuple[dict[int, int],
     return {}, ""
 
 
-def taken(port: int) -> str:
-    """Why ranks cannot meet at a port of this machine; empty where they can."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def serve_store(port: int) -> TCPStore:
+    """Where the ranks of one machine meet at a port, which nobody reaches from another machine.
+
+    PyTorch's own listens on all interfaces; it takes over a socket that listens already.
+
+    Raises
+    ------
+    RunError
+        If the port cannot be used.
+    """
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # PyTorch gives it, and does not list it
+
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((_LOOPBACK, port))
+            listener.bind((LOOPBACK, port))
+            listener.listen(_BACKLOG)
         except (OSError, OverflowError) as error:
             why = error.strerror.lower() if isinstance(error, OSError) and error.strerror else str(error)
-            return f"port {port} cannot be used: {why}; give another, or none: on one machine a file serves"
-    return ""
+            raise RunError(
+                f"port {port} cannot be used: {why}; give another, or none: on one machine a file serves"
+            ) from error
+        return TCPStore(
+            LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach(), use_libuv=True
+        )
 
 
 if __name__ == "__main__":

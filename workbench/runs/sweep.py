@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import dataclasses
+import functools
 import io
 import itertools
 import json
@@ -17,14 +18,18 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from workbench import programs
 from workbench.errors import RunError
-from workbench.runs import jobs, processes, request
+from workbench.runs import files, jobs, logs, processes, request
 
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+NOTE_FILE = "sweep.json"
 POINTS_FILE = "points.jsonl"
 FIT_FROM = 8
 """Smallest value that the exponent is fitted to: below it, what does not grow dominates."""
@@ -86,6 +91,8 @@ class Point:
         As in a run.
     run_dir : str
     """
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"strict": True, "extra": "forbid"}
 
     settings: dict[str, str]
     choices: dict[str, str]
@@ -220,7 +227,10 @@ def run(sweep: Sweep, out: Path, *, on_progress: Callable[[Progress], None] | No
     except OSError as error:
         raise RunError(f"the sweep's folder {out} cannot be written: {error.strerror}") from error
     wanted = sweep.points()
-    known = {_key(point.settings, point.choices): point for point in _read(out) if point.ok}
+    try:
+        known = {_key(point.settings, point.choices): point for point in _read(out) if point.ok}
+    except OSError as error:
+        raise RunError(f"the points in {out} cannot be read: {error.strerror}") from error
     found: list[Point] = []
     spent: list[float] = []
     latest: Point | None = None
@@ -295,34 +305,57 @@ def _told(text: str, complaints: str, status: int) -> tuple[dict[str, Any], str 
 def _claim(out: Path, sweep: Sweep) -> None:
     """Note whose folder it is, so that points of another program are never taken for this one's."""
     mine = {"program": sweep.program, "device": sweep.device, "executor": sweep.executor}
-    note = out / "sweep.json"
-    if note.exists():
-        other = json.loads(note.read_text())
-        if other != mine:
+    note = out / NOTE_FILE
+    if files.exists(note):
+        other = _noted(note)
+        if other == mine:
+            return
+        if other is not None:
             raise RunError(f"{out} holds another sweep, of {other}; this one is of {mine}: give another folder")
-    else:
-        note.write_text(json.dumps(mine) + "\n")
+        if files.exists(out / POINTS_FILE):
+            raise RunError(
+                f"{note} is damaged, so that nobody knows of which program the points in {out} are: "
+                f"give another folder, or delete {POINTS_FILE} to run them all again"
+            )
+    files.write(note, json.dumps(mine) + "\n")
+
+
+def _noted(note: Path) -> dict[str, str] | None:
+    """Whose folder it is; None where the note is torn."""
+    try:
+        found = json.loads(files.read(note))
+    except (ValueError, RecursionError):
+        return None
+    whole = isinstance(found, dict) and all(
+        isinstance(found.get(key), str) for key in ("program", "device", "executor")
+    )
+    return found if whole else None
 
 
 def _read(out: Path) -> list[Point]:
-    path = out / POINTS_FILE
-    if not path.exists():
+    if not files.exists(out / POINTS_FILE):
         return []
     found = []
-    for line in path.read_text().splitlines():
+    for line in files.read(out / POINTS_FILE).splitlines():
         try:
-            found.append(Point(**json.loads(line)))
-        except (ValueError, TypeError):  # the line that a killed sweep left torn: that point is run again
+            found.append(_reader().validate_json(line))
+        except ValueError:  # a line that a killed sweep left torn: that point is run again
             continue
     return found
 
 
+@functools.cache
+def _reader() -> TypeAdapter[Point]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Point)
+
+
 def _append(out: Path, point: Point) -> None:
     path = out / POINTS_FILE
-    torn = path.exists() and not path.read_bytes().endswith(b"\n")
+    line = json.dumps(dataclasses.asdict(point)).encode() + b"\n"
     try:
-        with path.open("a") as file:
-            file.write(("\n" if torn else "") + json.dumps(dataclasses.asdict(point)) + "\n")
+        logs.append_line(path, line)
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}; the points before are kept") from error
 
