@@ -1,7 +1,8 @@
 # make lab    set everything up and open JupyterLab on the quickstart notebook
 # make test   set everything up and run all tests, those in a browser included
+# make quick  run the tests that take no browser, no worker process and no compiler, with what is set up
 #
-# Both begin with `make setup`, which makes .venv and does nothing the second time.
+# The first two begin with `make setup`, which makes .venv and does nothing the second time.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -14,14 +15,16 @@ ALLOW_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 LAB_ARGS ?=
 TESTS ?=
 PYTEST_ARGS ?=
-# Processes that share the tests, file by file: on two cores as many as there are.
+# Processes that share the tests, as tests/distribution.py says: on two cores as many as there are.
 TEST_WORKERS ?= 2
+PYTEST = $(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --no-loadscope-reorder
 
-.PHONY: help setup lab test lint format bench browser clean
+.PHONY: help setup lab test quick lint format bench browser clean
 
 help:
 	@echo "make lab     JupyterLab on the quickstart notebook   (LAB_ARGS=... for jupyter lab)"
 	@echo "make test    all tests                               (TESTS=... for some, TEST_WORKERS=... processes, PYTEST_ARGS=... for pytest)"
+	@echo "make quick   those without browser, worker, compiler  (likewise; installs nothing)"
 	@echo "make lint    ruff and mypy"
 	@echo "make format  what ruff can mend, mended"
 	@echo "make bench   the benchmarks                          (PYTEST_ARGS=... for pytest)"
@@ -52,7 +55,11 @@ lab: setup
 	$(BIN)/jupyter-lab $(ALLOW_ROOT) --LabApp.default_url=/lab/tree/notebooks/quickstart.ipynb $(LAB_ARGS)
 
 test: setup browser
-	$(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --dist loadfile $(PYTEST_ARGS) $(TESTS)
+	$(PYTEST) $(PYTEST_ARGS) $(TESTS)
+
+quick:
+	@[ -x $(BIN)/python ] || { echo "make quick: no $(VENV); make setup makes it" >&2; exit 1; }
+	$(PYTEST) -m "not slow and not browser" $(PYTEST_ARGS) $(TESTS)
 
 lint: setup
 	@failed=0; \

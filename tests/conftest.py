@@ -2,12 +2,15 @@
 
 import gc
 import os
+from typing import Any
 
 # Before torch is imported: as many threads as the smallest machine the tests run on has cores.
 os.environ.setdefault("OMP_NUM_THREADS", "2")
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.distribution import ByUnit, slowest_first
 
 # Tracing makes objects by the million and hardly a cycle: to look for some after every 700 takes time from all tests.
 gc.set_threshold(50_000)
@@ -23,8 +26,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `gpu` are skipped where no CUDA device is attached."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order the tests where processes share them; skip those marked `gpu` where no CUDA device is attached."""
+    if hasattr(config, "workerinput"):
+        items[:] = slowest_first(items)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return
@@ -33,3 +38,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not torch.cuda.is_available():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="needs an attached CUDA device"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByUnit:
+    return ByUnit(config, log)

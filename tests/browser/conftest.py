@@ -1,4 +1,4 @@
-"""Fixtures for tests in a real browser: `lab` is JupyterLab in a tab; the server and the browser are shared."""
+"""Fixtures for tests in a real browser: `lab` is JupyterLab in a tab; all tests here share server and browser."""
 
 import os
 from collections.abc import Generator, Iterator
@@ -16,11 +16,10 @@ FAILED = pytest.StashKey[bool]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of this folder, and run them last: Playwright keeps an event loop in the main thread."""
-    ours = [item for item in items if HERE in item.path.parents]
-    for item in ours:
-        item.add_marker(pytest.mark.browser)
-    items[:] = [item for item in items if item not in ours] + ours
+    """Mark the tests of this folder."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.browser)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -31,7 +30,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     return report
 
 
-@pytest.fixture(scope="session")
+# Of this package and not of the session: Playwright keeps an event loop in the main thread, which no other test wants.
+@pytest.fixture(scope="package")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:
     """Chromium with an empty profile. Where there is none the test is skipped, and in CI it fails."""
     try:
@@ -46,7 +46,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext
         context.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def lab_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabServer]:
     """One JupyterLab for all browser tests, with directories of its own."""
     server = LabServer(tmp_path_factory.mktemp("jupyterlab"))
