@@ -21,6 +21,7 @@ from workbench.compiler.pipeline import Hooks
 from workbench.compiler.remat import Network, RematOptions, Report, find_cut, rematerialize
 from workbench.errors import ProgramError
 
+FULL = settings.default.max_examples > 100
 PROGRAMS = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 
@@ -65,11 +66,19 @@ def pairs(trace: Any) -> list[tuple[Any, Any, Any]]:
     ]
 
 
-@PROGRAMS
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@settings(PROGRAMS, max_examples=settings.default.max_examples if FULL else 15)
 @given(programs())
-def test_the_pass_gives_what_thunders_own_gives_at_any_weight(program: RandomProgram) -> None:
+def test_the_pass_and_its_cuts_are_thunders_own_at_any_weight(program: RandomProgram) -> None:
     trace = of_program(program)
-    event("with pairs of fusions" if pairs(trace) else "without pairs of fusions")
+    found = pairs(trace)
+    event("with pairs of fusions" if found else "without pairs of fusions")
+    for weight in (0.0, 0.25, 0.5, 1.0):
+        theirs = thunders_find_cut(weight)
+        for external, producer, consumer in found:
+            ours = find_cut(external, producer, consumer, RematOptions(argument_weight=weight))
+            assert ours == theirs(external, producer, consumer)
     for weight in (0.5, 0.0):
         with mock.patch.object(thunders, "find_cut", thunders_find_cut(weight)):
             theirs = thunders.rematerialize(trace)
@@ -120,18 +129,6 @@ def test_a_tie_names_the_other_cut() -> None:
     assert ties[0.5].ties
     assert all("cost the same" in tie and "{" + name + "}" in tie for name, tie in ties[0.5].ties.items())
     assert not ties[0.6].ties
-
-
-@pytest.mark.timeout(900)
-@settings(PROGRAMS, max_examples=max(10, settings.default.max_examples // 4))
-@given(programs())
-def test_cuts_of_random_programs_are_thunders_at_any_weight(program: RandomProgram) -> None:
-    trace = of_program(program)
-    for weight in (0.0, 0.25, 0.5, 1.0):
-        theirs = thunders_find_cut(weight)
-        for external, producer, consumer in pairs(trace):
-            ours = find_cut(external, producer, consumer, RematOptions(argument_weight=weight))
-            assert ours == theirs(external, producer, consumer)
 
 
 def test_the_pass_can_be_off() -> None:

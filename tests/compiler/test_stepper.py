@@ -70,7 +70,8 @@ def recomputable(plan: pipeline.Plan) -> list[str]:
     return [site.id for site in plan.sites if site.id.startswith("saved:") and not site.illegal]
 
 
-@settings(max_examples=30)
+@pytest.mark.slow
+@settings(max_examples=max(15, settings.default.max_examples // 3))
 @given(random_programs(), st.randoms(use_true_random=False), st.sampled_from(["along", "cut"]))
 def test_arithmetic_equals_the_stepper_on_random_programs_and_choices(
     program: RandomProgram, random: Any, inputs: str
@@ -83,7 +84,8 @@ def test_arithmetic_equals_the_stepper_on_random_programs_and_choices(
 
 
 # Thunder, unmodified too, leaves the gradient of an unused variance undefined in a torch.compile region.
-@settings(max_examples=15)
+@pytest.mark.slow
+@settings(max_examples=max(8, settings.default.max_examples // 5))
 @given(random_programs(without=("var_mean",)))
 def test_arithmetic_equals_the_stepper_on_random_programs_with_regions(program: RandomProgram) -> None:
     function, arguments = program.build()

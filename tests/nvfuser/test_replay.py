@@ -14,6 +14,7 @@ from tests.strategies import choice_sets
 from workbench.bench import Workbench
 from workbench.errors import ChoiceError
 
+FULL = settings.default.max_examples > 100
 PROGRAMS: dict[str, dict[str, Any]] = {
     "mlp": {"layers": 2, "width": 8, "hidden": 16, "batch": 4},
     "residual_chain": {"layers": 3, "grad": True},
@@ -46,7 +47,7 @@ def test_unmodified_plans_are_right(name: str) -> None:
 def test_every_legal_choice_is_right(name: str) -> None:
     bench, known = opened(name)
 
-    @settings(max_examples=max(4, settings.default.max_examples // 4), suppress_health_check=list(HealthCheck))
+    @settings(max_examples=100 if FULL else 4, suppress_health_check=list(HealthCheck))
     @given(st.data())
     def check(data: st.DataObject) -> None:
         at = bench._at

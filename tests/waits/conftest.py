@@ -23,6 +23,12 @@ def planned() -> wb.Workbench:
 
 
 @pytest.fixture(scope="session")
+def alone() -> wb.Workbench:
+    """A program for one process."""
+    return wb.open("mlp", device="cpu", executor="torch", settings={"layers": 1})
+
+
+@pytest.fixture(scope="session")
 def replicated() -> wb.Workbench:
     return wb.open("ddp_llama", device="cpu", executor="torch", ranks=4, settings={"layers": 1})
 

@@ -36,6 +36,7 @@ from workbench.runs.request import RunOptions
 POLICIES, PLACEMENTS = 6, 4
 LLAMA = {"layers": 1, "dim": 8, "heads": 2, "vocab": 11, "sequence": 4, "batch": 1}
 SCRIPT = Path(orders_on_ranks.__file__)
+pytestmark = pytest.mark.slow
 LATE = {"waits.issue": "consumer", "waits.wait": "late", "waits.gradients": "earliest"}
 
 MODULE = """
@@ -157,8 +158,7 @@ def test_a_module_of_ones_own_runs_on_two_ranks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("program", "parallel", "count", "settings"),
     [
-        pytest.param("fsdp_llama", "fsdp_zero3", 4, LLAMA, marks=pytest.mark.slow),
-        pytest.param("ddp_llama", "ddp", 2, LLAMA, marks=pytest.mark.slow),
+        ("fsdp_llama", "fsdp_zero3", 2, LLAMA),
         ("tensor_parallel_mlp", "tensor", 4, {"layers": 1, "dim": 8, "hidden": 16, "batch": 4}),
     ],
 )

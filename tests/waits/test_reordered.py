@@ -195,16 +195,16 @@ def test_effects_tell_what_the_simulation_says(planned: wb.Workbench) -> None:
     assert diff.overlap == effect
 
 
-def test_a_program_for_one_process_has_no_change_of_overlap() -> None:
-    bench = wb.open("mlp", device="cpu", executor="torch")
+def test_a_program_for_one_process_has_no_change_of_overlap(alone: wb.Workbench) -> None:
     site, option = next(
         (site, option)
-        for site in bench.sites()
+        for site in alone.sites()
         for option in site.options
         if option not in (site.choice, *site.illegal)
     )
-    assert bench.effect({site.id: option}).overlap is None
-    assert bench.choose({site.id: option}).overlap is None
+    assert alone.effect({site.id: option}).overlap is None
+    assert alone.choose({site.id: option}).overlap is None
+    alone.undo()
 
 
 def test_the_stock_plan_is_kept_whatever_else_is_tried(sharded: wb.Workbench) -> None:

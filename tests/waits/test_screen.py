@@ -36,8 +36,8 @@ def test_the_strip_shows_exposed_communication_and_its_change(planned: wb.Workbe
     assert flight["delta"].startswith("−")
 
 
-def test_a_program_for_one_process_shows_none() -> None:
-    plan = wb.open("mlp", device="cpu", executor="torch").plan
+def test_a_program_for_one_process_shows_none(alone: wb.Workbench) -> None:
+    plan = alone.plan
     shown = figures(plan, None, Against(plan, "unmodified Thunder", None, ""), same_choices=True)
     assert "overlap" not in [figure["key"] for figure in shown]
 
@@ -100,15 +100,15 @@ def test_an_end_is_put_before_the_statement_that_a_node_stands_for(planned: wb.W
 @pytest.mark.parametrize(
     ("device", "executor", "parameter", "layers", "place"),
     [
-        ("cpu", "torch", "attn_proj", range(4), "at(transformer.h.{}.attn/scaled_dot_product_attention>matmul.1)"),
+        ("cpu", "torch", "attn_proj", range(2), "at(transformer.h.{}.attn/scaled_dot_product_attention>matmul.1)"),
         # The first layer has other fusions; what it is put before is a fusion's heading.
-        ("planned", "nvfuser", "mlp_proj", range(1, 4), "at(transformer.h.{}.mlp/mul)"),
+        ("planned", "nvfuser", "mlp_proj", range(1, 3), "at(transformer.h.{}.mlp/mul)"),
     ],
 )
 def test_a_bar_of_folded_layers_moves_in_each_and_they_stay_folded(
     device: str, executor: str, parameter: str, layers: range, place: str
 ) -> None:
-    bench = wb.open("fsdp_llama", device=device, executor=executor, ranks=8, settings={"layers": 4})
+    bench = wb.open("fsdp_llama", device=device, executor=executor, ranks=8, settings={"layers": layers.stop})
     bench.choose({"waits.issue": "just_in_time", "waits.wait": "late", "waits.gradients": "earliest"})
     ids = [f"waits:transformer_h_{layer}_{parameter}_weight>all_gather" for layer in layers]
     app = App(bench)
@@ -129,8 +129,8 @@ def test_a_bar_of_folded_layers_moves_in_each_and_they_stay_folded(
     assert shown() == len(layers)
 
 
-def test_a_program_for_one_process_has_no_bars() -> None:
-    plan = wb.open("mlp", device="cpu", executor="torch").plan
+def test_a_program_for_one_process_has_no_bars(alone: wb.Workbench) -> None:
+    plan = alone.plan
     assert len(bars(plan.graph, compute(plan.graph, plan.sites), plan.sites)) == 0
 
 

@@ -203,11 +203,10 @@ def test_the_plan_tells_its_overlap_as_json(planned: wb.Workbench) -> None:
     } <= set(found)
 
 
-def test_a_program_for_one_process_has_no_overlap_and_nothing_to_order() -> None:
-    bench = wb.open("mlp", device="cpu", executor="torch")
-    assert "overlap" not in bench.plan.to_json()
+def test_a_program_for_one_process_has_no_overlap_and_nothing_to_order(alone: wb.Workbench) -> None:
+    assert "overlap" not in alone.plan.to_json()
     with pytest.raises(ChoiceError, match="no collectives"):
-        bench.choose({"waits.wait": "late"})
+        alone.choose({"waits.wait": "late"})
 
 
 def test_an_exported_config_keeps_ranks_and_order(planned: wb.Workbench, tmp_path) -> None:
