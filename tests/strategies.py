@@ -1,4 +1,4 @@
-"""Hypothesis strategies: random programs that PyTorch can run and differentiate, and random choices for them.
+"""Random programs that PyTorch can run and differentiate, and random choices for them: by a seed, or by Hypothesis.
 
 A program is drawn line by line and run as it grows, so that every line fits what is there; what comes out is plain
 source, kept with `linecache`, so that traces have source lines and a failing example can be read and copied.
@@ -10,7 +10,8 @@ import dataclasses
 import hashlib
 import linecache
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from random import Random
 from typing import Any
 
 import torch
@@ -19,38 +20,83 @@ from hypothesis import strategies as st
 
 from workbench.levers.base import Site
 
-SIZES = (8, 16)
 NAMESPACE = {"torch": torch, "F": F}
 MOST_ELEMENTS = 4096
+LARGEST = 1e4
+"""No value of a program is larger: neither an infinity nor what is not a number may hide a difference."""
+INPUT_SEED = 17
+PLAIN, TRANSPOSED, EVERY_SECOND, OFFSET = "plain", "transposed", "every second", "offset"
+LAYOUTS = (PLAIN, TRANSPOSED, EVERY_SECOND, OFFSET)
+WIDE = ("float32", "float16", "bfloat16")
+"""What is computed as float64 instead in double precision."""
+
+
+class Masks:
+    """Which elements dropouts keep: drawn as Thunder draws them, or those that were drawn before, in order."""
+
+    def __init__(self, drawn: Iterable[torch.Tensor] | None = None) -> None:
+        self.drawn: list[torch.Tensor] = []
+        self._again: Iterator[torch.Tensor] | None = None if drawn is None else iter(drawn)
+
+    def next(self, x: torch.Tensor, p: float) -> torch.Tensor:
+        if self._again is not None:
+            return next(self._again)
+        self.drawn.append(torch.empty(x.shape, dtype=x.dtype).uniform_(0.0, 1.0) < 1 - p)
+        return self.drawn[-1]
 
 
 class _DrawsAsThunder:
     """`torch.nn.functional` with the dropout that Thunder makes of it."""
 
+    def __init__(self, masks: Masks) -> None:
+        self._masks = masks
+
     def __getattr__(self, name: str) -> Any:
         return getattr(F, name)
 
-    @staticmethod
-    def dropout(x: torch.Tensor, p: float) -> torch.Tensor:
-        kept = torch.empty(x.shape, dtype=x.dtype).uniform_(0.0, 1.0) < 1 - p
-        return x * kept * (1 / (1 - p))
+    def dropout(self, x: torch.Tensor, p: float) -> torch.Tensor:
+        return x * self._masks.next(x, p) * (1 / (1 - p))
+
+
+class _Doubles:
+    """`torch` in which every floating data type is float64."""
+
+    def __getattr__(self, name: str) -> Any:
+        return torch.float64 if name in WIDE else getattr(torch, name)
 
 
 @dataclasses.dataclass(frozen=True)
 class Input:
-    """One argument: float32 of a random normal, float64, int64 from 0 to 7, or bool."""
+    """One argument: of a random normal where floating, whole numbers from 0 to 7, or bools; laid out in memory so."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str = "float32"
     requires_grad: bool = False
+    layout: str = PLAIN
 
-    def make(self) -> torch.Tensor:
-        if self.dtype == "int64":
-            return torch.randint(0, 8, self.shape)
-        if self.dtype == "bool":
-            return torch.rand(self.shape) > 0.5
-        return torch.randn(self.shape, dtype=getattr(torch, self.dtype), requires_grad=self.requires_grad)
+    def make(self, *, double: bool = False) -> torch.Tensor:
+        shape = self.shape
+        if self.layout == TRANSPOSED:
+            shape = shape[::-1]
+        elif self.layout == EVERY_SECOND:
+            shape = (*shape[:-1], 2 * shape[-1])
+        elif self.layout == OFFSET:
+            shape = (shape[0] + 1, *shape[1:])
+        if self.dtype in ("int64", "int32"):
+            held = torch.randint(0, 8, shape, dtype=getattr(torch, self.dtype))
+        elif self.dtype == "bool":
+            held = torch.rand(shape) > 0.5
+        else:
+            held = torch.randn(shape).to(getattr(torch, self.dtype))
+            held = held.double() if double else held
+        if self.layout == TRANSPOSED:
+            held = held.permute(*range(held.dim())[::-1])
+        elif self.layout == EVERY_SECOND:
+            held = held[..., ::2]
+        elif self.layout == OFFSET:
+            held = held[1:]
+        return held.detach().requires_grad_(self.requires_grad)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,14 +108,17 @@ class RandomProgram:
     inputs : tuple of Input
     lines : tuple of str
     returned : tuple of str
-    shared : bool
-        Whether the last input is the first one again, the same tensor.
+    shared : str
+        What the last input is: the first one again (``same``), the first one's first row (``row``), or its own (empty).
+    input_seed : int
+        Of the inputs' values.
     """
 
     inputs: tuple[Input, ...]
     lines: tuple[str, ...]
     returned: tuple[str, ...]
-    shared: bool = False
+    shared: str = ""
+    input_seed: int = INPUT_SEED
 
     @property
     def source(self) -> str:
@@ -94,41 +143,51 @@ class RandomProgram:
         function: Callable[..., Any] = made["drawn"]
         return function
 
-    def build_eager(self) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...], dict[str, Any]]:
+    def build_eager(self, masks: Masks | None = None) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...], dict]:
         """For eager PyTorch: dropout draws as Thunder's does, so that equal seeds give equal masks."""
-        _, args, kwargs = self.build()
-        return self._compiled({"torch": torch, "F": _DrawsAsThunder()}), args, kwargs
+        return self._compiled({"torch": torch, "F": _DrawsAsThunder(masks or Masks())}), self.arguments(), {}
+
+    def build_double(self, masks: Masks) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...], dict[str, Any]]:
+        """For eager PyTorch, all that is floating in double precision, from the same values; masks as given."""
+        return self._compiled({"torch": _Doubles(), "F": _DrawsAsThunder(masks)}), self.arguments(double=True), {}
 
     def build(self) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...], dict[str, Any]]:
         """The function with fresh inputs, the same values each time."""
+        return self.function, self.arguments(), {}
+
+    def arguments(self, *, double: bool = False) -> tuple[torch.Tensor, ...]:
         with torch.random.fork_rng(devices=()):
-            torch.manual_seed(17)
-            made = [input.make() for input in self.inputs]
+            torch.manual_seed(self.input_seed)
+            made = [input.make(double=double) for input in self.inputs]
         if self.shared:
-            made[-1] = made[0]
-        return self.function, tuple(made), {}
+            made[-1] = made[0] if self.shared == "same" else made[0][0]
+        return tuple(made)
 
     def __repr__(self) -> str:
         takes = "".join(f"# {input}\n" for input in self.inputs)
-        return f"\n{takes}{'# the last is the first' if self.shared else ''}\n{self.source}"
+        shared = f"# the last is {'the first' if self.shared == 'same' else 'a row of the first'}\n"
+        seed = f"# values of seed {self.input_seed}\n" if self.input_seed != INPUT_SEED else ""
+        return f"\n{takes}{shared if self.shared else ''}{seed}{self.source}"
 
 
 class _Growing:
     """A program being drawn, and the values of its names so far."""
 
-    def __init__(self, draw: Callable[..., Any], inputs: Iterable[Input], values: Iterable[torch.Tensor]) -> None:
-        self.draw = draw
+    def __init__(self, random: Random, inputs: Iterable[Input], values: Iterable[torch.Tensor]) -> None:
+        self.random = random
         self.lines: list[str] = []
         self.values: dict[str, torch.Tensor] = {input.name: value for input, value in zip(inputs, values, strict=True)}
         self.outputs = 0
+
+    def one_of(self, options: Iterable[Any]) -> Any:
+        return self.random.choice(list(options))
 
     def some(self, fits: Callable[[torch.Tensor], bool] = lambda _: True) -> str | None:
         """One of the names whose value fits, a young one most likely: what nothing reads is dead code."""
         names = [name for name, value in self.values.items() if fits(value)]
         if not names:
             return None
-        young = names[:-4:-1]
-        return self.draw(st.sampled_from(young) | st.sampled_from(young) | st.sampled_from(names[::-1]))
+        return self.one_of(names[:-4:-1] if self.random.random() < 2 / 3 else names)
 
     def floating(self, fits: Callable[[torch.Tensor], bool] = lambda _: True) -> str | None:
         return self.some(lambda v: v.is_floating_point() and fits(v))
@@ -160,11 +219,13 @@ class _Growing:
 
 
 def _finite(value: torch.Tensor) -> bool:
-    return not value.is_floating_point() or bool(value.detach().abs().max() < 1e4)
+    return not value.is_floating_point() or bool(value.detach().abs().max() < LARGEST)
 
 
-def _one(grow: _Growing, expression: str) -> None:
-    grow.run(f"{grow.fresh()[0]} = {expression}")
+def _one(grow: _Growing, expression: str) -> str | None:
+    """A line that gives one new name; the name, where it is kept."""
+    (name,) = grow.fresh()
+    return name if grow.run(f"{name} = {expression}") else None
 
 
 def _unary(grow: _Growing) -> None:
@@ -184,9 +245,13 @@ def _unary(grow: _Growing) -> None:
         "{} ** 2",
         "torch.rsqrt({0} * {0} + 1.0)",
         "torch.clamp({}, min=-1.0, max=1.0)",
+        "torch.erf({})",
+        "torch.abs({})",
+        "F.softplus({})",
+        "torch.log1p({0} * {0})",
     )
     if name := grow.floating():
-        _one(grow, grow.draw(st.sampled_from(forms)).format(name))
+        _one(grow, grow.one_of(forms).format(name))
 
 
 def _binary(grow: _Growing) -> None:
@@ -198,12 +263,14 @@ def _binary(grow: _Growing) -> None:
         "torch.maximum({}, {})",
         "torch.where({0} > 0, {0}, {1})",
         "torch.add({}, {}, alpha=2)",
+        "torch.addcmul({0}, {0}, {1}, value=0.5)",
+        "torch.lerp({}, {}, 0.25)",
     )
     if (a := grow.floating()) is None:
         return
     shape = grow.values[a].shape
     b = grow.floating(lambda v: _broadcasts(v.shape, shape))
-    _one(grow, grow.draw(st.sampled_from(forms)).format(a, b))
+    _one(grow, grow.one_of(forms).format(a, b))
 
 
 def _broadcasts(one: torch.Size, other: torch.Size) -> bool:
@@ -220,15 +287,39 @@ def _reduction(grow: _Growing) -> None:
         "torch.softmax({}, {})",
         "torch.log_softmax({}, {})",
         "torch.var({}, {}, keepdim=True)",
+        "torch.cumsum({}, {})",
     )
     if name := grow.floating(lambda v: v.dim() > 0):
-        dim = grow.draw(st.integers(0, grow.values[name].dim() - 1))
-        _one(grow, grow.draw(st.sampled_from(forms)).format(name, dim))
+        dim = grow.random.randrange(grow.values[name].dim())
+        _one(grow, grow.one_of(forms).format(name, dim))
 
 
-def _layer_norm(grow: _Growing) -> None:
+def _norm(grow: _Growing) -> None:
     if name := grow.floating(lambda v: v.dim() > 0 and v.shape[-1] > 1):
-        _one(grow, f"F.layer_norm({name}, ({grow.values[name].shape[-1]},))")
+        width = grow.values[name].shape[-1]
+        dtype = grow.values[name].dtype
+        scale = grow.floating(lambda v: tuple(v.shape) == (width,) and v.dtype == dtype)
+        end = f", {scale}" if scale and grow.random.random() < 0.5 else ""
+        _one(grow, f"F.layer_norm({name}, ({width},){end})")
+
+
+def _batch_norm(grow: _Growing) -> None:
+    """Running statistics written in place, as a batch norm's buffers are."""
+    if (name := grow.floating(lambda v: v.dim() == 2 and min(v.shape) > 1)) is None:
+        return
+    value = grow.values[name]
+    buffers = [
+        other
+        for other, held in grow.values.items()
+        if tuple(held.shape) == (value.shape[1],) and held.dtype == value.dtype and not held.requires_grad
+    ]
+    if len(buffers) > 1 and grow.random.random() < 0.6:
+        mean, var = grow.random.sample(buffers, 2)
+        _one(grow, f"F.batch_norm({name}, {mean}, {var}, training=True, momentum=0.1)")
+    elif buffers:
+        mean = grow.one_of(buffers)
+        form = grow.one_of(("{0}.mul_(0.9).add_({1}.detach().mean(0) * 0.1)", "{0}.copy_({0} * 0.9 + {1}.mean(0))"))
+        grow.run(form.format(mean, name))
 
 
 def _matmul(grow: _Growing) -> None:
@@ -237,37 +328,59 @@ def _matmul(grow: _Growing) -> None:
     value = grow.values[a]
     plain = grow.floating(lambda v: v.dim() == 2 and v.dtype == value.dtype and v.shape[0] == value.shape[-1])
     across = grow.floating(lambda v: v.dim() == 2 and v.dtype == value.dtype and v.shape[1] == value.shape[-1])
+    row = grow.floating(lambda v: v.dim() == 1 and v.dtype == value.dtype and v.shape[0] == value.shape[-1])
     forms = []
     if plain:
         forms += [f"{a} @ {plain} * 0.25"]
+        if value.dim() == 2:
+            forms += [
+                # A batch that is nothing but strides: what batched kernels make of it is theirs to say.
+                f"torch.bmm({a}.unsqueeze(0).expand(4, -1, -1), {plain}.unsqueeze(0).expand(4, -1, -1)) * 0.25",
+                f"torch.matmul({a}.reshape(2, -1, {value.shape[1]}), {plain}.expand(2, -1, -1)) * 0.25",
+                f"torch.baddbmm(({a} @ {plain})[None], {a}[None], {plain}[None]) * 0.25",
+            ]
     if across:
         forms += [f"F.linear({a}, {across}) * 0.25", f"{a} @ {across}.transpose(0, 1) * 0.25"]
+        bias = grow.floating(
+            lambda v: v.dtype == value.dtype and tuple(v.shape) == (grow.values[across].shape[0],) and v.dim() == 1
+        )
+        forms += [f"F.linear({a}, {across}, {bias}) * 0.25"] if bias else []
+    if row:
+        forms += [f"torch.matmul({a}, {row}) * 0.25"]
     if forms:
-        _one(grow, grow.draw(st.sampled_from(forms)))
+        _one(grow, grow.one_of(forms))
+
+
+VIEWS = (
+    "{}.reshape(-1)",
+    "{}.unsqueeze(0)",
+    "{}.transpose(0, -1)",
+    "{}[..., :4]",
+    "{}[1:]",
+    "{}[0]",
+    "{}[:, None]",
+    "{}.flatten()",
+    "{}[..., ::2]",
+    "{}.view(-1)",
+)
+
+
+def _view_of(grow: _Growing, name: str) -> str:
+    """The expression of a view."""
+    shape = grow.values[name].shape
+    forms = list(VIEWS)
+    if len(shape) == 1:
+        forms += ["{}.unsqueeze(0).expand(8, -1)"]
+    if len(shape) and shape[0] == 1:
+        forms += ["{}.squeeze(0)", "{}.expand(" + ", ".join(map(str, (8, *shape[1:]))) + ")"]
+    if len(shape) and shape[0] % 2 == 0:
+        forms += [f"{{}}.reshape(2, {shape[0] // 2}, *{tuple(shape[1:])})"]
+    return str(grow.one_of(forms)).format(name)
 
 
 def _view(grow: _Growing) -> None:
-    if (name := grow.some(lambda v: v.dim() > 0)) is None:
-        return
-    shape = grow.values[name].shape
-    forms = [
-        "{}.reshape(-1)",
-        "{}.unsqueeze(0)",
-        "{}.transpose(0, -1)",
-        "{}[..., :4]",
-        "{}[1:]",
-        "{}[0]",
-        "{}[:, None]",
-        "{}.flatten()",
-        "{}.contiguous()",
-    ]
-    if len(shape) == 1:
-        forms += ["{}.unsqueeze(0).expand(8, -1)"]
-    if shape[0] == 1:
-        forms += ["{}.squeeze(0)", "{}.expand(" + ", ".join(map(str, (8, *shape[1:]))) + ")"]
-    if shape[0] % 2 == 0:
-        forms += [f"{{}}.reshape(2, {shape[0] // 2}, *{tuple(shape[1:])})"]
-    _one(grow, grow.draw(st.sampled_from(forms)).format(name))
+    if name := grow.some(lambda v: v.dim() > 0):
+        _one(grow, _view_of(grow, name) if grow.random.random() < 0.9 else f"{name}.contiguous()")
 
 
 def _several(grow: _Growing) -> None:
@@ -275,7 +388,7 @@ def _several(grow: _Growing) -> None:
     if name := grow.floating(lambda v: v.dim() > 0 and 8 in v.shape):
         dim = list(grow.values[name].shape).index(8)
         first, second = grow.fresh(2)
-        grow.run(f"{first}, {second} = {grow.draw(st.sampled_from(forms)).format(name, dim)}")
+        grow.run(f"{first}, {second} = {grow.one_of(forms).format(name, dim)}")
 
 
 def _join(grow: _Growing) -> None:
@@ -283,19 +396,20 @@ def _join(grow: _Growing) -> None:
         return
     value = grow.values[a]
     b = grow.floating(lambda v: v.shape == value.shape and v.dtype == value.dtype)
-    _one(grow, grow.draw(st.sampled_from(("torch.cat(({}, {}), 0)", "torch.stack(({}, {}), 0)"))).format(a, b))
+    _one(grow, grow.one_of(("torch.cat(({}, {}), 0)", "torch.stack(({}, {}), 0)", "torch.cat(({0},), 0)")).format(a, b))
 
 
 def _cast(grow: _Growing) -> None:
     forms = (
         "{}.to(torch.float64)",
         "{}.to(torch.float32)",
+        "{}.to(torch.bfloat16)",
         "({} > 0)",
         "({} > 0).to(torch.float32)",
         "({} * 4).to(torch.int64)",
     )
     if name := grow.some():
-        _one(grow, grow.draw(st.sampled_from(forms)).format(name))
+        _one(grow, grow.one_of(forms).format(name))
 
 
 def _whole(grow: _Growing) -> None:
@@ -306,20 +420,32 @@ def _whole(grow: _Growing) -> None:
         if b:
             forms += [f"{b} * {{}}"]
             if grow.values[a].dtype == torch.bool:
-                forms += [f"torch.where({{}}, {b}, {b} * 0.5)"]
-        _one(grow, grow.draw(st.sampled_from(forms)).format(a))
+                forms += [f"torch.where({{}}, {b}, {b} * 0.5)", f"{b}.masked_fill({{}}, 0.5)"]
+        _one(grow, grow.one_of(forms).format(a))
 
 
-def _embed(grow: _Growing) -> None:
+def _index(grow: _Growing) -> None:
+    """Rows by number: read, gathered, or added up."""
     indices = grow.some(lambda v: v.dtype == torch.int64 and 0 < v.dim() < 3 and v.min() >= 0 and v.max() < 8)
     table = grow.floating(lambda v: v.dim() == 2 and v.shape[0] >= 8)
-    if indices and table:
-        _one(grow, f"F.embedding({indices}, {table})")
+    if not indices or not table:
+        return
+    forms = ["F.embedding({0}, {1})"]
+    if grow.values[indices].dim() == 1:
+        forms += [
+            "{1}[{0}]",
+            "torch.index_select({1}, 0, {0})",
+            "torch.gather({1}, 0, {0}[:, None])",
+            "torch.index_add({1}, 0, {0}, torch.index_select({1}, 0, {0}))",
+            "torch.scatter_add({1}, 0, {0}[:, None], {1}[:8])",
+            "torch.take_along_dim({1}, {0}[:, None], 0)",
+        ]
+    _one(grow, grow.one_of(forms).format(indices, table))
 
 
 def _detach(grow: _Growing) -> None:
     if name := grow.floating():
-        _one(grow, grow.draw(st.sampled_from(("{}.detach()", "{}.clone()"))).format(name))
+        _one(grow, grow.one_of(("{}.detach()", "{}.clone()")).format(name))
 
 
 def _dropout(grow: _Growing) -> None:
@@ -327,68 +453,120 @@ def _dropout(grow: _Growing) -> None:
         _one(grow, f"F.dropout({name}, 0.5)")
 
 
+def _writable(value: torch.Tensor) -> bool:
+    """Not what autograd forbids to write, nor what has several elements in one place."""
+    strides = (stride for stride, size in zip(value.stride(), value.shape, strict=True) if size > 1)
+    return not (value.is_leaf and value.requires_grad) and 0 not in strides
+
+
 def _write(grow: _Growing) -> None:
-    forms = ("{}.add_({})", "{}.copy_({})", "{}.mul_({})", "{}.add_(1.0)", "{}.mul_(0.5)")
-    if (a := grow.floating(lambda v: not (v.is_leaf and v.requires_grad))) is None:
+    """In place: to a name, or through a view of one that is made for the purpose."""
+    forms = ("{}.add_({})", "{}.copy_({})", "{}.mul_({})", "{}.add_(1.0)", "{}.mul_(0.5)", "{}.copy_({} * 2.0)")
+    if (a := grow.floating(lambda v: _writable(v))) is None:
         return
+    if grow.values[a].dim() > 0 and grow.random.random() < 0.35:
+        view = _one(grow, _view_of(grow, a))
+        a = view if view and _writable(grow.values[view]) else a
     shape, dtype = grow.values[a].shape, grow.values[a].dtype
     b = grow.floating(lambda v: v.shape == shape and v.dtype == dtype)
-    grow.run(grow.draw(st.sampled_from(forms)).format(a, b))
+    grow.run(grow.one_of(forms).format(a, b))
+
+
+def _writes(grow: _Growing) -> None:
+    """What held before, kept under a name and written elsewhere after its tensor was written; or into two tensors."""
+    if (a := grow.floating(lambda v: _writable(v))) is None:
+        return
+    shape, dtype = grow.values[a].shape, grow.values[a].dtype
+    b = grow.floating(lambda v: v.shape == shape and v.dtype == dtype and _writable(v))
+    if b == a:
+        return
+    kept = ("{}.clone()", "{} + 0.0", "{} * 1.0", "torch.cat([{}])", "{}.detach()", "torch.tanh({})", "-{}")
+    if (t := _one(grow, grow.one_of(kept).format(a))) is None:
+        return
+    for form in grow.one_of((("{0}.copy_({1})", "{1}.copy_({2})"), ("{1}.copy_({2})", "{0}.copy_({2})"))):
+        grow.run(form.format(a, b, t))
 
 
 PURE = (
     *(_unary,) * 4,
     *(_binary,) * 5,
     *(_reduction,) * 2,
-    _layer_norm,
+    _norm,
     *(_matmul,) * 3,
     *(_view,) * 3,
     _several,
     _join,
     _cast,
     _whole,
-    _embed,
+    _index,
     _detach,
 )
-INPUTS = st.sampled_from(
-    [
+INPUTS = [
+    *(
         (shape, dtype, grad)
-        for shape in ((8, 16), (16, 8), (8, 8), (16,), (1, 8))
-        for dtype, grad in (("float32", True), ("float32", True), ("float32", False), ("float64", True))
-    ]
-    + [((8,), "int64", False), ((8, 8), "bool", False), ((), "float32", True)]
-)
+        for shape in ((8, 16), (16, 8), (8, 8), (16,), (8,), (1, 8))
+        for dtype, grad in (
+            *((("float32", True),) * 4),
+            ("float32", False),
+            ("float32", False),
+            ("float64", True),
+            ("bfloat16", True),
+        )
+    ),
+    ((8,), "int64", False),
+    ((8,), "int64", False),
+    ((8, 8), "int32", False),
+    ((8, 8), "bool", False),
+    ((), "float32", True),
+]
 
 
-@st.composite
-def programs(
-    draw: Callable[..., Any], *, random: bool = False, writes: bool = False, most_lines: int = 14
+def drawn(
+    random: Random, *, draws: bool = False, writes: bool = False, most_lines: int = 14, layouts: bool = True
 ) -> RandomProgram:
-    """Programs of pure operations; with `random` dropout too, with `writes` in-place writes too."""
-    drawn = draw(st.lists(INPUTS, min_size=1, max_size=4))
-    inputs = [Input(f"x{i}", *drawn[i]) for i in range(len(drawn))]
-    if not any(input.dtype.startswith("float") for input in inputs):
+    """A program of pure operations; with `draws` dropout too, with `writes` in-place writes too."""
+    inputs = [_input(f"x{i}", random, layouts=layouts) for i in range(random.randint(1, 4))]
+    if not any(input.requires_grad for input in inputs):
         inputs[0] = Input("x0", (8, 8), "float32", True)
-    shared = len(inputs) > 1 and draw(st.integers(0, 9)) == 9
-    if shared:
-        inputs[-1] = dataclasses.replace(inputs[0], name=inputs[-1].name)
+    if writes and random.random() < 0.3:
+        # What a batch norm or an optimizer keeps from step to step.
+        width = inputs[0].shape[-1:] or (8,)
+        inputs += [Input(f"x{len(inputs) + i}", width, inputs[0].dtype) for i in range(2)]
+    shared = ""
+    if len(inputs) > 1 and random.random() < 0.1:
+        first = dataclasses.replace(inputs[0], layout=PLAIN)
+        shared = "same"
+        if writes and first.dtype.startswith("float") and len(first.shape) == 2 and random.random() < 0.5:
+            shared, first = "row", dataclasses.replace(first, requires_grad=False)
+        shape = first.shape[1:] if shared == "row" else first.shape
+        inputs[0], inputs[-1] = first, dataclasses.replace(first, name=inputs[-1].name, shape=shape)
     start = RandomProgram(tuple(inputs), (), ("x0",), shared)
     with torch.random.fork_rng(devices=()):
-        torch.manual_seed(17)
-        grow = _Growing(draw, inputs, start.build()[1])
-        kinds = (*PURE, *((_dropout,) * 3 if random else ()), *((_write,) * 4 if writes else ()))
-        for kind in draw(st.lists(st.sampled_from(kinds), min_size=4, max_size=most_lines)):
-            kind(grow)
+        torch.manual_seed(INPUT_SEED)
+        grow = _Growing(random, inputs, start.arguments())
+        kinds = (
+            *PURE,
+            *((_dropout,) * 3 if draws else ()),
+            *((*(_write,) * 4, _writes, _writes, _batch_norm, _batch_norm) if writes else ()),
+        )
+        for _ in range(random.randint(4, most_lines)):
+            grow.one_of(kinds)(grow)
         arguments = {input.name for input in inputs}
         if not any(v.is_floating_point() for name, v in grow.values.items() if name not in arguments):
             _one(grow, f"{grow.floating()} * 2.0")
         # All that nothing reads but for a few unused, and sometimes what was made on the way, and inputs themselves.
         ends = [name for name in grow.values if name not in arguments and not grow.reads(name)]
-        unused = draw(st.lists(st.sampled_from(ends), max_size=2)) if len(ends) > 1 else []
-        others = draw(st.lists(st.sampled_from(list(grow.values)), max_size=2, unique=True))
+        unused = random.sample(ends, random.randint(0, min(2, len(ends) - 1))) if len(ends) > 1 else []
+        others = random.sample(list(grow.values), min(random.randint(0, 2), len(grow.values)))
     kept = [name for name in ends if name not in unused] or ends[-1:]
     returned = tuple(dict.fromkeys((*kept, *others)))
     return dataclasses.replace(start, lines=tuple(grow.lines), returned=returned)
+
+
+def _input(name: str, random: Random, *, layouts: bool) -> Input:
+    shape, dtype, grad = random.choice(INPUTS)
+    layout = random.choice(LAYOUTS) if layouts and shape and random.random() < 0.3 else PLAIN
+    return Input(name, shape, dtype, grad, layout)
 
 
 def legal_options(site: Site) -> list[str]:
@@ -396,27 +574,32 @@ def legal_options(site: Site) -> list[str]:
     return [option for option in site.options if option not in site.illegal]
 
 
-@st.composite
-def choice_sets(draw: Callable[..., Any], sites: tuple[Site, ...], *, most: int = 10) -> dict[str, str]:
+def choices_for(random: Random, sites: Iterable[Site], *, most: int = 10) -> dict[str, str]:
     """Choices that are legal one by one under what is chosen now, settings included."""
     free = [site for site in sites if len(legal_options(site)) > 1]
-    if not free:
-        return {}
     settings = [site for site in free if "." in site.id.partition(":")[0]]
     places = [site for site in free if site not in settings]
-    chosen: dict[str, str] = {}
-    for site in settings:
-        if draw(st.integers(0, 3)) == 3:
-            chosen[site.id] = draw(st.sampled_from(legal_options(site)))
-    # One bit decides whether nearly all places are turned, for that is where choices meet.
-    many = draw(st.booleans())
-    few = draw(st.sets(st.sampled_from(range(len(places))), max_size=most)) if places and not many else set()
-    for i, site in enumerate(places):
-        if many or i in few:
-            # What is in force most rarely: it changes nothing.
-            options = [option for option in legal_options(site) if option != site.choice]
-            chosen[site.id] = draw(st.sampled_from([*options[::-1], *options, site.choice]))
+    chosen = {site.id: random.choice(legal_options(site)) for site in settings if random.random() < 0.25}
+    # Half of the sets turn nearly all places, for that is where choices meet.
+    count = len(places) if random.random() < 0.5 else random.randint(0, min(most, len(places)))
+    for site in random.sample(places, count):
+        # What is in force most rarely: it changes nothing.
+        options = [option for option in legal_options(site) if option != site.choice]
+        chosen[site.id] = random.choice([*options, *options, site.choice])
     return chosen
+
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def programs(*, random: bool = False, writes: bool = False) -> st.SearchStrategy[RandomProgram]:
+    """What `drawn` gives, for Hypothesis."""
+    return SEEDS.map(lambda seed: drawn(Random(seed), draws=random, writes=writes))
+
+
+def choice_sets(sites: tuple[Site, ...]) -> st.SearchStrategy[dict[str, str]]:
+    """What `choices_for` gives, for Hypothesis."""
+    return SEEDS.map(lambda seed: choices_for(Random(seed), sites))
 
 
 def refused_choices(sites: Iterable[Site]) -> list[tuple[str, str, str]]:

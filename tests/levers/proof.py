@@ -24,6 +24,7 @@ from workbench.compiler import facts, stepper
 from workbench.errors import ChoiceError
 from workbench.graph import BACKWARD, ValueFlag
 from workbench.runs import accuracy, meters
+from workbench.runs.differences import RELATIVE_TOLERANCE, Recorded, compare
 
 type Build = Callable[[], tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]
 
@@ -44,7 +45,7 @@ class Reference:
         How unmodified Thunder itself differs from eager, or an empty string.
     """
 
-    expected: dict[str, dict[str, accuracy.Recorded]]
+    expected: dict[str, dict[str, Recorded]]
     exhibit: str
 
 
@@ -52,21 +53,19 @@ class Unusable(Exception):
     """PyTorch, or unmodified Thunder, refuses the program: there is nothing to compare with."""
 
 
-def first_step(
-    build: Build, compile: Callable[[Callable[..., Any]], Callable[..., Any]]
-) -> dict[str, accuracy.Recorded]:
+def first_step(build: Build, compile: Callable[[Callable[..., Any]], Callable[..., Any]]) -> dict[str, Recorded]:
     """What one step of a fresh program gives, and what it changes."""
     function, args, kwargs = build()
     return accuracy.first_step(accuracy.Stepper(function, args, kwargs, compile(function), seed=SEED), SEED)
 
 
-def differences(one: Mapping[str, accuracy.Recorded], other: Mapping[str, accuracy.Recorded], against: str) -> str:
+def differences(one: Mapping[str, Recorded], other: Mapping[str, Recorded], against: str) -> str:
     """The tensors that are not equal within their tolerance, in words."""
     # Programs here mix precisions: what ends as float64 may have been computed as float32.
-    allowed = accuracy.RELATIVE_TOLERANCE[torch.float32] / accuracy.RELATIVE_TOLERANCE[torch.float64]
+    allowed = RELATIVE_TOLERANCE[torch.float32] / RELATIVE_TOLERANCE[torch.float64]
     wrong = [
         error
-        for error in accuracy.compare(one, other, against)
+        for error in compare(one, other, against)
         if not error.ok and not (error.dtype == "float64" and error.max_abs_error <= allowed * error.tolerance)
     ]
     return ", ".join(f"{e.name} is {e.max_abs_error:.3g} from {e.against}" for e in wrong)

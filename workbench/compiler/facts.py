@@ -478,3 +478,10 @@ def fusion_key(bsym: Any, *, gradients: bool = False) -> str:
     )
     parts.append(_freeze(bsym.output, numbers, {}))
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def statement_key(bsym: Any) -> str:
+    """Digest of a statement that is no fusion: its symbol, constants, and the shapes and data types of tensors."""
+    executor = bsym.sym.executor.name if bsym.sym.executor is not None else ""
+    parts = (str(bsym.sym.name), str(bsym.sym.id), str(executor), _freeze((bsym.args, bsym.kwargs), {}, {}))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

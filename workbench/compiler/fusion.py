@@ -36,6 +36,7 @@ from workbench.compiler.thunder_api import (
     TorchCompileExecutor,
     TraceCtx,
     TraceProvenance,
+    _vjp_impl,
     dce,
     from_trace,
     fuse_bound_symbols,
@@ -186,6 +187,17 @@ def contains(bsym: BoundSymbol, tag: prims.OpTags) -> bool:
     return any(contains(sub, tag) for sub in bsym.subsymbols)
 
 
+def differentiates(bsym: BoundSymbol) -> bool:
+    """Whether a statement runs PyTorch's autograd, as Thunder does for ops that it has no rule of its own for.
+
+    Dynamo does not trace into it: a region with the gradient of ``x.detach()`` would not compile.
+    """
+    called = (bsym._call_ctx or {}).values()
+    return any(getattr(function, "func", None) is _vjp_impl for function in called) or any(
+        map(differentiates, bsym.subsymbols)
+    )
+
+
 class LazyRegion:
     """A torch.compile region that is compiled when first called, so that planning costs nothing."""
 
@@ -269,7 +281,7 @@ def compilations(fusions: Iterable[BoundSymbol], *, share: bool) -> int:
 class RegionExecutor(TorchCompileExecutor):
     """torch.compile on regions of elementwise ops, reductions and views.
 
-    No matmul, random op, embedding or collective is in one.
+    No matmul, random op, embedding, collective, or op without a gradient rule of Thunder's is in one.
     """
 
     def __init__(self, control: Control) -> None:
@@ -286,6 +298,7 @@ class RegionExecutor(TorchCompileExecutor):
             and (bsym.subsymbols or bsym.sym.is_prim)
             and not contains(bsym, prims.OpTags.MATMUL_OP)
             and not contains(bsym, prims.OpTags.RANDOM_OP)
+            and not differentiates(bsym)
             # Dynamo compiles no collective that is waited for later.
             and not any(isinstance(p, FutureTensorProxy) for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs))
             and not (self.control.unfused and any(o.name in self.control.unfused for o in bsym.flat_proxy_outs))

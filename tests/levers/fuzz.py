@@ -1,0 +1,499 @@
+"""Random programs under random choices of every lever, run and compared with unmodified Thunder and double precision.
+
+``python -m tests.levers.fuzz --out FILE`` is the full run. It goes on where FILE ends; ``--replay MODE SEED CHOICES``
+runs one case of it alone. A case is one program with one set of choices that gives another plan than no choices do,
+and than the sets before it.
+
+What is demanded follows from the plan: where all its kernels are unmodified Thunder's, the same bits; elsewhere, no
+farther from double precision than `allowed`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import functools
+import json
+import math
+import os
+import resource
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from thunder.common import transform_to_torch_types
+from thunder.core.transform_common import _inplace_copy_sanity_check
+from thunder.executors.torch_compile import make_compiled
+
+import workbench
+from tests.levers import proof
+from tests.strategies import LARGEST, Masks, RandomProgram, choices_for, drawn
+from workbench.bench import Workbench
+from workbench.compiler import exact, fusion, pipeline
+from workbench.compiler.facts import fusion_key
+from workbench.errors import ChoiceError
+from workbench.runs import accuracy, differences
+from workbench.runs.accuracy import Stepper
+from workbench.runs.differences import Recorded
+
+SEED = 3
+TORCH, REGIONS, INDUCTOR = "torch", "regions", "inductor"
+"""The torch executor; torch.compile's regions run as the PyTorch functions they are made of; regions compiled."""
+MODES = (TORCH, REGIONS, INDUCTOR)
+EXECUTORS = {TORCH: "torch", REGIONS: "torchcompile", INDUCTOR: "torchcompile"}
+SETS = {TORCH: 24, REGIONS: 32, INDUCTOR: 16}
+"""Of choices, drawn for each program of a mode."""
+IN_VAIN = 6
+"""Sets in a row that change nothing new, after which a program is left."""
+INPUT_SEEDS = 8
+FACTOR = 32.0
+"""How much farther than unmodified Thunder a changed region may be from double precision, as a share of the size."""
+COARSE = 0.1
+"""Never more than this share, unless unmodified Thunder itself is as far as a quarter of it."""
+
+type Step = dict[str, Recorded]
+
+
+class Unusable(Exception):
+    """There is nothing to compare with; the reason, in few words."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A case that is wrong."""
+
+    mode: str
+    seed: int
+    choices: dict[str, str]
+    what: str
+
+    def to_json(self, program: RandomProgram) -> dict[str, Any]:
+        replay = f"python -m tests.levers.fuzz --replay {self.mode} {self.seed} '{json.dumps(self.choices)}'"
+        return {**dataclasses.asdict(self), "program": repr(program), "replay": replay}
+
+
+def drawn_program(mode: str, seed: int) -> RandomProgram:
+    """The program of a seed; those with compiled regions are small."""
+    lines = 6 if mode == INDUCTOR else 8
+    return drawn(Random(f"program {seed}"), draws=seed % 3 == 0, writes=seed % 2 == 0, most_lines=lines)
+
+
+def with_telling_inputs(program: RandomProgram) -> tuple[RandomProgram, Step, Step]:
+    """The program with inputs for which what eager gives tells differences; and that, as it is and in double precision.
+
+    Raises
+    ------
+    Unusable
+        If PyTorch refuses the program, or no inputs were found.
+    """
+    for i in range(INPUT_SEEDS):
+        tried = dataclasses.replace(program, input_seed=program.input_seed + i)
+        masks = Masks()
+        try:
+            function, args, kwargs = tried.build_eager(masks)
+            stepper = Stepper(function, args, kwargs, seed=SEED)
+            eager = accuracy.first_step(stepper, SEED)
+            again = Masks(masks.drawn)
+            function, args, kwargs = tried.build_double(again)
+            doubles = Stepper(function, args, kwargs, seed=SEED)
+            cotangents = stepper._cotangents
+            doubles._cotangents = None if cotangents is None else [each.double() for each in cotangents]
+            double = accuracy.first_step(doubles, SEED)
+        except Exception as error:
+            raise Unusable(f"PyTorch refuses: {type(error).__name__}") from error
+        if tells(eager) and tells(double):
+            return tried, eager, double
+    raise Unusable("no inputs that tell")
+
+
+def tells(step: Step) -> bool:
+    """Whether everything is finite and not too large, and neither all outputs nor all gradients are zero."""
+    by_kind: dict[str, list[float]] = {}
+    for entry in step.values():
+        if entry.value is not None and entry.value.is_floating_point():
+            if not bool(entry.value.isfinite().all()):
+                return False
+            by_kind.setdefault(entry.kind, []).append(float(entry.value.double().abs().max()))
+    sizes = [max(by_kind.get(kind, [1.0])) for kind in ("output", "grad")]
+    return all(0 < size < LARGEST**2 for size in sizes)
+
+
+@contextlib.contextmanager
+def running(mode: str) -> Iterator[None]:
+    """Regions of a mode are compiled, or run as they are; once for each structure."""
+    known: dict[str, Callable[..., Any]] = {}
+
+    def once(members: list[Any], inputs: list[Any], outputs: list[Any], *, mode: str | None = None) -> Any:
+        made = SimpleNamespace(args=inputs, output=outputs, subsymbols=members, sym=_REGION)
+        made.flat_proxy_args, made.flat_proxy_outs = inputs, outputs
+        key = fusion_key(made)
+        if key not in known:
+            COMPILED["regions"] += 1
+            known[key] = make_compiled(members, inputs, outputs, mode=mode)
+        return known[key]
+
+    compile = torch.compile
+    fusion.make_compiled = once
+    if mode != INDUCTOR:
+        torch.compile = proof.uncompiled
+    try:
+        yield
+    finally:
+        fusion.make_compiled, torch.compile = make_compiled, compile
+        if mode == INDUCTOR:
+            torch._dynamo.reset()
+
+
+COMPILED: Counter[str] = Counter()
+_REGION = SimpleNamespace(executor=SimpleNamespace(name="region"))
+
+
+class Known:
+    """A program, and what unmodified Thunder, eager PyTorch and double precision make of it.
+
+    Parameters
+    ----------
+    program : RandomProgram
+
+    Raises
+    ------
+    Unusable
+        If PyTorch or unmodified Thunder refuses the program.
+    """
+
+    def __init__(self, program: RandomProgram) -> None:
+        self.program, self.eager, self.double = with_telling_inputs(program)
+        self.function, args, kwargs = self.program.build()
+        try:
+            self.jitted = pipeline.unmodified(self.function)
+            self.stock = accuracy.first_step(Stepper(self.function, args, kwargs, self.jitted, seed=SEED), SEED)
+        except Exception as error:
+            raise Unusable(f"Thunder refuses: {type(error).__name__}") from error
+        self.kernels = set(exact.kernels_of(self.jitted))
+        self.entry = self.jitted._lc_cs.interpreter_cache[-1]
+        self.share = max((self.share_of(name, self.stock) for name in self.double), default=0.0)
+
+    def share_of(self, name: str, step: Step) -> float:
+        """Distance to double precision as a share of the size."""
+        exact_value, value = self.double[name].value, step[name].value if name in step else None
+        if exact_value is None and value is None:
+            return 0.0
+        if exact_value is None or value is None or value.shape != exact_value.shape:
+            return math.inf
+        if not value.is_floating_point():
+            return 0.0 if bool((value == exact_value).all()) else math.inf
+        if value.numel() == 0:
+            return 0.0
+        worst = float((value.double() - exact_value.double()).abs().nan_to_num(nan=math.inf).max())
+        return worst / self.sizes[name] if worst else 0.0
+
+    @cached_property
+    def sizes(self) -> dict[str, float]:
+        """The largest element, and a share of that of all tensors of a kind: some are nothing but rounding."""
+        largest: dict[str, float] = {}
+        own = {}
+        for name, entry in self.double.items():
+            own[name] = differences.size_of(entry.value)
+            largest[entry.kind] = max(largest.get(entry.kind, 0.0), own[name])
+        return {
+            name: max(own[name], differences.FLOOR * largest[entry.kind], torch.finfo(torch.float64).tiny)
+            for name, entry in self.double.items()
+        }
+
+    @property
+    def comparable(self) -> bool:
+        """Whether unmodified Thunder is right, so that double precision is a measure."""
+        return 4 * self.share <= COARSE
+
+    @property
+    def allowed(self) -> float:
+        """Largest distance to double precision of what is not bitwise, as a share of the size."""
+        least = torch.finfo(torch.float32).eps
+        return max(min(FACTOR * max(self.share, least), COARSE), 4 * self.share)
+
+    def run(self, plan: pipeline.Plan) -> Step:
+        """One step of a plan, in the place of unmodified Thunder's traces: same prologue, autograd and epilogue."""
+        split = plan.split
+        _inplace_copy_sanity_check(split.forward)
+        forward = transform_to_torch_types(split.forward)
+        self.jitted._lc_cs.interpreter_cache[-1] = self.entry._replace(
+            computation_fn=forward.python_callable(),
+            backward_fn=None if split.backward is None else split.backward.python_callable(),
+        )
+        _, args, kwargs = self.program.build()
+        stepper = Stepper(self.function, args, kwargs, self.jitted, seed=SEED)
+        return accuracy.first_step(stepper, SEED)
+
+    def far(self, step: Step) -> str:
+        """The tensors that are farther from double precision than is allowed, in words."""
+        shares = {name: self.share_of(name, step) for name in self.double}
+        return ", ".join(
+            f"{name} is {share:.3g} of its size from double precision, {self.allowed:.3g} allowed"
+            for name, share in shares.items()
+            if share > self.allowed
+        )
+
+    def other(self, step: Step) -> str:
+        """The tensors that are not nearly unmodified Thunder's, in words."""
+        return ", ".join(
+            f"{error.name} is {error.max_rel_error:.3g} of its size from unmodified Thunder"
+            for error in differences.compare(step, self.stock, "unmodified Thunder")
+            if error.max_rel_error > COARSE * differences.FLOOR and not error.ok
+        )
+
+
+class Subject:
+    """A bench on a known program, whose plans are run.
+
+    Parameters
+    ----------
+    mode : str
+    known : Known
+    """
+
+    def __init__(self, mode: str, known: Known) -> None:
+        self.mode = mode
+        self.known = known
+        _, args, kwargs = known.program.build()
+        self.bench = workbench.open(known.function, *args, executor=EXECUTORS[mode], **kwargs)
+
+    def run(self, plan: pipeline.Plan) -> Step:
+        """What one step of a plan gives."""
+        return self.known.run(plan)
+
+    @cached_property
+    def base(self) -> Step:
+        """What the plan without choices gives, with its regions."""
+        return self.run(self.bench.stock_plan)
+
+    @cached_property
+    def base_kernels(self) -> set[str]:
+        return set(kernels(self.bench.stock_plan))
+
+    def wrong(self, plan: pipeline.Plan) -> tuple[str, str]:
+        """What was demanded of the plan, and how it fails, in words; empty where it does not."""
+        known, ran, step = self.known, set(kernels(plan)), self.run(plan)
+        # Regions that are not compiled run the very functions of which they are made.
+        if ran <= known.kernels or self.mode == REGIONS:
+            return "bitwise", other_bits(step, known.stock, "unmodified Thunder")
+        if plan is not self.bench.stock_plan and ran <= self.base_kernels:
+            return "bitwise with regions", other_bits(step, self.base, "the plan without choices")
+        if not known.comparable:
+            return "tolerance against unmodified Thunder, which is not right itself", known.other(step)
+        return "tolerance against double precision", known.far(step)
+
+
+def kernels(plan: pipeline.Plan) -> dict[str, str]:
+    return exact.kernels(trace for trace in (plan.split.forward, plan.split.backward) if trace is not None)
+
+
+def other_bits(step: Step, expected: Step, against: str) -> str:
+    """Names of the tensors that are not bit by bit the same, in words."""
+    names = sorted(differences.other_bits(step, expected))
+    return f"{', '.join(names)} has other bits than under {against}" if names else ""
+
+
+def signature(plan: pipeline.Plan) -> tuple[Any, ...]:
+    """Equal for plans that run the same."""
+    traces = [trace for trace in (plan.split.forward, plan.split.backward) if trace is not None]
+    statements = tuple(
+        (
+            fusion_key(bsym) if bsym.sym.is_fusion else str(bsym.sym.name),
+            tuple(arg.name for arg in bsym.flat_proxy_args),
+            tuple(out.name for out in bsym.flat_proxy_outs),
+        )
+        for trace in traces
+        for bsym in trace.bound_symbols
+    )
+    return statements, plan.counts["compilations"]
+
+
+def choose(bench: Workbench, choices: Mapping[str, str], counts: Counter[str]) -> bool:
+    """Make as many of the choices as are accepted together."""
+    wanted = dict(choices)
+    while wanted:
+        try:
+            bench.choose(wanted)
+            return True
+        except ChoiceError as error:
+            counts["refused"] += 1
+            if error.site not in wanted:
+                return False
+            del wanted[error.site]
+    return False
+
+
+@functools.lru_cache(maxsize=1)
+def known(program: RandomProgram) -> Known | Unusable:
+    """The `Known` of a program, or why there is none; modes that share a program share it."""
+    try:
+        return Known(program)
+    except Unusable as reason:
+        return reason
+
+
+def cases(mode: str, seed: int, sets: int, counts: Counter[str]) -> Iterator[tuple[Found, RandomProgram]]:
+    """Run the cases of a seed, counting what they are; gives those that are wrong."""
+    given = known(drawn_program(mode, seed))
+    if isinstance(given, Unusable):
+        counts[f"programs unusable: {given}"] += 1
+        return
+    counts["programs"] += 1
+    if not given.comparable:
+        counts["programs that unmodified Thunder gets wrong, or that are nothing but rounding"] += 1
+    with running(mode):
+        subject = Subject(mode, given)
+        bench = subject.bench
+        seen = {signature(bench.stock_plan)}
+        if what := tried(subject, {}, counts):
+            yield Found(mode, seed, {}, what), given.program
+            return
+        in_vain = 0
+        for i in range(sets):
+            if in_vain == IN_VAIN:
+                return
+            in_vain += 1
+            random = Random(f"choices {mode} {seed} {i}")
+            if i % 3 != 2:
+                while bench.choices:
+                    bench.undo()
+            if not choose(bench, choices_for(random, bench.sites()), counts):
+                continue
+            plan = bench.plan
+            if signature(plan) in seen:
+                counts["sets that change nothing, or as another did"] += 1
+                continue
+            seen.add(signature(plan))
+            in_vain = 0
+            counts["cases"] += 1
+            for lever in {id.partition(":")[0].partition(".")[0] for id in bench.choices}:
+                counts[f"cases with {lever}"] += 1
+            if what := tried(subject, bench.choices, counts):
+                yield minimal(subject, Found(mode, seed, bench.choices, what)), given.program
+
+
+def tried(subject: Subject, choices: Mapping[str, str], counts: Counter[str] | None = None) -> str:
+    """How a set of choices is wrong, in words; empty where it is right."""
+    try:
+        kind, what = subject.wrong(subject.bench.plan_under(choices))
+    except Exception:  # noqa: BLE001  # whatever it is, it is reported
+        kind, what = "error", traceback.format_exc(limit=-6)
+    if counts is not None:
+        counts[f"plans without choices: {kind}" if not choices else f"cases {kind}"] += 1
+    return what
+
+
+def minimal(subject: Subject, found: Found) -> Found:
+    """The same with as few choices as are still wrong."""
+    for id in list(found.choices):
+        fewer = {other: option for other, option in found.choices.items() if other != id}
+        try:
+            what = tried(subject, fewer)
+        except ChoiceError:
+            continue
+        if what and "ChoiceError" not in what:
+            found = dataclasses.replace(found, choices=fewer, what=what)
+    return found
+
+
+def quick_compiler() -> None:
+    """Let Inductor compile in this process, with a linker that takes half the time where there is one."""
+    torch._inductor.config.compile_threads = 1
+    torch._dynamo.config.automatic_dynamic_shapes = False
+    if gold := shutil.which("ld.gold"):
+        folder = Path(tempfile.gettempdir(), "workbench-fuzz-linker")
+        folder.mkdir(exist_ok=True)
+        if not (folder / "ld").exists():
+            (folder / "ld").symlink_to(gold)
+        os.environ["COMPILER_PATH"] = str(folder)
+
+
+def cpu_s() -> float:
+    """Seconds of this process and of its children that ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def full(path: Path, wanted: Mapping[str, int], sets: Mapping[str, int], begin: int) -> Counter[str]:
+    """Go on until there are as many cases of each mode as are wanted."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    done = {(line["mode"], line["seed"]): line for line in lines}
+    total: dict[str, Counter[str]] = {mode: Counter() for mode in MODES}
+    for (mode, _), line in done.items():
+        total[mode].update(line["counts"])
+    with path.open("a") as out:
+        seed = begin
+        while any(total[mode]["cases"] < wanted[mode] for mode in wanted):
+            for mode in wanted:
+                if (mode, seed) in done or total[mode]["cases"] >= wanted[mode]:
+                    continue
+                counts: Counter[str] = Counter()
+                begun_s, compiled = cpu_s(), COMPILED["regions"]
+                found = [each.to_json(program) for each, program in cases(mode, seed, sets[mode], counts)]
+                counts["regions compiled"] = COMPILED["regions"] - compiled if mode == INDUCTOR else 0
+                counts["wrong"] = len(found)
+                total[mode].update(counts)
+                line = {"mode": mode, "seed": seed, "cpu_s": round(cpu_s() - begun_s, 3), "counts": counts}
+                out.write(json.dumps({**line, "wrong": found}) + "\n")
+                out.flush()
+                for each in found:
+                    print(f"{each['what']}\n{each['program']}\n{each['replay']}\n", flush=True)
+            seed += 1
+            if seed % 20 == 0:
+                print(f"seed {seed}: {told(total)}", flush=True)
+    return sum(total.values(), Counter())
+
+
+def told(total: Mapping[str, Counter[str]]) -> str:
+    return "; ".join(
+        f"{mode} {counts['cases']} cases, {counts['wrong']} wrong" for mode, counts in total.items() if counts
+    )
+
+
+def replay(mode: str, seed: int, choices: Mapping[str, str]) -> str:
+    """Run one case alone; how it is wrong, or an empty string."""
+    with running(mode):
+        subject = Subject(mode, Known(drawn_program(mode, seed)))
+        print(subject.known.program)
+        print(subject.bench.plan_under(choices).text())
+        return tried(subject, choices)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.levers.fuzz", description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("fuzz.jsonl"), help="a JSON line for each program; resumed")
+    parser.add_argument("--torch", type=int, default=4500, help="cases with the torch executor")
+    parser.add_argument("--regions", type=int, default=4500, help="cases with regions that run uncompiled")
+    parser.add_argument("--inductor", type=int, default=1000, help="cases with regions compiled by Inductor")
+    parser.add_argument("--begin", type=int, default=0, help="first seed")
+    parser.add_argument("--replay", nargs=3, metavar=("MODE", "SEED", "CHOICES"), help="one case, choices as JSON")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    quick_compiler()
+    if asked.replay:
+        mode, seed, choices = asked.replay
+        what = replay(mode, int(seed), json.loads(choices))
+        print(what or "right")
+        sys.exit(bool(what))
+    begun = time.monotonic()
+    wanted = {mode: getattr(asked, mode) for mode in MODES}
+    total = full(asked.out, wanted, SETS, asked.begin)
+    for what, count in sorted(total.items()):
+        print(f"{count:7} {what}")
+    print(f"{time.monotonic() - begun:.0f} s, {cpu_s():.0f} s of them on a core")
+    sys.exit(bool(total["wrong"]))
+
+
+if __name__ == "__main__":
+    main()
