@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +13,11 @@ import thunder
 import torch
 from torch import nn
 
+import workbench
+from workbench.compiler import exact
+from workbench.config import Config
 from workbench.errors import ProgramError
-from workbench.runs import accuracy
+from workbench.runs import accuracy, differences
 from workbench.runs.accuracy import Accuracy, Parts, Stepper
 
 
@@ -206,8 +211,8 @@ def test_checking_one_way_leaves_nothing_for_the_next() -> None:
     ],
 )
 def test_special_values(ours: torch.Tensor, theirs: torch.Tensor, ok: bool) -> None:
-    recorded = [{"output": accuracy.Recorded("output", tensor)} for tensor in (ours, theirs)]
-    (error,) = accuracy.compare(*recorded, "reference")
+    recorded = [{"output": differences.Recorded("output", tensor)} for tensor in (ours, theirs)]
+    (error,) = differences.compare(*recorded, "reference")
     assert error.ok is ok
     assert not math.isnan(error.max_abs_error)
 
@@ -231,3 +236,93 @@ def test_a_step_draws_the_same_cotangents_each_time_and_leaves_the_random_state(
         grads.append(x.grad)
     assert torch.equal(grads[0], grads[1])
     assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "same"),
+    [
+        (torch.tensor([0.0, 1.0]), torch.tensor([0.0, 1.0]), True),
+        (torch.tensor([0.0]), torch.tensor([-0.0]), False),
+        (torch.tensor([math.nan]), torch.tensor([math.nan]), True),
+        (torch.tensor([math.nan]), -torch.tensor([math.nan]), False),
+        (torch.ones(2, 3).t(), torch.ones(3, 2), True),
+        (torch.ones(2, dtype=torch.bfloat16), torch.ones(2, dtype=torch.float16), False),
+        (torch.tensor(True), torch.tensor(True), True),
+        (torch.tensor([1 + 1j]), torch.tensor([1 - 1j]), False),
+        (torch.zeros(0), torch.zeros(0), True),
+        (torch.zeros(0, 2), torch.zeros(2, 0), False),
+        (None, None, True),
+        (torch.zeros(1), None, False),
+    ],
+)
+def test_bits(ours: torch.Tensor | None, theirs: torch.Tensor | None, same: bool) -> None:
+    assert differences.same_bits(ours, theirs) is same
+
+
+def test_where_every_bit_counts_a_signed_zero_is_an_error_beyond_any_tolerance() -> None:
+    recorded = [{"output": differences.Recorded("output", torch.tensor([sign * 0.0]))} for sign in (1, -1)]
+    (error,) = differences.compare(*recorded, "reference", exact=True)
+    assert (error.ok, error.bitwise, error.tolerance, error.max_abs_error) == (False, False, 0.0, 0.0)
+    assert error.severity == math.inf
+    (allowed,) = differences.compare(*recorded, "reference", exact=True, unsteady={"output"})
+    assert (allowed.ok, allowed.bitwise) == (True, False)
+
+
+def stepped(run: Callable[..., Any], build: Callable[[], Parts]) -> tuple[dict[str, Any], dict[str, str]]:
+    """What a compiled program gives, and the kernels that it ran."""
+    original, args, kwargs = build()
+    compiled = run(original)
+    return accuracy.first_step(Stepper(original, args, kwargs, compiled), 0), exact.kernels_of(compiled)
+
+
+def test_the_torch_executors_levers_give_the_bits_of_unmodified_thunder() -> None:
+    build = module(lambda: nn.Sequential(nn.Linear(4, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 3)))
+    original, args, _ = build()
+    bench = workbench.open(original, *args, executor="torch")
+    sites = [site for site in bench.sites("saved") if site.bytes]
+    options = {site.id: ("offload", "recompute")[i % 2] for i, site in enumerate(sites)}
+    bench.choose({id: option for id, option in options.items() if option not in bench.site(id).illegal})
+    assert {"offload", "recompute"} <= set(bench.choices.values())
+    recorded, kernels = stepped(bench.config.jit, build)
+    checked = accuracy.check(recorded, build, kernels=kernels)
+    assert (checked.ok, checked.bitwise, checked.changed_kernels) == (True, True, ())
+    assert set(checked.relative_tolerance.values()) == {0.0}
+    assert checked.words == "bit for bit unmodified Thunder's"
+
+
+def test_a_region_is_another_kernel_and_gets_a_tolerance_whose_size_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda function, **_: lambda *args: [a * (1 + 1e-6) for a in function(*args)])
+    config = Config(program="product", executor="torchcompile", device="cpu")
+    recorded, kernels = stepped(config.jit, product)
+    checked = accuracy.check(recorded, product, kernels=kernels)
+    assert (checked.ok, checked.bitwise) == (True, False)
+    assert checked.changed_kernels == ("TorchCompile0", "TorchCompile1")
+    assert checked.relative_tolerance == {"float32": differences.RELATIVE_TOLERANCE[torch.float32]}
+    assert checked.words == (
+        "2 kernels are not unmodified Thunder's (TorchCompile0, TorchCompile1): "
+        "RELATIVE_TOLERANCE 0.0001 (float32) of the largest element"
+    )
+
+
+def one_bit_off(step: dict[str, Any]) -> dict[str, Any]:
+    entry = step["output"]
+    value = torch.nextafter(entry.value, torch.full((), math.inf))
+    return {**step, "output": dataclasses.replace(entry, value=value)}
+
+
+def test_one_other_bit_of_the_same_kernels_is_wrong() -> None:
+    recorded, kernels = stepped(accuracy.unmodified, product)
+    assert accuracy.check(recorded, product, kernels=kernels).bitwise
+    checked = accuracy.check(one_bit_off(recorded), product, kernels=kernels)
+    assert (checked.ok, checked.bitwise, checked.changed_kernels) == (False, False, ())
+    assert checked.words == "same kernels as unmodified Thunder, other bits"
+    assert [tensor.name for tensor in checked.tensors if not tensor.ok] == ["output"]
+
+
+def test_bits_that_unmodified_thunder_does_not_repeat_are_not_demanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded, kernels = stepped(accuracy.unmodified, product)
+    steps = itertools.cycle((lambda step: step, one_bit_off))
+    first_step = accuracy.first_step
+    monkeypatch.setattr(accuracy, "first_step", lambda *args: next(steps)(first_step(*args)))
+    checked = accuracy.check(one_bit_off(recorded), product, kernels=kernels)
+    assert (checked.ok, checked.bitwise, checked.changed_kernels) == (True, False, ())

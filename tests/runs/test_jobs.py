@@ -99,6 +99,10 @@ def test_a_run_tells_what_it_measured(finished: Run) -> None:
     assert told["memory"]["measured_peak_bytes"] > told["memory"]["baseline_bytes"] > 0
     assert told["accuracy"] == {
         "ok": True,
+        "bitwise": True,
+        "changed_kernels": [],
+        "relative_tolerance": {"float32": 0.0},
+        "words": "bit for bit unmodified Thunder's",
         "max_error": told["accuracy"]["max_error"],
         "against": "thunder.jit and eager",
         "worst": told["accuracy"]["worst"],
@@ -195,6 +199,8 @@ def test_a_run_under_a_config_compiles_with_it(tmp_path: Path) -> None:
         stage["name"] for stage in run.stages
     }
     assert run.to_json()["accuracy"]["max_error"] < 1e-4
+    assert run.accuracy is not None
+    assert (run.accuracy.bitwise, run.accuracy.changed_kernels) == (True, ())
     assert_nothing_left(run)
 
 

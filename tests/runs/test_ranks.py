@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -45,6 +47,25 @@ def peak(rank_bytes: int) -> events.PeakMeasured:
 
 def checked(ok: bool, error: float) -> events.AccuracyChecked:
     return events.AccuracyChecked(t_s=3.0, ok=ok, max_error=error, against="eager", worst="grad(w)")
+
+
+def bits(bitwise: bool | None, changed: list[str] | None) -> events.AccuracyChecked:
+    return dataclasses.replace(checked(True, 0.0), bitwise=bitwise, changed_kernels=changed)
+
+
+@pytest.mark.parametrize(
+    ("ranks_say", "told"),
+    [
+        ([(True, []), (True, [])], (True, [])),
+        ([(True, ["a"]), (False, ["b", "a"])], (False, ["a", "b"])),
+        ([(True, []), (None, None)], (None, None)),
+    ],
+)
+def test_bits_are_those_of_all_ranks(tmp_path: Path, ranks_say: list[Any], told: Any) -> None:
+    for rank, said in enumerate(ranks_say):
+        tell(tmp_path, rank, bits(*said), events.Finished(t_s=4.0))
+    (accuracy,) = (event for event in gathered(tmp_path, 2) if isinstance(event, events.AccuracyChecked))
+    assert (accuracy.bitwise, accuracy.changed_kernels) == told
 
 
 def tensor(name: str) -> events.TensorChecked:

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from workbench.compiler import parallel, pipeline
 from workbench.compiler.validate import validate
 from workbench.levers.waits import Waits, site_ids
-from workbench.runs import accuracy, request, training
+from workbench.runs import differences, request, training
 
 ISSUE = ("stock", "earliest", "consumer", "just_in_time", "in_flight(2)")
 WAIT = ("stock", "late", "early")
@@ -137,7 +137,7 @@ def compared(name: str, ours: training.Trained, references: dict[str, training.T
     errors = [
         error
         for against, expected in references.items()
-        for error in accuracy.compare(ours.tensors, expected.tensors, against)
+        for error in differences.compare(ours.tensors, expected.tensors, against)
     ]
     worst = max(errors, key=lambda error: error.severity)
     return {

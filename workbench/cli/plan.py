@@ -7,9 +7,11 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from workbench.cli.opening import check_lever, open_bench
 from workbench.cli.options import (
+    DONE,
     ChooseOption,
     ConfigOption,
     DeviceOption,
@@ -20,8 +22,7 @@ from workbench.cli.options import (
     RanksOption,
     SetOption,
 )
-from workbench.cli.output import add_row, new_table, print_json, print_line, print_table, rows_table, seconds_text
-from workbench.cli.statuses import DONE
+from workbench.cli.output import new_console, new_table, print_json, rows_table, seconds_text
 from workbench.errors import ChoiceError, PlanError
 
 
@@ -79,21 +80,22 @@ def plan(
     if as_json:
         print_json(document)
         return DONE
-    print_table(_plan_table(document))
+    console = new_console()
+    console.print(_plan_table(document))
     for warning in document["warnings"]:
-        print_line(f"warning: {warning}", style="yellow")
+        console.print(f"warning: {warning}", style="yellow", highlight=False, markup=False)
     if sites is not None:
-        print_table(_sites_table(document["sites"]))
+        console.print(_sites_table(document["sites"]))
     else:
         counts = {lever: sum(s["lever"] == lever for s in document["sites"]) for lever in _levers(document)}
         text = ", ".join(f"{lever} {count}" for lever, count in counts.items())
-        print_line(f"sites: {text or 'none'}; show a lever's with --sites LEVER")
+        console.print(f"sites: {text or 'none'}; show a lever's with --sites LEVER", highlight=False)
     if found is not None:
         made = ", ".join(f"{id}={option}" for id, option in found.choices.items())
-        print_line(f"chosen: {made}; {found.over_bound:.1%} above what no order beats")
+        console.print(f"chosen: {made}; {found.over_bound:.1%} above what no order beats", highlight=False)
     for name in ("exported", "trace"):
         if name in document:
-            print_line(f"{name}: {document[name]}")
+            console.print(f"{name}: {document[name]}", highlight=False, soft_wrap=True)
     return DONE
 
 
@@ -141,5 +143,5 @@ def _sites_table(sites: list[dict[str, Any]]) -> Table:
         legal = " ".join(option for option in site["options"] if option not in site["illegal"])
         refused = "; ".join(f"{option}: {reason}" for option, reason in site["illegal"].items())
         label = site["label"] if site["label"] not in site["id"] else ""
-        add_row(table, site["id"], label, site["choice"], legal, refused, site["source"])
+        table.add_row(*map(Text, (site["id"], label, site["choice"], legal, refused, site["source"])))
     return table

@@ -14,68 +14,33 @@ from typing import Any
 import torch
 
 from workbench.errors import ProgramError
+from workbench.runs.differences import (
+    FLOOR,
+    RELATIVE_TOLERANCE,
+    Recorded,
+    TensorError,
+    compare,
+    largest_difference,
+    other_bits,
+    size_of,
+    wide,
+)
 from workbench.torch_api import TorchDispatchMode
 from workbench.torch_api import _pytree as pytree
 
 type Parts = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 """A callable with its arguments and keyword arguments."""
 
-RELATIVE_TOLERANCE: Mapping[torch.dtype, float] = {
-    torch.float64: 1e-9,
-    torch.float32: 1e-4,
-    torch.float16: 1e-2,
-    torch.bfloat16: 5e-2,
-    torch.complex64: 1e-4,
-    torch.complex128: 1e-9,
-}
-"""Largest error allowed, as a share of the largest element of the reference. Other dtypes must be equal.
+_BY_NAME = {str(dtype).removeprefix("torch."): share for dtype, share in RELATIVE_TOLERANCE.items()}
 
-Reordered sums, as a fusion makes them, stay far below it; a wrong gradient is far above. It is a share of the whole
-tensor's size, for an element that cancels to almost nothing carries the error of what was cancelled."""
+_NAMED = 3
+"""Changed kernels that are named in words."""
+
+THUNDER = "thunder.jit"
+"""The reference that is unmodified Thunder."""
 
 FLOAT64 = "float64"
 """The reference that is the program run by eager PyTorch in double precision."""
-
-FLOOR = 0.1
-"""Share of the relative tolerance that is allowed, too, of the largest element among all tensors of the same kind.
-
-Some gradients are nothing but rounding: those of a bias before a normalization, or of a key's bias in attention."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TensorError:
-    """How far one tensor is from the reference's.
-
-    Attributes
-    ----------
-    name : str
-        ``output``, ``grad(layers.0.weight)``, ``buffer(running_mean)``, ``args[0]``.
-    against : str
-        ``thunder.jit`` or ``eager``.
-    dtype : str
-    max_abs_error : float
-        Largest absolute difference of two elements; infinite where shapes or dtypes differ, or one is not a number.
-    max_rel_error : float
-        That, as a share of the reference's largest element.
-    tolerance : float
-        Largest `max_abs_error` allowed.
-    ok : bool
-    """
-
-    name: str
-    against: str
-    dtype: str
-    max_abs_error: float
-    max_rel_error: float
-    tolerance: float
-    ok: bool
-
-    @property
-    def severity(self) -> float:
-        """`max_abs_error` over the tolerance: more than 1 where it is not ok."""
-        if self.max_abs_error == 0:
-            return 0.0
-        return self.max_abs_error / self.tolerance if self.tolerance > 0 else math.inf
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,12 +57,44 @@ class Accuracy:
         ``thunder.jit``, or ``thunder.jit and eager`` where nothing is random.
     tensors : tuple of TensorError
         Those against `FLOAT64`, too, where the program can run so; they count for `ok`, and not for `max_error`.
+    bitwise : bool or None
+        Whether every bit of every tensor is unmodified Thunder's; None where that was not looked at.
+    changed_kernels : tuple of str or None
+        Names of the fusions and statements that run and that unmodified Thunder does not have. Where there are none,
+        every bit has to be the same, unless unmodified Thunder's own differ from one run to the next; where there are
+        some, `workbench.runs.differences.RELATIVE_TOLERANCE` is allowed. None where they are not known.
     """
 
     ok: bool
     max_error: float
     against: str
     tensors: tuple[TensorError, ...]
+    bitwise: bool | None = None
+    changed_kernels: tuple[str, ...] | None = None
+
+    @property
+    def relative_tolerance(self) -> dict[str, float]:
+        """What is allowed beside unmodified Thunder, as a share of the largest element, by data type; 0 is bitwise."""
+        allowed: dict[str, float] = {}
+        for tensor in self.tensors:
+            if tensor.against == THUNDER and tensor.dtype in _BY_NAME:
+                share = _BY_NAME[tensor.dtype] if tensor.tolerance > 0 else 0.0
+                allowed[tensor.dtype] = max(allowed.get(tensor.dtype, 0.0), share)
+        return allowed
+
+    @property
+    def words(self) -> str:
+        """Whether the bits are unmodified Thunder's and, where they need not be, why and what is allowed."""
+        if self.changed_kernels is None or self.bitwise is None:
+            return ""
+        if not self.changed_kernels:
+            return (
+                "bit for bit unmodified Thunder's" if self.bitwise else "same kernels as unmodified Thunder, other bits"
+            )
+        names = ", ".join(self.changed_kernels[:_NAMED]) + (", …" if len(self.changed_kernels) > _NAMED else "")
+        allowed = ", ".join(f"{share:g} ({dtype})" for dtype, share in self.relative_tolerance.items() if share)
+        bits = "yet bit for bit its results" if self.bitwise else f"RELATIVE_TOLERANCE {allowed} of the largest element"
+        return f"{len(self.changed_kernels)} kernels are not unmodified Thunder's ({names}): {bits}"
 
     @property
     def worst(self) -> TensorError | None:
@@ -111,25 +108,6 @@ class Accuracy:
 
     def _against(self, reference: str, is_it: bool) -> list[TensorError]:
         return [tensor for tensor in self.tensors if (tensor.against == reference) is is_it]
-
-
-@dataclasses.dataclass(frozen=True)
-class Recorded:
-    """One tensor after a step, on the CPU.
-
-    Attributes
-    ----------
-    kind : str
-        ``output``, ``grad``, ``args``, ``kwargs``, ``buffer`` or ``parameter``.
-    value : torch.Tensor, optional
-        None for a gradient that was not computed.
-    changed : bool
-        False for a buffer or input that the step did not write to; it is told of only where it differs.
-    """
-
-    kind: str
-    value: torch.Tensor | None
-    changed: bool = True
 
 
 class Stepper:
@@ -277,6 +255,7 @@ def check(
     build: Callable[[], Parts],
     *,
     seed: int = 0,
+    kernels: Mapping[str, str] | None = None,
     on_tensor: Callable[[TensorError], None] | None = None,
 ) -> Accuracy:
     """Compare a first step with those of unmodified Thunder and, where nothing is random, of eager PyTorch.
@@ -289,6 +268,9 @@ def check(
         Makes the program anew, with the same values each time, so that nothing leaks from one way into another.
     seed : int
         The one that `first_step` was given.
+    kernels : mapping of str to str, optional
+        What ran, as `workbench.compiler.exact.kernels_of` says. Where unmodified Thunder runs no others, every bit has
+        to be the same.
     on_tensor : callable, optional
         Called with each comparison when it is made.
 
@@ -312,18 +294,25 @@ def check(
     cotangents = eager._cotangents
     del callable_, args, kwargs, outputs, eager
 
-    callable_, args, kwargs = build()
-    stock = Stepper(callable_, args, kwargs, unmodified(callable_), seed=seed)
+    stock, jitted = _stock(build, seed)
     if not _same_start(start, _start_of(stock)):
         raise ProgramError(
             "the program starts from other values each time it is built, so nothing can be compared; "
             "draw all random values with torch's default generator, which is seeded"
         )
-    comparisons = {"thunder.jit": first_step(stock, seed), **comparisons}
+    expected = first_step(stock, seed)
+    changed = None if kernels is None else changed_kernels(kernels, jitted)
+    del stock, jitted
+    comparisons = {THUNDER: expected, **comparisons}
+    differ = other_bits(recorded, expected)
+    exact, unsteady = changed == (), frozenset[str]()
+    if exact and differ:
+        # Some kernels of a GPU add up in the order in which their threads come.
+        unsteady = other_bits(first_step(_stock(build, seed)[0], seed), expected)
 
     tensors: list[TensorError] = []
-    for against, expected in comparisons.items():
-        for error in compare(recorded, expected, against):
+    for against, reference in comparisons.items():
+        for error in compare(recorded, reference, against, exact=exact and against == THUNDER, unsteady=unsteady):
             tensors.append(error)
             if on_tensor is not None:
                 on_tensor(error)
@@ -339,7 +328,24 @@ def check(
         max_error=max_error,
         against=" and ".join(comparisons),
         tensors=tuple(tensors),
+        bitwise=not differ,
+        changed_kernels=changed,
     )
+
+
+def changed_kernels(kernels: Mapping[str, str], stock: Callable[..., Any]) -> tuple[str, ...]:
+    """Names of the kernels that unmodified Thunder, stepped once, did not run."""
+    from workbench.compiler import exact
+
+    known = exact.kernels_of(stock)
+    return tuple(dict.fromkeys(name for key, name in kernels.items() if key not in known))
+
+
+def _stock(build: Callable[[], Parts], seed: int) -> tuple[Stepper, Callable[..., Any]]:
+    """A fresh program under unmodified Thunder, and what Thunder made of it."""
+    callable_, args, kwargs = build()
+    jitted = unmodified(callable_)
+    return Stepper(callable_, args, kwargs, jitted, seed=seed), jitted
 
 
 def unmodified(callable_: Callable[..., Any]) -> Callable[..., Any]:
@@ -348,33 +354,6 @@ def unmodified(callable_: Callable[..., Any]) -> Callable[..., Any]:
     from workbench.compiler import pipeline
 
     return pipeline.unmodified(callable_)
-
-
-def compare(recorded: Mapping[str, Recorded], expected: Mapping[str, Recorded], against: str) -> Iterator[TensorError]:
-    """Compare what two steps gave, tensor by tensor.
-
-    Parameters
-    ----------
-    recorded, expected : mapping of str to Recorded
-        The step in question, and the reference.
-    against : str
-        What the reference is called.
-
-    Yields
-    ------
-    TensorError
-        For each name in either; a tensor that only one of the two has is infinitely wrong.
-    """
-    sizes: dict[str, float] = {}
-    for entry in expected.values():
-        sizes[entry.kind] = max(sizes.get(entry.kind, 0.0), _size(entry.value))
-    for name in dict.fromkeys([*expected, *recorded]):
-        kind = expected[name].kind if name in expected else recorded[name].kind
-        ours = recorded[name].value if name in recorded else None
-        theirs = expected[name].value if name in expected else None
-        error = _error(name, against, ours, theirs, sizes.get(kind, 0.0))
-        if not error.ok or any(name in step and step[name].changed for step in (recorded, expected)):
-            yield error
 
 
 def _in_double(
@@ -404,15 +383,15 @@ def _compare_double(
     """Compare with double precision, allowing what eager is off by itself beside the tolerance of the dtype."""
     sizes: dict[str, float] = {}
     for entry in double.values():
-        sizes[entry.kind] = max(sizes.get(entry.kind, 0.0), _size(entry.value))
+        sizes[entry.kind] = max(sizes.get(entry.kind, 0.0), size_of(entry.value))
     for name, entry in double.items():
         if name not in recorded or name not in eager:
             continue
         exact, ours, known = entry.value, recorded[name].value, eager[name].value
         if exact is None or ours is None or known is None or not ours.is_floating_point() or not entry.changed:
             continue
-        own_error = _largest_difference(known.double(), exact.double())
-        worst, size = _largest_difference(ours.double(), exact.double()), _size(exact)
+        own_error = largest_difference(known.double(), exact.double())
+        worst, size = largest_difference(ours.double(), exact.double()), size_of(exact)
         relative = RELATIVE_TOLERANCE.get(ours.dtype, 0.0)
         tolerance = own_error + relative * max(size, FLOOR * sizes.get(entry.kind, 0.0))
         yield TensorError(
@@ -457,57 +436,6 @@ class RandomWatch(TorchDispatchMode):
 
 def _random_states() -> list[torch.Tensor]:
     return [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ())]
-
-
-def _error(
-    name: str, against: str, ours: torch.Tensor | None, theirs: torch.Tensor | None, largest: float
-) -> TensorError:
-    known = theirs if theirs is not None else ours
-    dtype = str(known.dtype).removeprefix("torch.") if known is not None else ""
-    size = _size(theirs)
-    relative = RELATIVE_TOLERANCE.get(theirs.dtype, 0.0) if theirs is not None else 0.0
-    tolerance = relative * max(size, FLOOR * largest)
-    worst = _largest_difference(ours, theirs)
-    if worst == 0:
-        share = 0.0
-    else:
-        share = worst / size if size > 0 else math.inf
-    return TensorError(
-        name=name,
-        against=against,
-        dtype=dtype,
-        max_abs_error=worst,
-        max_rel_error=share,
-        tolerance=tolerance,
-        ok=worst <= tolerance,
-    )
-
-
-def _largest_difference(ours: torch.Tensor | None, theirs: torch.Tensor | None) -> float:
-    if ours is None and theirs is None:
-        return 0.0
-    if ours is None or theirs is None or ours.shape != theirs.shape or ours.dtype != theirs.dtype:
-        return math.inf
-    if ours.numel() == 0:
-        return 0.0
-    one, other = _wide(ours), _wide(theirs)
-    # What is infinite or not a number must be so in both.
-    same = (one == other) | (one.isnan() & other.isnan())
-    difference = torch.where(same, 0.0, (one - other).abs())
-    return float(torch.where(difference.isnan(), math.inf, difference).max())
-
-
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor)
-    return tensor.to(torch.float64)
-
-
-def _size(tensor: torch.Tensor | None) -> float:
-    """Largest finite magnitude."""
-    if tensor is None or tensor.numel() == 0:
-        return 0.0
-    return float(torch.nan_to_num(_wide(tensor).abs(), nan=0.0, posinf=0.0).max())
 
 
 def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
@@ -592,7 +520,7 @@ def _held(callable_: Any) -> Iterator[tuple[str, Any]]:
 def _start_of(stepper: Stepper) -> list[tuple[str, tuple[int, ...], float]]:
     """What tells two starts apart, at the price of reading each tensor once."""
     return [
-        (name, tuple(tensor.shape), float(torch.nan_to_num(_wide(tensor.detach())).sum()))
+        (name, tuple(tensor.shape), float(torch.nan_to_num(wide(tensor.detach())).sum()))
         for name, tensor in stepper._changeable()
     ]
 

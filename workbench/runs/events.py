@@ -396,7 +396,7 @@ class PeakMeasured(Event):
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TensorChecked(Event):
-    """One tensor compared: see `workbench.runs.accuracy.TensorError`."""
+    """One tensor compared: see `workbench.runs.differences.TensorError`."""
 
     __pydantic_config__ = _INFINITE
 
@@ -408,12 +408,16 @@ class TensorChecked(Event):
     max_rel_error: float
     tolerance: float
     ok: bool
+    bitwise: bool | None = None
 
 
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AccuracyChecked(Event):
-    """All tensors are compared; `worst` is the one that is nearest to its tolerance, or farthest beyond."""
+    """All tensors are compared; `worst` is the one that is nearest to its tolerance, or farthest beyond.
+
+    `bitwise` and `changed_kernels` are those of `workbench.runs.accuracy.Accuracy`.
+    """
 
     __pydantic_config__ = _INFINITE
 
@@ -422,6 +426,8 @@ class AccuracyChecked(Event):
     max_error: float
     against: str
     worst: str
+    bitwise: bool | None = None
+    changed_kernels: list[str] | None = None
 
 
 @_event

@@ -198,15 +198,7 @@ class _Ranks:
         )
         for error in outcome.tensors:
             log.write(events.TensorChecked(t_s=log.now_s(), **vars(error)))
-        log.write(
-            events.AccuracyChecked(
-                t_s=log.now_s(),
-                ok=outcome.ok,
-                max_error=outcome.max_error,
-                against=outcome.against,
-                worst=outcome.worst.name if outcome.worst is not None else "",
-            )
-        )
+        log.write(worker.checked(outcome, log.now_s()))
 
     def leave(self) -> None:
         """Wait for the others: what a rank still receives is lost when its sender ends."""

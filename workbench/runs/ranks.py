@@ -226,6 +226,8 @@ class Gathering:
                     ok=all(event.ok for event in checked),
                     max_error=worst.max_error,
                     worst=f"rank {number}: {worst.worst}" if worst.worst else "",
+                    bitwise=_all_bitwise(checked),
+                    changed_kernels=_all_changed(checked),
                 )
             )
 
@@ -382,6 +384,21 @@ def main(run_dir: Path) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0 if isinstance(end, events.Finished) else 1)
+
+
+def _all_bitwise(checked: Sequence[events.AccuracyChecked]) -> bool | None:
+    found = [event.bitwise for event in checked]
+    return None if None in found else all(found)
+
+
+def _all_changed(checked: Sequence[events.AccuracyChecked]) -> list[str] | None:
+    """Names of the kernels that are not unmodified Thunder's on any rank; None where a rank does not say."""
+    names: dict[str, None] = {}
+    for event in checked:
+        if event.changed_kernels is None:
+            return None
+        names.update(dict.fromkeys(event.changed_kernels))
+    return list(names)
 
 
 def _follow(gathering: Gathering, options: request.RunOptions, done: threading.Event) -> None:

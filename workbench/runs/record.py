@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from workbench.runs import events, files, request, stages
-from workbench.runs.accuracy import Accuracy, TensorError
+from workbench.runs.accuracy import Accuracy
+from workbench.runs.differences import TensorError
 from workbench.runs.events import Event, StatementTimes
 from workbench.runs.request import OUTPUT_BYTES, OUTPUT_FILE
 
@@ -103,6 +104,11 @@ class Record:
             worst = max(self.accuracy.tensors, key=lambda tensor: tensor.severity, default=None)
             if worst is None:
                 return "its results are not accurate, and the log does not have the tensors"
+            if worst.tolerance == 0 and worst.bitwise is False:
+                return files.one_line(
+                    f"{worst.name} has other bits than {worst.against}'s, whose kernels are the same; "
+                    f"it differs by {worst.max_abs_error:.3g}"
+                )
             return files.one_line(
                 f"{worst.name} differs from {worst.against}'s by {worst.max_abs_error:.3g}, "
                 f"more than the {worst.tolerance:.3g} allowed for {worst.dtype}"
@@ -234,7 +240,14 @@ class Record:
         tensors = tuple(
             TensorError(**{name: getattr(event, name) for name in fields}) for event in self._all(events.TensorChecked)
         )
-        return Accuracy(ok=checked.ok, max_error=checked.max_error, against=checked.against, tensors=tensors)
+        return Accuracy(
+            ok=checked.ok,
+            max_error=checked.max_error,
+            against=checked.against,
+            tensors=tensors,
+            bitwise=checked.bitwise,
+            changed_kernels=None if checked.changed_kernels is None else tuple(checked.changed_kernels),
+        )
 
     @property
     def ranks(self) -> list[dict[str, Any]]:
@@ -270,6 +283,10 @@ class Record:
             if accuracy is None
             else {
                 "ok": accuracy.ok,
+                "bitwise": accuracy.bitwise,
+                "changed_kernels": accuracy.changed_kernels,
+                "relative_tolerance": accuracy.relative_tolerance,
+                "words": files.one_line(accuracy.words),
                 "max_error": accuracy.max_error if math.isfinite(accuracy.max_error) else None,
                 "against": accuracy.against,
                 "worst": _error_json(accuracy.worst),
@@ -292,5 +309,7 @@ def _error_json(error: TensorError | None) -> dict[str, Any] | None:
     return {
         "name": error.name,
         "against": error.against,
+        "bitwise": error.bitwise,
+        "tolerance": error.tolerance,
         **{name: value if math.isfinite(value) else None for name, value in figures.items()},
     }

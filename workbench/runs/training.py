@@ -11,8 +11,10 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from workbench.compiler import exact
 from workbench.runs import accuracy
-from workbench.runs.accuracy import Accuracy, Parts, Recorded, Stepper
+from workbench.runs.accuracy import Accuracy, Parts, Stepper
+from workbench.runs.differences import Recorded, compare, other_bits
 
 STEPS = 3
 
@@ -32,10 +34,13 @@ class Trained:
         that the ranks hold; outputs of the last step, buffers and inputs of this rank.
     random : bool
         Whether numbers were drawn, where that was watched.
+    kernels : dict of str to str
+        What ran, as `workbench.compiler.exact.kernels_of` says; empty where Thunder compiled nothing.
     """
 
     tensors: dict[str, Recorded]
     random: bool = False
+    kernels: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 def check(compile_program: Compile, stock: Compile, build: Callable[[], Parts], *, seed: int = 0) -> Accuracy:
@@ -58,20 +63,40 @@ def check(compile_program: Compile, stock: Compile, build: Callable[[], Parts], 
         Of what `Trained` holds.
     """
     ours = train(compile_program, build, seed=seed)
-    references = {"thunder.jit": train(stock, build, seed=seed), "eager": train(replicated, build, seed=seed)}
+    references = {accuracy.THUNDER: train(stock, build, seed=seed), "eager": train(replicated, build, seed=seed)}
     if references["eager"].random:
         del references["eager"]
+    known = references[accuracy.THUNDER]
+    changed = tuple(dict.fromkeys(name for key, name in ours.kernels.items() if key not in known.kernels))
+    differ, bits, unsteady = other_bits(ours.tensors, known.tensors), not changed, frozenset[str]()
+    if bits and _any_rank(bool(differ)):
+        unsteady = other_bits(train(stock, build, seed=seed).tensors, known.tensors)
     tensors = [
         error
         for against, expected in references.items()
-        for error in accuracy.compare(ours.tensors, expected.tensors, against)
+        for error in compare(
+            ours.tensors,
+            expected.tensors,
+            against,
+            exact=bits and against == accuracy.THUNDER,
+            unsteady=unsteady,
+        )
     ]
     return Accuracy(
         ok=all(tensor.ok for tensor in tensors),
         max_error=max((tensor.max_abs_error for tensor in tensors), default=0.0),
         against=" and ".join(references),
         tensors=tuple(tensors),
+        bitwise=not differ,
+        changed_kernels=changed,
     )
+
+
+def _any_rank(here: bool) -> bool:
+    """Whether something is so on any rank; all of them call it."""
+    found: list[bool] = [False] * dist.get_world_size()
+    dist.all_gather_object(found, here)
+    return any(found)
 
 
 def replicated(module: torch.nn.Module) -> Callable[..., Any]:
@@ -125,7 +150,7 @@ def train(compile_program: Compile, build: Callable[[], Parts], *, seed: int = 0
     if eager:
         # It holds the module as its own `module`.
         found = {name.replace("(module.", "(", 1): entry for name, entry in found.items()}
-    return Trained(found, random)
+    return Trained(found, random, exact.kernels_of(run) if hasattr(run, "_lc_cs") else {})
 
 
 def _whole(part: torch.Tensor, module: torch.nn.Module, name: str) -> torch.Tensor:

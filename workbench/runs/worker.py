@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from workbench.compiler.clocks import StatementClocks
-    from workbench.runs.accuracy import Parts, Stepper
+    from workbench.runs.accuracy import Accuracy, Parts, Stepper
+    from workbench.runs.differences import TensorError
 
     type Compiler = Callable[[Callable[..., Any], stages.StageObserver | None], Callable[..., Any]]
     type Transforms = Callable[[], Sequence[Any]]
@@ -175,7 +176,7 @@ def run_program(run_dir: Path, log: logs.EventLog, join: Callable[[request.RunRe
     path = run_dir / request.CONFIG_FILE
     own = path.read_text() if path.exists() else None
     compile_program = compiler_of(own, str(path), transforms)
-    recorded, stepper = _compile(compile_program, build, log, options)
+    recorded, kernels_run, stepper = _compile(compile_program, build, log, options)
 
     _phase(log, "warmup")
     step_s = _warm_up(stepper, options.warmup if group is None else max(options.warmup, 1), log)
@@ -207,7 +208,7 @@ def run_program(run_dir: Path, log: logs.EventLog, join: Callable[[request.RunRe
         if group is not None:
             group.check(compile_program, build, log, options.seed)
         else:
-            _check(recorded, build, log, options.seed)
+            _check(recorded, kernels_run, build, log, options.seed)
     if group is not None:
         group.leave()
     sampler.stop()
@@ -311,8 +312,8 @@ def _clocks(stepper: Stepper, now: Callable[[], int], *, frees: bool = False) ->
 
 def _compile(
     compile_program: Compiler, build: Callable[[], Parts], log: logs.EventLog, options: request.RunOptions
-) -> tuple[dict[str, Any], Stepper]:
-    """Do the first forward and backward; what it gave, and the program ready to be stepped again."""
+) -> tuple[dict[str, Any], dict[str, str], Stepper]:
+    """Do the first forward and backward; what it gave, the kernels that ran, and the program ready for more steps."""
     import torch
 
     from workbench.runs import accuracy
@@ -340,7 +341,11 @@ def _compile(
     log.write(
         events.Compiled(t_s=log.now_s(), compile_s=end_s - start_s, attributed=attributed, stages=shares),
     )
-    return (stepper.record(outputs) if options.check_accuracy else {}), stepper
+    if not options.check_accuracy:
+        return {}, {}, stepper
+    from workbench.compiler import exact
+
+    return stepper.record(outputs), exact.kernels_of(jitted), stepper
 
 
 def _thunders_own_stages(
@@ -371,21 +376,28 @@ def _thunders_own_stages(
     recorder.rest_of("first forward", at("last_trace_host_execution_start"), forward_s)
 
 
-def _check(recorded: dict[str, Any], build: Callable[[], Parts], log: logs.EventLog, seed: int) -> None:
+def _check(
+    recorded: dict[str, Any], kernels: dict[str, str], build: Callable[[], Parts], log: logs.EventLog, seed: int
+) -> None:
     from workbench.runs import accuracy
 
-    def on_tensor(error: accuracy.TensorError) -> None:
+    def on_tensor(error: TensorError) -> None:
         log.write(events.TensorChecked(t_s=log.now_s(), **vars(error)))
 
-    outcome = accuracy.check(recorded, build, seed=seed, on_tensor=on_tensor)
-    log.write(
-        events.AccuracyChecked(
-            t_s=log.now_s(),
-            ok=outcome.ok,
-            max_error=outcome.max_error,
-            against=outcome.against,
-            worst=outcome.worst.name if outcome.worst is not None else "",
-        )
+    outcome = accuracy.check(recorded, build, seed=seed, kernels=kernels, on_tensor=on_tensor)
+    log.write(checked(outcome, log.now_s()))
+
+
+def checked(outcome: Accuracy, t_s: float) -> events.AccuracyChecked:
+    """The event that says what a check came to."""
+    return events.AccuracyChecked(
+        t_s=t_s,
+        ok=outcome.ok,
+        max_error=outcome.max_error,
+        against=outcome.against,
+        worst=outcome.worst.name if outcome.worst is not None else "",
+        bitwise=outcome.bitwise,
+        changed_kernels=None if outcome.changed_kernels is None else list(outcome.changed_kernels),
     )
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from workbench.analysis.machines import Machine
     from workbench.analysis.overlap import Overlap
     from workbench.compiler.pipeline import Plan
+    from workbench.runs.accuracy import Accuracy
     from workbench.runs.jobs import Run
 
 
@@ -187,4 +188,11 @@ def _accuracy(run: Run | None, measured: str) -> list[dict[str, Any]]:
     return [
         {"text": "ok" if accuracy.ok else "differs", "kind": measured, "tone": "good" if accuracy.ok else "bad"},
         worst,
+        *([{"text": _bits(accuracy), "kind": accuracy.words}] if accuracy.words else []),
     ]
+
+
+def _bits(accuracy: Accuracy) -> str:
+    if accuracy.bitwise:
+        return "bitwise"
+    return f"within {max(accuracy.relative_tolerance.values(), default=0.0):.0e}" if accuracy.ok else "not bitwise"
