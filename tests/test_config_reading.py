@@ -127,7 +127,7 @@ def test_no_file_takes_long(name: str) -> None:
         ),
         (
             f"config = wb.Config(program='a', executor='torch', device='{'x' * 500}')",
-            f"choices.py:1: there is no device '{'x' * 37}...{'x' * 38}'; legal: cpu, cuda, planned",
+            f"choices.py:1: there is no device '{'x' * 97}...{'x' * 98}'; legal: cpu, cuda, planned",
         ),
         (IN + "rank=2)", "unknown keyword 'rank' in wb.Config(...); legal: program, executor, device, choices, "),
         (IN + "rank=2)", "; did you mean ranks?"),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.analysis.machines import H100, Machine
 from workbench.analysis.overlap import Overlap, OverlapChange, change
 from workbench.config import Config, installed_versions
-from workbench.errors import ChoiceError, ConfigWarning, RunError, nearest
+from workbench.errors import Advice, ChoiceError, ConfigWarning, RunError, nearest, shown
 from workbench.levers.base import Effect, Site, all_levers
 from workbench.programs import Program, parallel_of, resolve
 
@@ -302,7 +302,7 @@ class Workbench:
         """
         names = [known.name for known in all_levers()]
         if lever is not None and lever not in names:
-            raise ChoiceError(f"there is no lever {lever!r}; legal: {', '.join(names)}")
+            raise ChoiceError(f"there is no lever {shown(lever)}; legal: {', '.join(names)}")
         return tuple(site for site in self.plan.sites if lever is None or site.lever == lever)
 
     def site(self, id: str) -> Site:
@@ -316,8 +316,9 @@ class Workbench:
         known = {site.id: site for site in self.plan.sites}
         if id not in known:
             raise ChoiceError(
-                f"{self.program.name} has no site {id!r}{nearest(id, list(known))}; bench.sites() lists them all",
+                f"{self.program.name} has no site {shown(id)}{nearest(id, list(known))}",
                 id,
+                advice=Advice("bench.sites() lists them all", "plan --sites LEVER lists those of a lever"),
             )
         return known[id]
 
@@ -345,7 +346,9 @@ class Workbench:
             known = {site.id: site for site in before.sites}
             for id, option in choices.items():
                 if not all(isinstance(given, str) for given in (id, option)):
-                    raise ChoiceError(f"a choice is a site id and an option, both texts; given {id!r}: {option!r}")
+                    raise ChoiceError(
+                        f"a choice is a site id and an option, both texts; given {shown(id)}: {shown(option)}"
+                    )
                 if id in known:
                     self._widened(known[id], option).check(option)
                     if option == known[id].default:
@@ -632,7 +635,7 @@ class Workbench:
                 if plan.unmatched:
                     gone = plan.unmatched[0]
                     raise ChoiceError(
-                        f"{name}: {self.program.name} has no site {gone!r}"
+                        f"{name}: {self.program.name} has no site {shown(gone)}"
                         f"{nearest(gone, [site.id for site in plan.sites])}",
                         gone,
                     )

@@ -6,7 +6,7 @@ import difflib
 import reprlib
 from typing import Any, NamedTuple
 
-_SHOWN = 80
+_SHOWN = 200
 """Characters of a value that a message shows."""
 _COMPARED = 200
 """Characters of a name that is looked up among those that are there: no name is longer, and comparing takes a while."""

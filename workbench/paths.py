@@ -35,7 +35,7 @@ def expanded(path: str | os.PathLike[str]) -> Path:
     text = os.fspath(path)
     # `Path("")` is the folder one is in, which nobody means by an empty name.
     if not text or text == ".":
-        raise OSError(errno.ENOENT, "no file is named")
+        raise OSError(errno.EINVAL, "no file is named")
     try:
         os.fsencode(text)
         if "\0" in text:
@@ -44,7 +44,7 @@ def expanded(path: str | os.PathLike[str]) -> Path:
     except UnicodeError:
         raise OSError(errno.EINVAL, "a file's name cannot hold half of a surrogate pair") from None
     except RuntimeError:
-        raise OSError(errno.ENOENT, _ODD) from None
+        raise OSError(errno.EINVAL, _ODD) from None
 
 
 def reason(error: OSError) -> str:
@@ -76,6 +76,19 @@ def read(path: str | os.PathLike[str], most_bytes: int) -> bytes:
     if left <= 0:
         raise OSError(errno.EFBIG, f"it is larger than {most_bytes} bytes")
     return b"".join(parts)
+
+
+def regular(path: str | os.PathLike[str]) -> Path:
+    """`path` with ``~`` put in full, if a regular file is there.
+
+    Raises
+    ------
+    OSError
+        If none is.
+    """
+    target = expanded(path)
+    _check_regular(target.stat())
+    return target
 
 
 def check_writable(path: str | os.PathLike[str]) -> Path:

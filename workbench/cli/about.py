@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import os
-import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +13,10 @@ from pathlib import Path
 import typer
 
 import workbench
-from workbench.cli.options import DONE, FAILED, JsonOption
-from workbench.cli.output import new_console, new_table, print_json
+from workbench import paths
+from workbench.cli.options import JsonOption
+from workbench.cli.output import add_row, new_table, print_json, print_table
+from workbench.cli.statuses import DONE, FAILED, SIGNALLED
 from workbench.errors import ConfigError
 
 NOTEBOOK = "quickstart.ipynb"
@@ -32,8 +34,8 @@ def doctor(as_json: JsonOption = False) -> int:
         table = new_table("", "", "found", "note")
         for check in checks:
             sign = "✓" if check.ok else "✗" if check.essential else "–"
-            table.add_row(sign, check.name, check.found, check.note)
-        new_console().print(table)
+            add_row(table, sign, check.name, check.found, check.note)
+        print_table(table)
     return DONE if ok else FAILED
 
 
@@ -67,8 +69,8 @@ def programs(as_json: JsonOption = False) -> int:
         return DONE
     table = new_table("program", "what it is", "settings and their defaults")
     for info in infos:
-        table.add_row(info.name, info.summary, " ".join(f"{s.name}={s.default}" for s in info.settings))
-    new_console().print(table)
+        add_row(table, info.name, info.summary, " ".join(f"{s.name}={s.default}" for s in info.settings))
+    print_table(table)
     return DONE
 
 
@@ -78,11 +80,20 @@ def lab(context: typer.Context) -> int:
         raise ConfigError("JupyterLab is not installed; pip install 'thunder-workbench[lab]' brings it")
     here = Path(NOTEBOOK)
     if not here.exists():
-        shutil.copyfile(_quickstart(), here)
+        try:
+            paths.write(here, _quickstart().read_bytes())
+        except OSError as error:
+            raise ConfigError(f"no quickstart notebook can be written here: {paths.reason(error)}") from error
     # Jupyter refuses root without being told; in a container there is often nobody else.
     root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     command = [sys.executable, "-m", "jupyterlab", str(here), *root, *context.args]
-    return subprocess.run(command, check=False).returncode
+    # Ctrl-C is Jupyter's to answer: it asks whether to stop. A handler, as what is ignored stays so in what is started.
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        status = subprocess.run(command, check=False).returncode
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return status if status >= 0 else SIGNALLED - status
 
 
 def _quickstart() -> Path:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
-from workbench.cli.options import DONE, JsonOption
-from workbench.cli.output import complain, new_console, new_table, print_json, seconds_text
+from workbench.cli.options import JsonOption
+from workbench.cli.output import add_row, complain, new_table, print_json, print_line, print_table, seconds_text
+from workbench.cli.statuses import DONE
 
 
 def compare(
@@ -28,8 +28,9 @@ def compare(
     for each in found.differences:
         show = human_bytes if each.figure.endswith("_bytes") else seconds_text
         interval = f"{each.low:.3f} to {each.high:.3f}" if each.low is not None and each.low != each.high else ""
-        table.add_row(
-            Text(each.run),
+        add_row(
+            table,
+            each.run,
             each.figure,
             show(each.value) if each.value is not None else "",
             show(each.base) if each.base is not None else "",
@@ -37,9 +38,8 @@ def compare(
             interval,
             each.verdict,
         )
-    console = new_console()
-    console.print(table)
-    console.print(f"the machine's own speed varied by {found.noise:.1%} meanwhile", highlight=False)
+    print_table(table)
+    print_line(f"the machine's own speed varied by {found.noise:.1%} meanwhile")
     for warning in found.warnings:
         complain(f"warning: {warning}")
     return DONE

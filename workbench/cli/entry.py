@@ -1,56 +1,105 @@
-"""The commands together, and `main`: a command line run, its exit status, and errors as one line or one document."""
+"""The commands together, and `run`: a command line's exit status, with errors as one line or one document."""
 
 from __future__ import annotations
 
-import contextlib
-import sys
+import os
+import traceback
 from collections.abc import Sequence
-from typing import NoReturn
 
 import typer
 
+from workbench.cli import output
 from workbench.cli.about import doctor, lab, programs
 from workbench.cli.compare import compare
-from workbench.cli.options import BAD_USAGE, DONE, FAILED, INTERRUPTED
-from workbench.cli.output import only_json, report, short_warnings
 from workbench.cli.plan import plan
-from workbench.cli.run import run
+from workbench.cli.run import run as run_program
+from workbench.cli.statuses import BAD_USAGE, DONE, FAILED, INTERRUPTED, UNREAD
 from workbench.cli.sweep import sweep
 from workbench.errors import PlanError, RunError, UnknownRunError, WorkbenchError
 
+NAME = "thunder-workbench"
+TRACEBACK_VARIABLE = "WORKBENCH_TRACEBACK"
+"""Environment variable that has the whole traceback of a defect shown."""
+
 app = typer.Typer(
-    name="thunder-workbench",
+    name=NAME,
     help="See what Thunder makes of a PyTorch program, change what the compiler decides, run it.",
-    epilog="PROGRAM is a built-in name or file.py:factory. Exit status: 0 done, 1 the run failed, 2 bad usage.",
+    epilog="PROGRAM is a built-in name or file.py:factory. Exit status: 0 done, 1 the run failed, 2 bad usage, "
+    "130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (doctor, programs, plan, run, compare, sweep):
-    app.command()(command)
+for name, command in (
+    ("doctor", doctor),
+    ("programs", programs),
+    ("plan", plan),
+    ("run", run_program),
+    ("compare", compare),
+    ("sweep", sweep),
+):
+    app.command(name)(command)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(lab)
 
 
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and exit with its status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+def run(given: Sequence[str]) -> int:
+    """Run a command line, report what goes wrong, and give the exit status."""
     as_json = "--json" in given
-    status: int
-    with short_warnings(), only_json() if as_json else contextlib.nullcontext():
+    with output.short_warnings(), output.own_output(as_json):
         try:
-            status = app(given, standalone_mode=False) or DONE
-        except WorkbenchError as error:
-            # A plan that would be wrong, or a run that cannot be started, is no mistake in what was typed.
-            failed = isinstance(error, PlanError | RunError) and not isinstance(error, UnknownRunError)
-            status = FAILED if failed else BAD_USAGE
-            report(str(error), as_json)
-        except typer.TyperException as error:
-            status = error.exit_code
-            # Without a command the help was printed, and there is nothing to add.
-            if given:
-                report(error.format_message(), as_json)
-        except (typer.Abort, KeyboardInterrupt):
-            status = INTERRUPTED
-            report("interrupted", as_json)
-    sys.exit(status)
+            status = _reported(list(given), as_json)
+            output.flush()
+        except output.OutputError as error:
+            if error.unread:
+                return UNREAD
+            output.complain(str(error))
+            return FAILED
+        return status
+
+
+def _reported(given: list[str], as_json: bool) -> int:
+    try:
+        return _invoked(given)
+    except output.OutputError:
+        raise
+    except WorkbenchError as error:
+        output.report(error.on_command_line(), as_json)
+        # A plan that would be wrong, or a run that cannot be started, is no mistake in what was typed.
+        failed = isinstance(error, PlanError | RunError) and not isinstance(error, UnknownRunError)
+        return FAILED if failed else BAD_USAGE
+    except typer.TyperException as error:
+        # Without a command the help was printed, and there is nothing to add.
+        if given:
+            output.report(error.format_message(), as_json)
+        return error.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        output.report("interrupted", as_json)
+        return INTERRUPTED
+    except BaseException as error:  # noqa: BLE001  # a program gets a document whatever happens
+        # Help is printed by rich, which knows of no `OutputError`.
+        if isinstance(error.__context__, BrokenPipeError):
+            return UNREAD
+        output.flush()
+        output.report(_defect(error), as_json)
+        return FAILED
+
+
+def _invoked(given: list[str]) -> int:
+    """Parse and run. Not by typer's own `main`, which makes another exit of Ctrl-C and of a broken pipe."""
+    try:
+        command = typer.main.get_command(app)
+        with command.make_context(NAME, given) as context:
+            return int(command.invoke(context) or DONE)
+    except typer.Exit as stop:
+        return stop.exit_code
+
+
+def _defect(error: BaseException) -> str:
+    if os.environ.get(TRACEBACK_VARIABLE):
+        output.complain("".join(traceback.format_exception(error)))
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return (
+        f"a defect of the workbench, please report it: {type(error).__name__}: {error} "
+        f"({os.path.basename(frame.filename)}:{frame.lineno}); {TRACEBACK_VARIABLE}=1 shows all of it"
+    )

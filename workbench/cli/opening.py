@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench import paths
 from workbench.cli.options import Device, Executor
-from workbench.errors import ChoiceError, ProgramError, RunError, WorkbenchError
+from workbench.errors import ChoiceError, ProgramError, RunError, WorkbenchError, nearest, shown
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
@@ -28,33 +31,53 @@ def open_bench(
     import workbench as wb
 
     config = wb.load(config_path) if config_path is not None else None
-    bench = wb.open(
-        program,
-        device=device.value if device else None,
-        executor=executor.value if executor else None,
-        config=config,
-        ranks=ranks,
-        parallel=parallel,
-        machine=machine,
-        settings=pairs_of("--set", settings, ProgramError),
-    )
-    if choices:
-        bench.choose(pairs_of("--choose", choices, ChoiceError))
+    chosen = pairs_of("--choose", choices, ChoiceError)
+    # Whatever folder a program goes to, the files that are named here are those of where the command was given.
+    with _staying():
+        bench = wb.open(
+            program,
+            device=device.value if device else None,
+            executor=executor.value if executor else None,
+            config=config,
+            ranks=ranks,
+            parallel=parallel,
+            machine=machine,
+            settings=pairs_of("--set", settings, ProgramError),
+        )
+        if chosen:
+            bench.choose(chosen)
     return bench
 
 
+@contextlib.contextmanager
+def _staying() -> Iterator[None]:
+    # By descriptor, for a folder that was deleted has no name.
+    here = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield
+    finally:
+        os.fchdir(here)
+        os.close(here)
+
+
 def pairs_of(option: str, given: list[str] | None, error: type[WorkbenchError]) -> dict[str, str]:
-    """``NAME=VALUE`` of a repeated option as a dict. A site's id may hold ``=``, and an option never does."""
+    """``NAME=VALUE`` of a repeated option as a dict."""
     pairs: dict[str, str] = {}
     for pair in given or []:
-        name, equals, value = pair.rpartition("=") if option == "--choose" else pair.partition("=")
+        name, equals, value = _split(pair) if option == "--choose" else pair.partition("=")
         if not equals or not name:
             form = "ID=OPTION" if option == "--choose" else "NAME=VALUE"
-            raise error(f"{option} {pair}: the form is {option} {form}")
+            raise error(f"{option} {shown(pair)[1:-1]}: the form is {option} {form}")
         if name in pairs:
-            raise error(f"{option} {pair}: {name} is given twice")
+            raise error(f"{option} {shown(pair)[1:-1]}: {shown(name)[1:-1]} is given twice")
         pairs[name] = value
     return pairs
+
+
+def _split(pair: str) -> tuple[str, str, str]:
+    """``ID=OPTION`` parted: the id of a place, with its colon, may hold ``=``; so may the option of a setting."""
+    is_place = ":" in pair.partition("=")[0]
+    return pair.rpartition("=") if is_place else pair.partition("=")
 
 
 def lists_of(option: str, given: list[str] | None, error: type[WorkbenchError]) -> dict[str, list[str]]:
@@ -69,12 +92,13 @@ def lists_of(option: str, given: list[str] | None, error: type[WorkbenchError]) 
 
 def check_lever(name: str) -> None:
     """Refuse the name of a lever that is not there."""
-    from workbench.errors import nearest
     from workbench.levers.base import all_levers
 
     known = [lever.name for lever in all_levers()]
     if name not in known:
-        raise ChoiceError(f"--sites {name}: there is no such lever; legal: {', '.join(known)}{nearest(name, known)}")
+        raise ChoiceError(
+            f"--sites {shown(name)[1:-1]}: there is no such lever; legal: {', '.join(known)}{nearest(name, known)}"
+        )
 
 
 def check_writable(path: Path | None) -> None:
@@ -83,4 +107,4 @@ def check_writable(path: Path | None) -> None:
         if path is not None:
             paths.check_writable(path)
     except OSError as error:
-        raise RunError(f"{path} cannot be written: {paths.reason(error)}") from error
+        raise RunError(f"{shown(str(path))[1:-1]} cannot be written: {paths.reason(error)}") from error

@@ -8,9 +8,6 @@ from typing import Annotated
 
 import typer
 
-DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
-"""Exit statuses."""
-
 
 class Device(enum.StrEnum):
     """What a program is for."""

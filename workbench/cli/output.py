@@ -3,20 +3,46 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import json
 import os
+import select
 import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from workbench.errors import ConfigWarning
+from workbench import paths
+from workbench.errors import ConfigWarning, printable
 
-_json_stream: TextIO | None = None
+_MOST_CHARACTERS = 2000
+"""Of a line that says what is wrong."""
+_PIPE_COLUMNS = 200
+
+_json_descriptor: int | None = None
+_stream: TextIO | None = None
+_said: list[str] = []
+"""Warnings about configs, for the document of ``--json``."""
+
+
+class OutputError(Exception):
+    """Standard output cannot be written.
+
+    Attributes
+    ----------
+    unread : bool
+        Whether that is because nobody reads it any more.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        why = paths.reason(error) if isinstance(error, OSError) else str(error)
+        super().__init__(f"standard output cannot be written: {why}")
+        self.unread = isinstance(error, OSError) and error.errno == errno.EPIPE
 
 
 def seconds_text(value: float | None) -> str:
@@ -24,14 +50,6 @@ def seconds_text(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:.2f} s" if value >= 1 else f"{value * 1e3:.3g} ms"
-
-
-def rows_table(title: str, rows: dict[str, str]) -> Table:
-    """A table of two columns: what, and how much."""
-    table = new_table("", title)
-    for name, value in rows.items():
-        table.add_row(name, Text(value))
-    return table
 
 
 def new_table(*columns: str) -> Table:
@@ -42,44 +60,59 @@ def new_table(*columns: str) -> Table:
     return table
 
 
-def new_console() -> Console:
-    """Standard output, as wide as it is."""
+def add_row(table: Table, *cells: str) -> None:
+    """Add a row as it stands: no cell is read as markup, and none steers the terminal."""
+    table.add_row(*(Text(printable(cell)) for cell in cells))
+
+
+def rows_table(title: str, rows: dict[str, str]) -> Table:
+    """A table of two columns: what, and how much."""
+    table = new_table("", title)
+    for name, value in rows.items():
+        add_row(table, name, value)
+    return table
+
+
+def print_table(table: Table) -> None:
+    """Print a table."""
+    _print(table, soft_wrap=False)
+
+
+def print_line(text: str, style: str = "") -> None:
+    """Print a line as it stands."""
+    _print(Text(printable(text), style=style), soft_wrap=True)
+
+
+def _print(what: RenderableType, *, soft_wrap: bool) -> None:
     # A pipe has no width of its own: lines are kept whole, for grep.
-    return Console(width=None if sys.stdout.isatty() else 200)
+    on_terminal = _on_terminal()
+    # Apart, as rich ends the process where it cannot write.
+    rendered = io.StringIO()
+    console = Console(file=rendered, force_terminal=on_terminal, width=None if on_terminal else _PIPE_COLUMNS)
+    console.print(what, soft_wrap=soft_wrap)
+    _write(rendered.getvalue())
 
 
-@contextlib.contextmanager
-def short_warnings() -> Iterator[None]:
-    """Inside, warnings are one line each, and those that other packages raise about themselves are not shown."""
-    with warnings.catch_warnings():
-        warnings.showwarning = _warn
-        warnings.filterwarnings("ignore", module=r"(thunder|torch|nvfuser_direct)\b")
-        warnings.simplefilter("always", ConfigWarning)
-        yield
-
-
-@contextlib.contextmanager
-def only_json() -> Iterator[None]:
-    """Inside, only `print_json` writes to standard output: what programs and nvFuser print goes to standard error."""
-    global _json_stream
-    sys.stdout.flush()
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as stream:
-        os.dup2(2, 1)
-        _json_stream = stream
-        try:
-            with contextlib.redirect_stdout(sys.stderr):
-                yield
-        finally:
-            sys.stdout.flush()
-            stream.flush()
-            os.dup2(stream.fileno(), 1)
-            _json_stream = None
+def _on_terminal() -> bool:
+    try:
+        return (_stream or sys.stdout).isatty()
+    except ValueError:  # closed by the program
+        return False
 
 
 def print_json(document: dict[str, Any]) -> None:
-    """Print the one document of ``--json``."""
-    stream = _json_stream or sys.stdout
-    stream.write(json.dumps(document, indent=2, ensure_ascii=False, default=str) + "\n")
+    """Print the one document of ``--json``, with the warnings that were said meanwhile."""
+    if _said:
+        document = {**document, "warnings": [*document.get("warnings", ()), *_said]}
+    text = json.dumps(document, indent=2, ensure_ascii=False, default=str)
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in text)
+    _write(text + "\n")
+
+
+def _escaped(character: str) -> str:
+    units = memoryview(character.encode("utf-16-be", "surrogatepass"))
+    return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))
 
 
 def report(message: str, as_json: bool) -> None:
@@ -92,8 +125,92 @@ def report(message: str, as_json: bool) -> None:
 
 def complain(message: str) -> None:
     """Write one line to standard error."""
-    sys.stderr.write(f"thunder-workbench: {' '.join(message.split())}\n")
+    message = printable(" ".join(message.split()))
+    if len(message) > _MOST_CHARACTERS:
+        message = f"{message[: _MOST_CHARACTERS // 2]} … {message[-_MOST_CHARACTERS // 2 :]}"
+    # Where even that cannot be written, the exit status says it.
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(f"thunder-workbench: {message}\n")
+        sys.stderr.flush()
 
 
-def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+def flush() -> None:
+    """Write what is buffered.
+
+    Raises
+    ------
+    OutputError
+        If it cannot be written.
+    """
+    _write("")
+
+
+@contextlib.contextmanager
+def short_warnings() -> Iterator[None]:
+    """Inside, warnings are one line each, and those that other packages raise about themselves are not shown."""
+    with warnings.catch_warnings():
+        warnings.showwarning = _warn
+        warnings.filterwarnings("ignore", module=r"(thunder|torch|nvfuser_direct)\b")
+        warnings.simplefilter("always", ConfigWarning)
+        _said.clear()
+        yield
+
+
+def _warn(message: Warning | str, category: type[Warning] = UserWarning, *_: Any, **__: Any) -> None:
     complain(f"warning: {message}")
+    if issubclass(category, ConfigWarning):
+        _said.append(str(message))
+
+
+@contextlib.contextmanager
+def own_output(as_json: bool) -> Iterator[None]:
+    """Inside, output goes where it goes now, whatever a program does to ``sys.stdout``.
+
+    For a JSON document standard output is this module's alone: what programs and nvFuser print goes to standard error.
+    """
+    global _json_descriptor, _stream
+    _stream = sys.stdout
+    for stream in (sys.stdout, sys.stderr):
+        # A character that the terminal's encoding lacks is no reason to stop.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    if not as_json:
+        try:
+            yield
+        finally:
+            _stream = None
+        return
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    _json_descriptor = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            sys.stdout.flush()
+        with contextlib.suppress(OSError):
+            os.dup2(_json_descriptor, 1)
+            os.close(_json_descriptor)
+        _json_descriptor = _stream = None
+
+
+def _write(text: str) -> None:
+    try:
+        if _json_descriptor is not None:
+            _write_all(_json_descriptor, text.encode())
+        else:
+            stream = _stream or sys.stdout
+            stream.write(text)
+            stream.flush()
+    except (OSError, ValueError) as error:
+        raise OutputError(error) from error
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        try:
+            data = data[os.write(descriptor, data) :]
+        except BlockingIOError:
+            select.select([], [descriptor], [])

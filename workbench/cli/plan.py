@@ -7,11 +7,9 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
 from workbench.cli.opening import check_lever, open_bench
 from workbench.cli.options import (
-    DONE,
     ChooseOption,
     ConfigOption,
     DeviceOption,
@@ -22,7 +20,8 @@ from workbench.cli.options import (
     RanksOption,
     SetOption,
 )
-from workbench.cli.output import new_console, new_table, print_json, rows_table, seconds_text
+from workbench.cli.output import add_row, new_table, print_json, print_line, print_table, rows_table, seconds_text
+from workbench.cli.statuses import DONE
 from workbench.errors import ChoiceError, PlanError
 
 
@@ -80,22 +79,21 @@ def plan(
     if as_json:
         print_json(document)
         return DONE
-    console = new_console()
-    console.print(_plan_table(document))
+    print_table(_plan_table(document))
     for warning in document["warnings"]:
-        console.print(f"warning: {warning}", style="yellow", highlight=False, markup=False)
+        print_line(f"warning: {warning}", style="yellow")
     if sites is not None:
-        console.print(_sites_table(document["sites"]))
+        print_table(_sites_table(document["sites"]))
     else:
         counts = {lever: sum(s["lever"] == lever for s in document["sites"]) for lever in _levers(document)}
         text = ", ".join(f"{lever} {count}" for lever, count in counts.items())
-        console.print(f"sites: {text or 'none'}; show a lever's with --sites LEVER", highlight=False)
+        print_line(f"sites: {text or 'none'}; show a lever's with --sites LEVER")
     if found is not None:
         made = ", ".join(f"{id}={option}" for id, option in found.choices.items())
-        console.print(f"chosen: {made}; {found.over_bound:.1%} above what no order beats", highlight=False)
+        print_line(f"chosen: {made}; {found.over_bound:.1%} above what no order beats")
     for name in ("exported", "trace"):
         if name in document:
-            console.print(f"{name}: {document[name]}", highlight=False, soft_wrap=True)
+            print_line(f"{name}: {document[name]}")
     return DONE
 
 
@@ -143,5 +141,5 @@ def _sites_table(sites: list[dict[str, Any]]) -> Table:
         legal = " ".join(option for option in site["options"] if option not in site["illegal"])
         refused = "; ".join(f"{option}: {reason}" for option, reason in site["illegal"].items())
         label = site["label"] if site["label"] not in site["id"] else ""
-        table.add_row(*map(Text, (site["id"], label, site["choice"], legal, refused, site["source"])))
+        add_row(table, site["id"], label, site["choice"], legal, refused, site["source"])
     return table

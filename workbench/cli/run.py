@@ -13,8 +13,6 @@ from rich.table import Table
 
 from workbench.cli.opening import check_writable, open_bench, pairs_of
 from workbench.cli.options import (
-    DONE,
-    FAILED,
     ChooseOption,
     ConfigOption,
     DeviceOption,
@@ -25,8 +23,9 @@ from workbench.cli.options import (
     RanksOption,
     SetOption,
 )
-from workbench.cli.output import complain, new_console, print_json, rows_table, seconds_text
-from workbench.errors import ChoiceError, DeviceError, RunError
+from workbench.cli.output import complain, print_json, print_line, print_table, rows_table, seconds_text
+from workbench.cli.statuses import DONE, FAILED
+from workbench.errors import ChoiceError, DeviceError, RunError, shown
 
 if TYPE_CHECKING:
     from workbench.config import Config
@@ -103,7 +102,7 @@ def run(
     if as_json:
         print_json(document)
     else:
-        new_console().print(_run_table(document))
+        print_table(_run_table(document))
         if not document["ok"]:
             complain(f"the run failed: {document['error']}")
     return DONE if document["ok"] else FAILED
@@ -121,12 +120,8 @@ def _submit(run_dir: Path, machines: int, as_json: bool) -> int:
     if as_json:
         print_json({"ok": True, "run_dir": str(run_dir), "command": command})
     else:
-        console = new_console()
-        console.print(
-            f"start this on each of {machines} machines that reach the folder, HEAD being the first of them:",
-            highlight=False,
-        )
-        console.print(command, highlight=False, soft_wrap=True, markup=False)
+        print_line(f"start this on each of {machines} machines that reach the folder, HEAD being the first of them:")
+        print_line(command)
     return DONE
 
 
@@ -138,13 +133,14 @@ def _ways(given: list[str] | None) -> dict[str, dict[str, str] | Config | None]:
     for what in given or []:
         if what in ("stock", "thunder"):
             found[what] = {} if what == "stock" else None
-        elif "=" in what:
-            found[what] = pairs_of("--choose", what.split(","), ChoiceError)
         elif what.endswith(".py"):
             found[what] = wb.load(what)
+        elif "=" in what:
+            found[what] = pairs_of("--choose", what.split(","), ChoiceError)
         else:
             raise ChoiceError(
-                f"--against {what}: legal: stock, thunder, a config file (.py), or choices as ID=OPTION,ID=OPTION"
+                f"--against {shown(what)[1:-1]}: legal: stock, thunder, a config file (.py), or choices as "
+                "ID=OPTION,ID=OPTION"
             )
     return found
 

@@ -10,8 +10,9 @@ from rich.console import Console
 
 from workbench import paths
 from workbench.cli.opening import check_writable, lists_of
-from workbench.cli.options import DONE, FAILED, DeviceOption, ExecutorOption, JsonOption, ProgramArgument
-from workbench.cli.output import new_console, new_table, print_json
+from workbench.cli.options import DeviceOption, ExecutorOption, JsonOption, ProgramArgument
+from workbench.cli.output import add_row, new_table, print_json, print_line, print_table
+from workbench.cli.statuses import DONE, FAILED
 from workbench.errors import ChoiceError, DeviceError, ProgramError, RunError
 
 if TYPE_CHECKING:
@@ -84,10 +85,9 @@ def _print_sweep(found: SweepResult, folder: Path) -> None:
     rows = found.rows()
     table = new_table(*(rows[0] if rows else ()))
     for row in rows:
-        table.add_row(*("" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+        add_row(table, *("" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
                         for value in row.values()))  # fmt: skip
-    console = new_console()
-    console.print(table)
+    print_table(table)
     for label, exponent in found.exponents().items():
-        console.print(f"compile time grows with exponent {exponent:.2f}: {label}", highlight=False)
-    console.print(f"sweep: {folder}", highlight=False, soft_wrap=True)
+        print_line(f"compile time grows with exponent {exponent:.2f}: {label}")
+    print_line(f"sweep: {folder}")

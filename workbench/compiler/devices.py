@@ -16,7 +16,7 @@ from unittest import mock
 import torch
 
 from workbench.compiler import patches
-from workbench.errors import DeviceError
+from workbench.errors import Advice, DeviceError, shown
 from workbench.torch_api import FakeTensorMode
 
 DEVICES = ("cpu", "cuda", "planned")
@@ -52,11 +52,17 @@ def check(device: str, executor: str) -> None:
         Saying what was given, what is legal, and why.
     """
     if device not in DEVICES:
-        raise DeviceError(f"unknown device {device!r}; legal: {', '.join(DEVICES)}")
+        raise DeviceError(f"unknown device {shown(device)}; legal: {', '.join(DEVICES)}")
     if executor not in EXECUTORS:
-        raise DeviceError(f"unknown executor {executor!r}; legal: {', '.join(EXECUTORS)}")
+        raise DeviceError(f"unknown executor {shown(executor)}; legal: {', '.join(EXECUTORS)}")
     if device == "cuda" and not torch.cuda.is_available():
-        raise DeviceError("no CUDA device is attached; use device='planned' to plan for one, or device='cpu' to run")
+        raise DeviceError(
+            "no CUDA device is attached",
+            advice=Advice(
+                "use device='planned' to plan for one, or device='cpu' to run",
+                "use --device planned to plan for one, or --device cpu to run",
+            ),
+        )
     if executor == "nvfuser" and device == "cpu":
         raise DeviceError("nvFuser fuses CUDA tensors only; on a CPU use executor 'torch' or 'torchcompile'")
     if executor == "nvfuser" and (reason := why_no_nvfuser()):

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from workbench.compiler import tensor_parallel
 from workbench.compiler.thunder_api import DDPTransform, FSDPTransform, Transform
 from workbench.config import PARALLEL, Config
-from workbench.errors import ConfigError, DeviceError, ProgramError
+from workbench.errors import Advice, ConfigError, DeviceError, ProgramError, shown
 from workbench.torch_api import FakeStore
 
 type Parallel = Literal["fsdp", "fsdp_zero3", "ddp", "tensor"]
@@ -61,10 +61,13 @@ def ranks_of(program: str, callable_: Any, count: int, parallel: str) -> Ranks |
     if count < 1:
         raise ProgramError(f"ranks must be at least 1, given {count}")
     if parallel and parallel not in PARALLEL:
-        raise ProgramError(f"there is no parallel={parallel!r}; legal: {legal}")
+        raise ProgramError(f"there is no parallel {shown(parallel)}; legal: {legal}")
     if not parallel:
         if count > 1:
-            raise ProgramError(f"{program} does not say how {count} ranks share it; give parallel= one of {legal}")
+            raise ProgramError(
+                f"{program} does not say how {count} ranks share it",
+                advice=Advice(f"give parallel= one of {legal}", f"give --parallel one of {legal}"),
+            )
         return None
     if not isinstance(callable_, torch.nn.Module):
         raise ProgramError(
@@ -78,7 +81,7 @@ def ranks_of(program: str, callable_: Any, count: int, parallel: str) -> Ranks |
     if parallel in SHARDED and scalars:
         raise ProgramError(
             f"{program} cannot be sharded: {scalars[0]} has no dimension to shard along; "
-            "give it one (shape (1,)), or use parallel='ddp'"
+            "give it one (shape (1,)), or share it by ddp"
         )
     if parallel == "tensor" and (reason := tensor_parallel.why_not(callable_, count)):
         raise ProgramError(f"{program} cannot be split over {count} ranks by parallel='tensor': {reason}")

@@ -64,11 +64,12 @@ from workbench.compiler.thunder_api import (
 )
 from workbench.compiler.validate import validate, validate_order
 from workbench.config import Config
-from workbench.errors import ConfigError, ConfigWarning, PlanError, ProgramError, WorkbenchError
+from workbench.errors import ConfigError, ConfigWarning, PlanError, ProgramError, WorkbenchError, shown
 from workbench.graph import Graph, Kind, StatementFlag
 from workbench.levers import saved, waits
 from workbench.levers.base import Site, all_levers
 from workbench.programs import Program
+from workbench.programs.files import what
 
 patches.record_scopes()
 
@@ -660,11 +661,10 @@ def capture(program: Program, executor: str, ranks: parallel.Ranks | None = None
             entry, inputs, _ = jitted._lc_cd.get_computation_and_inputs(*program.args, **program.kwargs)
     except WorkbenchError:
         raise
-    except Exception as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ProgramError(
-            f"Thunder cannot trace {program.name!r}: {type(error).__name__}: {reason[0][:300]}"
-        ) from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the program's own code may raise anything, and exit
+        raise ProgramError(f"Thunder cannot trace {shown(program.name)}: {what(error)}") from error
     stage = hooks.stage
     assert stage is not None
     stage.partitioned = None

@@ -59,7 +59,7 @@ def why_not(module: torch.nn.Module, ranks: int) -> str:
     if not pairs:
         return (
             "it has no two linears in one module of which the second takes as many features as the first gives; "
-            "use parallel='fsdp'"
+            "share it by fsdp"
         )
     for first, second in pairs:
         features = _linear(module, first).out_features

@@ -14,7 +14,7 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from workbench.errors import ChoiceError
+from workbench.errors import ChoiceError, shown
 
 if TYPE_CHECKING:
     from workbench.analysis.overlap import OverlapChange
@@ -107,7 +107,7 @@ class Site:
         if option not in self.options:
             legal = ", ".join(o for o in self.options if o not in self.illegal)
             also = f" or {self.range}" if self.range else ""
-            raise ChoiceError(f"{self.id}: {option!r} is no option here; legal: {legal}{also}", self.id)
+            raise ChoiceError(f"{self.id}: {shown(option)} is no option here; legal: {legal}{also}", self.id)
         return option
 
 
@@ -204,7 +204,7 @@ def only_with_fusions(stage: Stage) -> str:
 
 def refused(id: str, option: str, reason: str) -> ChoiceError:
     """The error for an option that is illegal at a site."""
-    return ChoiceError(f"{id}: {option!r} is refused: {reason}", id)
+    return ChoiceError(f"{id}: {shown(option)} is refused: {reason}", id)
 
 
 _REGISTRY: dict[str, Lever] = {}

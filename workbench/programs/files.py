@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
+import os
 import sys
 import sysconfig
 import traceback
@@ -13,7 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import workbench
-from workbench.errors import ProgramError, WorkbenchError, nearest
+from workbench import paths
+from workbench.errors import ProgramError, WorkbenchError, nearest, shown
+
+_MOST_CHARACTERS = 500
+"""Of an error's message."""
 
 _NOT_THE_USERS = tuple(
     str(Path(folder).resolve())
@@ -32,7 +37,12 @@ def is_file_name(name: str) -> bool:
 def absolute(name: str) -> str:
     """``file.py:factory`` with the file's full path, so that another process finds it from any folder."""
     path, factory = _split(name)
-    return f"{Path(path).expanduser().resolve()}{f':{factory}' if factory else ''}"
+    try:
+        # Not `Path.resolve`, which gives up where links lead round.
+        whole = os.path.realpath(paths.expanded(path))
+    except OSError as error:
+        raise _no_file(name, error) from error
+    return f"{whole}{f':{factory}' if factory else ''}"
 
 
 def load_factory(name: str) -> Callable[..., Any]:
@@ -44,21 +54,21 @@ def load_factory(name: str) -> Callable[..., Any]:
         If the file or the factory is missing, or running the file fails; with the line that fails.
     """
     path_name, factory_name = _split(name)
-    path = Path(path_name)
-    if not path.is_file():
-        why = "it is a folder" if path.is_dir() else "there is no such file"
-        raise ProgramError(f"program {name!r}: {why}: {path_name}; legal is file.py:factory")
+    try:
+        path = paths.regular(path_name)
+    except OSError as error:
+        raise _no_file(name, error) from error
     with blame(f"running {path.name}"):
         module = _run_file(path)
     public = [key for key, value in vars(module).items() if callable(value) and _is_own(value, module.__name__)]
     if not factory_name:
         having = f"; {path.name} has {', '.join(public)}" if public else ""
-        raise ProgramError(f"program {name!r}: name the factory in the file, as in {path.name}:factory{having}")
+        raise ProgramError(f"program {shown(name)}: name the factory in the file, as in {path.name}:factory{having}")
     factory = getattr(module, factory_name, None)
     if not callable(factory):
         what = "no" if factory is None else f"{type(factory).__name__}, not a function, under"
         having = f"it has {', '.join(public)}" if public else "it has no functions"
-        raise ProgramError(f"{path.name} has {what} {factory_name!r}; {having}{nearest(factory_name, public)}")
+        raise ProgramError(f"{path.name} has {what} {shown(factory_name)}; {having}{nearest(factory_name, public)}")
     return factory  # type: ignore[no-any-return]  # `callable` does not narrow Any
 
 
@@ -78,8 +88,10 @@ def blame(doing: str) -> Iterator[None]:
     except SyntaxError as error:
         where = f"{Path(error.filename or '?').name}:{error.lineno}"
         raise ProgramError(f"{doing} failed at {where}: {type(error).__name__}: {error.msg}") from error
-    except (Exception, SystemExit) as error:
-        raise ProgramError(f"{doing} failed{own_line(error)}: {_what(error)}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a person's own code may raise anything, and exit
+        raise ProgramError(f"{doing} failed{own_line(error)}: {what(error)}") from error
 
 
 def own_line(error: BaseException) -> str:
@@ -98,14 +110,24 @@ def _split(name: str) -> tuple[str, str]:
     return f"{folder}{slash}{file}", factory
 
 
-def _what(error: BaseException) -> str:
-    first_line = str(error).strip().partition("\n")[0]
+def what(error: BaseException) -> str:
+    """An error of a person's own code in one line."""
+    try:
+        first_line = str(error).strip().partition("\n")[0][:_MOST_CHARACTERS]
+    except Exception as second:  # noqa: BLE001  # `__str__` is their code, too
+        first_line = f"and saying so failed with {type(second).__name__}"
     return f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
+
+
+def _no_file(name: str, error: OSError) -> ProgramError:
+    path = _split(name)[0]
+    why = "there is no such file" if isinstance(error, FileNotFoundError) else paths.reason(error)
+    return ProgramError(f"program {shown(name)}: {why}: {shown(path)[1:-1]}; legal is file.py:factory")
 
 
 def _run_file(path: Path) -> Any:
     # The name is the same in each process, so that what the file defines can be pickled there and read back here.
-    name = f"workbench_program_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+    name = f"workbench_program_{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     assert spec is not None
     assert spec.loader is not None

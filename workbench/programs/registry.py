@@ -10,7 +10,7 @@ import pkgutil
 from collections.abc import Callable
 from typing import Any
 
-from workbench.errors import ProgramError, nearest
+from workbench.errors import ProgramError, nearest, shown
 from workbench.programs.settings import Setting, settings_of
 
 type Factory = Callable[..., tuple[Any, ...]]
@@ -71,7 +71,7 @@ def find(name: str) -> Factory:
     known = factories()
     if name not in known:
         raise ProgramError(
-            f"there is no program {name!r}; built in: {', '.join(known)}; your own: file.py:factory"
+            f"there is no program {shown(name)}; built in: {', '.join(known)}; your own: file.py:factory"
             f"{nearest(name, list(known))}"
         )
     return known[name]

@@ -9,7 +9,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from workbench.errors import ProgramError, nearest
+from workbench.errors import ProgramError, nearest, shown
 
 type Scalar = str | int | float | bool
 
@@ -91,12 +91,12 @@ def check_settings(program: str, factory: Callable[..., Any], given: Mapping[str
     for name, value in given.items():
         if name not in known and not open_ended:
             legal = f"legal: {', '.join(known)}" if known else "it has none"
-            raise ProgramError(f"{program} has no setting {name!r}; {legal}{nearest(name, list(known))}")
+            raise ProgramError(f"{program} has no setting {shown(name)}; {legal}{nearest(name, list(known))}")
         setting = known.get(name, Setting(name, None, None))
         try:
             parsed[name] = setting.parse(value)
         except ValueError:
-            raise ProgramError(f"{program}: {name} must be {setting.legal}, given {value!r}") from None
+            raise ProgramError(f"{program}: {name} must be {setting.legal}, given {shown(value)}") from None
     missing = [setting for setting in settings if setting.required and setting.name not in parsed]
     if missing:
         need = ", ".join(f"{setting.name} ({setting.legal})" for setting in missing)

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
@@ -30,6 +31,29 @@ def untraceable():
 
 def raises():
     raise RuntimeError("no luck")
+
+def exits():
+    raise SystemExit(0)
+
+class Odd(BaseException):
+    def __str__(self):
+        raise RuntimeError
+
+def raises_odd():
+    raise Odd
+
+def exits_when_traced():
+    def f(x):
+        raise SystemExit(x)
+    return f, (torch.ones(3),)
+
+def interrupted():
+    raise KeyboardInterrupt
+
+def goes_away():
+    import os
+    os.chdir("/")
+    return good()
 """
 
 Call = Callable[..., tuple[int, str, str]]
@@ -162,53 +186,81 @@ def test_what_a_program_prints_is_not_in_the_json(call: Call, tmp_path: Path) ->
     assert "building" in err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["plan", "mpl"], "there is no program 'mpl'"),
-        (
-            ["plan", "mlp", "--set", "layer=1"],
-            "mlp has no setting 'layer'; legal: layers, width, hidden, batch; did you mean layers?",
-        ),
-        (["plan", "mlp", "--set", "device=cuda"], "mlp has no setting 'device'"),
-        (["plan", "mlp", "--set", "layers"], "--set layers: the form is --set NAME=VALUE"),
-        (["plan", "mlp", "--set", "layers=1", "--set", "layers=2"], "--set layers=2: layers is given twice"),
-        (["plan", "swap", "--choose", "nothing"], "--choose nothing: the form is --choose ID=OPTION"),
-        (["plan", "swap", "--choose", "saved:x=y"], "swap has no site 'saved:x'"),
-        (["plan", "swap", "--sites", "save"], "--sites save: there is no such lever; legal: "),
-        (["plan", "swap", "--config", "gone.py"], "cannot read the config gone.py: no such file or directory"),
-        (["plan", "swap", "--config", "code.py"], "code.py:1: code in it, not executed: `exit(5)`"),
-        (["plan", "swap", "--export", "gone/c.py"], "cannot write gone/c.py: no such file or directory"),
-        (["plan", "gone.py:f"], "there is no such file"),
-        (
-            ["plan", "f.py:raises"],
-            'the factory of f.py:raises failed at f.py:16 (raise RuntimeError("no luck")): RuntimeError',
-        ),
-        (["plan", "f.py:untraceable"], "Thunder cannot trace"),
-        (["run", "swap", "--device", "planned"], "swap is planned for a GPU that is not there"),
-        (["plan", "swap", "--device", "cpu", "--executor", "nvfuser"], "nvFuser fuses CUDA tensors only"),
-        (["plan", "swap", "--device", "tpu"], "'tpu' is not one of 'cpu', 'cuda', 'planned'"),
-        (["run", "swap", "--against", "stok"], "--against stok: legal: stock, thunder, a config file (.py), or"),
-        (["run", "swap", "--against", "saved:x=y"], "saved:x=y: swap has no site 'saved:x'"),
-        (["run", "swap", "--against", "gone.py"], "cannot read the config gone.py: no such file or directory"),
-        (
-            ["run", "swap", "--device", "cpu", "--samples", "0"],
-            "'--samples': Input should be greater than or equal to 1",
-        ),
-        (["sweep", "mpl", "--set", "layers=1"], "there is no program 'mpl'"),
-        (["sweep", "mlp", "--set", "layer=1,2"], "mlp has no setting 'layer'; legal: layers, width, hidden, batch"),
-        (["sweep", "mlp", "--set", "layers=1,x"], "mlp: layers must be a whole number, given 'x'"),
-        (["sweep", "mlp", "--set", "layers="], "--set layers=: no value is given"),
-        (["sweep", "gone.py:f", "--set", "n=1"], "there is no such file"),
-        (["compare", "no such", "run"], "there is no run 'no such' in "),
-        (["plan"], "Missing argument"),
-        (["plna"], "No such command 'plna'"),
-        (["doctor", "--jsn"], "No such option"),
-    ],
-)
+BAD_USAGE: list[tuple[list[str], str]] = [
+    (["plan", "mpl"], "there is no program 'mpl'"),
+    (
+        ["plan", "mlp", "--set", "layer=1"],
+        "mlp has no setting 'layer'; legal: layers, width, hidden, batch; did you mean layers?",
+    ),
+    (["plan", "mlp", "--set", "device=cuda"], "mlp has no setting 'device'"),
+    (["plan", "mlp", "--set", "layers"], "--set layers: the form is --set NAME=VALUE"),
+    (["plan", "mlp", "--set", "layers=1", "--set", "layers=2"], "--set layers=2: layers is given twice"),
+    (["plan", "swap", "--choose", "remat.preset=every=x"], "remat.preset: 'every=x' is no option here; legal: stock"),
+    (["plan", "swap", "--choose", "saved:a=b=c"], "swap has no site 'saved:a=b'; did you mean "),
+    (["plan", "swap", "--choose", "a.b=c=d"], "swap has no site 'a.b'"),
+    (["plan", "swap", "--device", "cuda"], "no CUDA device is attached; use --device planned to plan for one"),
+    (["plan", "mlp", "--ranks", "2"], "mlp does not say how 2 ranks share it; give --parallel one of fsdp"),
+    (["plan", "x" * 5000], "there is no program 'xxxxxxxx"),
+    (["plan", "x" * 5000 + ".py:f"], "file name too long"),
+    (["plan", "loop.py:f"], "too many levels of symbolic links"),
+    (["plan", "~no such user/a.py:f"], "~ names a user that this machine does not have"),
+    (["plan", "pipe.py:f"], "it is a pipe (FIFO), and no regular file"),
+    (["plan", "\udcff\x1b[31m"], r"there is no program '\udcff\x1b[31m'; built in: "),
+    (["plan", "swap", "--set", "\udcff=\x1b"], r"swap has no setting '\udcff'"),
+    (["plan", "swap", "--sites", "\x9b"], r"--sites \x9b: there is no such lever"),
+    (["plan", "swap", "--config", ""], "cannot read the config .: no file is named"),
+    (["plan", "swap", "--config", "pipe.py"], "cannot read the config pipe.py: it is a pipe (FIFO)"),
+    (["plan", "swap", "--config", "~no such user"], "~ names a user that this machine does not have"),
+    (["plan", "swap", "--config", "\x1b[31m\udcff"], r"cannot read the config \x1b[31m\udcff: no such file"),
+    (["plan", "swap", "--export", ""], "cannot write .: no file is named"),
+    (["plan", "swap", "--export", "loop.py"], "cannot write loop.py: too many levels of symbolic links"),
+    (["plan", "swap", "--export", "pipe.py"], "cannot write pipe.py: it is a pipe (FIFO), and no regular file"),
+    (["plan", "swap", "--export", "code.py"], "it is there, and no config; nothing was changed there, and the"),
+    (["plan", "swap", "--export", "code.py"], "; give another name, or --force to replace it"),
+    (["plan", "swap", "--export", "x" * 5000], "file name too long"),
+    (["plan", "f.py:exits"], "the factory of f.py:exits failed at f.py:19 (raise SystemExit(0)): SystemExit: 0"),
+    (["plan", "f.py:raises_odd"], "f.py:26 (raise Odd): Odd: and saying so failed with RuntimeError"),
+    (["plan", "f.py:exits_when_traced"], "Thunder cannot trace 'f.py:exits_when_traced': "),
+    (["plan", "swap", "--choose", "nothing"], "--choose nothing: the form is --choose ID=OPTION"),
+    (["plan", "swap", "--choose", "saved:x=y"], "swap has no site 'saved:x'"),
+    (["plan", "swap", "--sites", "save"], "--sites save: there is no such lever; legal: "),
+    (["plan", "swap", "--config", "gone.py"], "cannot read the config gone.py: no such file or directory"),
+    (["plan", "swap", "--config", "code.py"], "code.py:1: code in it, not executed: `exit(5)`"),
+    (["plan", "swap", "--export", "gone/c.py"], "cannot write gone/c.py: no such file or directory"),
+    (["plan", "gone.py:f"], "there is no such file"),
+    (
+        ["plan", "f.py:raises"],
+        'the factory of f.py:raises failed at f.py:16 (raise RuntimeError("no luck")): RuntimeError',
+    ),
+    (["plan", "f.py:untraceable"], "Thunder cannot trace"),
+    (["run", "swap", "--device", "planned"], "swap is planned for a GPU that is not there"),
+    (["plan", "swap", "--device", "cpu", "--executor", "nvfuser"], "nvFuser fuses CUDA tensors only"),
+    (["plan", "swap", "--device", "tpu"], "'tpu' is not one of 'cpu', 'cuda', 'planned'"),
+    (["run", "swap", "--against", "stok"], "--against stok: legal: stock, thunder, a config file (.py), or"),
+    (["run", "swap", "--against", "saved:x=y"], "saved:x=y: swap has no site 'saved:x'"),
+    (["run", "swap", "--against", "gone.py"], "cannot read the config gone.py: no such file or directory"),
+    (
+        ["run", "swap", "--device", "cpu", "--samples", "0"],
+        "'--samples': Input should be greater than or equal to 1",
+    ),
+    (["sweep", "mpl", "--set", "layers=1"], "there is no program 'mpl'"),
+    (["sweep", "mlp", "--set", "layer=1,2"], "mlp has no setting 'layer'; legal: layers, width, hidden, batch"),
+    (["sweep", "mlp", "--set", "layers=1,x"], "mlp: layers must be a whole number, given 'x'"),
+    (["sweep", "mlp", "--set", "layers="], "--set layers=: no value is given"),
+    (["sweep", "gone.py:f", "--set", "n=1"], "there is no such file"),
+    (["compare", "no such", "run"], "there is no run 'no such' in "),
+    (["plan"], "Missing argument"),
+    (["plna"], "No such command 'plna'"),
+    (["doctor", "--jsn"], "No such option"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_USAGE, ids=[" ".join(each)[:40] for each, _ in BAD_USAGE])
 def test_bad_usage_is_one_line_or_one_document(arguments: list[str], message: str, call: Call, tmp_path: Path) -> None:
     (tmp_path / "f.py").write_text(FILE)
     (tmp_path / "code.py").write_text("exit(5)")
+    (tmp_path / "loop.py").symlink_to("loop.py")
+    os.mkfifo(tmp_path / "pipe.py")
     status, out, err = call(*arguments)
     assert status == 2
     last = err.splitlines()[-1]
@@ -219,6 +271,43 @@ def test_bad_usage_is_one_line_or_one_document(arguments: list[str], message: st
     document = json.loads(out)
     assert (status, document["ok"]) == (2, False)
     assert message in document["error"]
+
+
+def test_the_option_of_a_setting_may_hold_an_equals_sign(call: Call) -> None:
+    chosen = ("--choose", "remat.preset=every=4", "--device", "planned", "--executor", "nvfuser", "--export", "c.py")
+    assert call("plan", "residual_chain", *chosen)[0] == 0
+    assert load("c.py").choices == {"remat.preset": "every=4"}
+
+
+def test_a_file_that_is_no_config_is_exported_over_by_force(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "c.py").write_text("print('mine')")
+    assert call("plan", "swap", "--device", "cpu", "--export", "c.py", "--force")[0] == 0
+    assert load("c.py").program == "swap"
+
+
+def test_files_are_named_from_where_the_command_was_given(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text(FILE)
+    assert call("plan", "f.py:goes_away", "--device", "cpu", "--export", "c.py")[0] == 0
+    assert load(tmp_path / "c.py").program == "f.py:goes_away"
+
+
+def test_a_file_whose_name_is_no_text(call: Call, tmp_path: Path) -> None:
+    name = os.fsdecode(b"\xff.py")
+    (tmp_path / name).write_text(FILE)
+    status, out, err = call("plan", f"{name}:good", "--device", "cpu")
+    assert status == 0, err
+    assert r"\udcff.py:good" in out
+    status, out, _ = call("plan", f"{name}:good", "--device", "cpu", "--json")
+    assert json.loads(out)["program"] == f"{name}:good"
+    assert out.isascii() or out.replace("\n", "").isprintable()
+
+
+def test_an_interrupt_is_said(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text(FILE)
+    status, out, err = call("plan", "f.py:interrupted", "--device", "cpu")
+    assert (status, err.splitlines()[-1]) == (130, "thunder-workbench: interrupted")
+    status, out, _ = call("plan", "f.py:interrupted", "--device", "cpu", "--json")
+    assert (status, json.loads(out)) == (130, {"ok": False, "error": "interrupted"})
 
 
 def test_run(call: Call) -> None:
@@ -337,4 +426,4 @@ def test_how_ranks_share_a_program_is_told_and_kept(call: Call) -> None:
     assert (config.ranks, config.parallel) == (2, "ddp")
     status, out, _ = call(*given, "--parallel", "zero9")
     assert status != 0
-    assert "no parallel='zero9'; legal: fsdp, fsdp_zero3, ddp, tensor" in json.loads(out)["error"]
+    assert "no parallel 'zero9'; legal: fsdp, fsdp_zero3, ddp, tensor" in json.loads(out)["error"]

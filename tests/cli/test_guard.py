@@ -1,0 +1,242 @@
+"""However a command ends, that is reported: by its exit status, in one line or document, without a traceback."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+SCRIPT = """
+import ctypes, os, signal, sys, threading, time
+from workbench.cli import entry, main, output
+
+def command(given):
+    {body}
+    return 0
+
+entry._invoked = command
+main()
+"""
+"""A command line without torch, which takes seconds to import."""
+
+
+def start(body: str, folder: Path, *arguments: str, start_new_session: bool = False) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", SCRIPT.format(body=body), *arguments]
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=start_new_session,
+    )
+
+
+def outcome(body: str, folder: Path, *arguments: str) -> tuple[int, str, str]:
+    with start(body, folder, *arguments) as running:
+        out, err = running.communicate(timeout=60)
+    return running.returncode, out, err
+
+
+@contextlib.contextmanager
+def under_way(body: str, folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A command that has come to its sleep."""
+    with start(f"open('begun', 'w').close()\n    {body}", folder, *arguments, start_new_session=True) as running:
+        try:
+            while not (folder / "begun").exists():
+                assert running.poll() is None, running.communicate()
+                time.sleep(0.02)
+            yield running
+        finally:
+            running.kill()
+
+
+ENDS = [
+    ("os._exit(5)", "what it loaded or ran ended the process, with exit status 5"),
+    ("os._exit(0)", "what it loaded or ran ended the process, with exit status 0"),
+    (
+        "ctypes.string_at(0)",
+        "what it loaded or ran crashed the process, which was killed by SIGSEGV (Segmentation fault)",
+    ),
+    ("os.abort()", "what it loaded or ran crashed the process, which was killed by SIGABRT (Aborted)"),
+    (
+        "os.kill(os.getpid(), signal.SIGKILL)",
+        "it was killed by SIGKILL (Killed), by hand or by the system when memory ran out",
+    ),
+    ("os.closerange(3, 100); os._exit(0)", "what it loaded or ran ended the process, with exit status 0"),
+]
+
+
+@pytest.mark.parametrize(("body", "how"), ENDS)
+def test_a_process_that_ends_in_the_middle_is_reported(body: str, how: str, tmp_path: Path) -> None:
+    status, out, err = outcome(body, tmp_path, "--json")
+    assert (status, json.loads(out)) == (1, {"ok": False, "error": f"the command ended before it was done: {how}"}), err
+    assert "Traceback" not in err
+
+
+def test_without_json_it_is_a_line(tmp_path: Path) -> None:
+    assert outcome("os._exit(5)", tmp_path) == (
+        1,
+        "",
+        "thunder-workbench: the command ended before it was done: what it loaded or ran ended the process, with exit "
+        "status 5\n",
+    )
+
+
+@pytest.mark.parametrize("status", [0, 1, 2])
+def test_a_status_that_was_reported_stands_whatever_comes_then(status: int, tmp_path: Path) -> None:
+    body = f"import atexit; atexit.register(os.abort); output.print_json({{'a': 1}}); return {status}"
+    assert outcome(body, tmp_path, "--json")[:2] == (status, '{\n  "a": 1\n}\n')
+
+
+def test_what_it_started_is_not_waited_for(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    body = "os.fork() or (os.close(1), os.close(2), time.sleep(30), os._exit(0)); os._exit(3)"
+    assert outcome(body, tmp_path)[0] == 1
+    assert time.monotonic() - begun < 25
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",)])
+def test_ctrl_c_is_said(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    with under_way("time.sleep(60)", tmp_path, *arguments) as running:
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=30)
+    assert running.returncode == 130
+    if arguments:
+        assert (json.loads(out), err) == ({"ok": False, "error": "interrupted"}, "")
+    else:
+        assert (out, err) == ("", "thunder-workbench: interrupted\n")
+
+
+def test_ctrl_c_at_a_terminal_reaches_both_processes_and_counts_once(tmp_path: Path) -> None:
+    body = """
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        time.sleep(0.4)
+        output.print_json({'cleaned': 'up'})
+        raise
+"""
+    with under_way(body, tmp_path) as running:
+        os.killpg(running.pid, signal.SIGINT)
+        out, err = running.communicate(timeout=30)
+    assert (running.returncode, json.loads(out), err) == (130, {"cleaned": "up"}, "thunder-workbench: interrupted\n")
+
+
+def test_ctrl_c_where_the_program_took_the_handler_away(tmp_path: Path) -> None:
+    with under_way("signal.signal(2, signal.SIG_DFL); time.sleep(60)", tmp_path, "--json") as running:
+        time.sleep(0.2)
+        running.send_signal(signal.SIGINT)
+        out, _ = running.communicate(timeout=30)
+    assert (running.returncode, json.loads(out)["error"]) == (130, "interrupted")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
+def test_other_signals_end_both_processes_as_one(signum: signal.Signals, tmp_path: Path) -> None:
+    with under_way("time.sleep(60)", tmp_path, "--json") as running:
+        child = psutil.Process(running.pid).children()[0]
+        running.send_signal(signum)
+        assert running.communicate(timeout=30) == ("", "")
+    assert running.returncode == -signum
+    assert not child.is_running()
+
+
+def test_killed_by_force_nothing_is_left(tmp_path: Path) -> None:
+    with under_way("time.sleep(60)", tmp_path) as running:
+        child = psutil.Process(running.pid).children()[0]
+        running.kill()
+        psutil.wait_procs([child], timeout=10)
+        assert not child.is_running()
+
+
+def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with under_way("time.sleep(1.5)", tmp_path) as running:
+            running.send_signal(signal.SIGINT)
+            assert running.wait(30) == 0
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+PRINTS = "output.print_line('a line'); output.print_table(output.rows_table('b', {'c': 'd'}))"
+
+
+def redirected(body: str, folder: Path, redirection: str, *arguments: str) -> tuple[int, str, str]:
+    (folder / "script.py").write_text(SCRIPT.format(body=body))
+    command = f"{sys.executable} script.py {' '.join(arguments)} {redirection}"
+    done = subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("redirection", "why"), [("> /dev/full", "no space left on device"), (">&-", "bad file descriptor")]
+)
+@pytest.mark.parametrize(
+    ("body", "arguments"),
+    [
+        (PRINTS, ()),
+        ("output.print_json({})", ("--json",)),
+        ("return entry.typer.main.get_command(entry.app).main(['plan', '--help'], standalone_mode=False)", ()),
+    ],
+    ids=["table", "json", "help"],
+)
+def test_output_that_cannot_be_written(
+    body: str, arguments: tuple[str, ...], redirection: str, why: str, tmp_path: Path
+) -> None:
+    status, out, err = redirected(body, tmp_path, redirection, *arguments)
+    assert (status, out, err) == (1, "", f"thunder-workbench: standard output cannot be written: {why}\n")
+
+
+@pytest.mark.parametrize("body", [PRINTS, "output.complain('x'); raise ValueError"])
+def test_no_stream_at_all(body: str, tmp_path: Path) -> None:
+    assert redirected(body, tmp_path, "<&- >&- 2>&-") == (1, "", "")
+
+
+def test_a_closed_stream_is_not_taken_by_a_file_that_is_opened(tmp_path: Path) -> None:
+    body = "file = open('mine', 'w'); os.write(1, b'lost') if os.fstat(1).st_mode & 0o100000 else None; return 0"
+    assert redirected(body, tmp_path, ">&-")[0] == 0
+    assert (tmp_path / "mine").read_text() == ""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", ["", "--json"])
+def test_nobody_reads(unbuffered: str, arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    body = "time.sleep(0.5); " + ("output.print_json({})" if arguments else PRINTS)
+    status, out, err = redirected(body, tmp_path, "| true; exit ${PIPESTATUS[0]}", arguments)
+    assert (status, out, err) == (141, "", "")
+
+
+def test_a_terminal_without_the_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    status, out, _ = outcome("output.print_line('Größe ✓')", tmp_path)
+    assert (status, out) == (0, "Gr\\xf6\\xdfe \\u2713\n")
+
+
+def test_a_program_that_closes_standard_output(tmp_path: Path) -> None:
+    status, out, err = outcome(f"sys.stdout.close(); {PRINTS}", tmp_path)
+    assert (status, out) == (1, "")
+    assert err == "thunder-workbench: standard output cannot be written: I/O operation on closed file.\n"
+    status, out, err = outcome("sys.stdout.close(); os.close(1); output.print_json({})", tmp_path, "--json")
+    assert (status, out) == (0, "{}\n")
+
+
+def test_a_defect_is_a_line_and_its_traceback_is_there_to_ask_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status, out, err = outcome("1 / 0", tmp_path, "--json")
+    assert (status, err) == (1, "")
+    assert json.loads(out)["error"] == (
+        "a defect of the workbench, please report it: ZeroDivisionError: division by zero (<string>:6); "
+        "WORKBENCH_TRACEBACK=1 shows all of it"
+    )
+    monkeypatch.setenv("WORKBENCH_TRACEBACK", "1")
+    assert "Traceback" in outcome("1 / 0", tmp_path, "--json")[2]
