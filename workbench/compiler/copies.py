@@ -19,12 +19,7 @@ ALWAYS, NEVER, DIRECT_ONLY, ALIAS_AWARE = "always", "never", "direct_only", "ali
 POLICIES = (ALWAYS, NEVER, DIRECT_ONLY, ALIAS_AWARE)
 """Stock Thunder; the seed's revert; only for values that no op of the fusion makes; only where the alias needs one."""
 
-_IDENTITIES = {
-    prims.PrimIDs.SHALLOW_COPY,
-    prims.PrimIDs.CLONE,
-    prims.PrimIDs.CONVERT_ELEMENT_TYPE,
-}
-_VIEWS = {
+VIEWS = {
     prims.PrimIDs.SHALLOW_COPY,
     prims.PrimIDs.RESHAPE,
     prims.PrimIDs.TRANSPOSE,
@@ -33,6 +28,7 @@ _VIEWS = {
     prims.PrimIDs.SLICE,
     prims.PrimIDs.STRIDE_ORDER,
 }
+"""Ops whose result lives in the memory of their first argument, or may."""
 
 _skipped: ContextVar[frozenset[tuple[str, str]]] = ContextVar("copies without a set", default=frozenset())
 
@@ -190,50 +186,6 @@ def resolve_destinations(members: Sequence[BoundSymbol], inputs: set[str]) -> li
     return resolved
 
 
-@dataclasses.dataclass(frozen=True)
-class Overwritten:
-    """A copy whose source is another tensor's old content, copied unchanged, and that tensor is written in between."""
-
-    output: str
-    tensor: str
-
-
-def overwritten_sources(bsyms: Iterable[BoundSymbol]) -> list[Overwritten]:
-    """Copies that Inductor gets wrong when they share a region with the write before them.
-
-    ``t = a.clone(); a.copy_(b); b.copy_(t)``: Inductor (PyTorch 2.10, CPU) drops the clone, or cast, and reads ``a``
-    after it was written; ``aot_eager`` is right. It can go when plain ``torch.compile`` gets that swap right.
-    """
-    storage: dict[str, str] = {}
-    content: dict[str, tuple[str, int]] = {}
-    written: dict[str, int] = {}
-    found = []
-    for row, bsym in enumerate(leaves(bsyms)):
-        tensors = [a for a in bsym.flat_proxy_args if hasattr(a, "shape")]
-        outs = [o.name for o in bsym.flat_proxy_outs]
-        if is_copy(bsym):
-            source, destination = bsym.args[0].name, bsym.args[1].name
-            origin = content.get(source)
-            if origin is not None and written.get(origin[0], -1) > origin[1]:
-                found.append(Overwritten(bsym.output.name, origin[0]))
-            base = storage.get(destination, destination)
-            written[base] = row
-            storage[bsym.output.name] = base
-        elif is_fence(bsym):
-            for argument, out in zip(tensors, outs, strict=False):
-                storage[out] = storage.get(argument.name, argument.name)
-                if argument.name in content:
-                    content[out] = content[argument.name]
-        elif tensors and outs:
-            base = storage.get(tensors[0].name, tensors[0].name)
-            inherited = content.get(tensors[0].name)
-            if bsym.sym.id in _VIEWS:
-                storage[outs[0]] = base
-            if bsym.sym.id in _IDENTITIES or bsym.sym.id in _VIEWS:
-                content[outs[0]] = inherited or (base, row)
-    return found
-
-
 class Writes:
     """Which memory is written where in a partitioned trace.
 
@@ -258,7 +210,7 @@ class Writes:
         elif is_fence(leaf):
             for given, out in zip(leaf.flat_proxy_args, leaf.flat_proxy_outs, strict=False):
                 self._root[out.name] = self._base(given.name)
-        elif leaf.sym.id in _VIEWS and leaf.flat_proxy_args:
+        elif leaf.sym.id in VIEWS and leaf.flat_proxy_args:
             for out in leaf.flat_proxy_outs:
                 self._root[out.name] = self._base(leaf.flat_proxy_args[0].name)
 

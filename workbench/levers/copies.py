@@ -11,6 +11,7 @@ from typing import Any
 
 from workbench.compiler import copies
 from workbench.compiler.fusion import FusionOptions
+from workbench.compiler.overwritten import kept_out
 from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import (
     BoundSymbol,
@@ -60,13 +61,7 @@ def _why_no_drop(fence: BoundSymbol) -> str:
 
 
 def _why_not_in(stage: Stage) -> dict[str, str]:
-    return {
-        found.output: (
-            f"it writes what {found.tensor} held before {found.tensor} was written: inside one region Inductor reads "
-            f"{found.tensor} after that write and gets the new content"
-        )
-        for found in copies.overwritten_sources(stage.claimed.bound_symbols)
-    }
+    return {found.output: found.why for found in kept_out(stage.claimed.bound_symbols)}
 
 
 @register
