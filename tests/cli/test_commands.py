@@ -310,6 +310,7 @@ def test_an_interrupt_is_said(call: Call, tmp_path: Path) -> None:
     assert (status, json.loads(out)) == (130, {"ok": False, "error": "interrupted"})
 
 
+@pytest.mark.slow
 def test_run(call: Call) -> None:
     status, out, err = call("run", "swap", "--device", "cpu", "--json")
     document = json.loads(out)
@@ -321,6 +322,7 @@ def test_run(call: Call) -> None:
     assert Path(document["run_dir"]).is_dir()
 
 
+@pytest.mark.slow
 def test_a_run_beside_another_way_with_its_records(call: Call, tmp_path: Path) -> None:
     records = ("--trace", "trace.json", "--memory-snapshot", "memory.pickle")
     status, out, err = call("run", "swap", "--device", "cpu", "--samples", "3", "--against", "stock", *records)
@@ -410,6 +412,7 @@ def test_lab_says_what_brings_jupyterlab_where_it_is_not_installed(
     assert not (tmp_path / "quickstart.ipynb").exists()
 
 
+@pytest.mark.slow
 def test_the_installed_command_in_a_process_of_its_own(tmp_path: Path) -> None:
     command = [str(Path(sys.executable).with_name("thunder-workbench")), "plan", "swap", "--device", "cpu", "--json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -417,6 +420,7 @@ def test_the_installed_command_in_a_process_of_its_own(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["program"] == "swap"
 
 
+@pytest.mark.slow
 def test_how_ranks_share_a_program_is_told_and_kept(call: Call) -> None:
     given = ("plan", "mlp", "--device", "cpu", "--executor", "torch", "--ranks", "2", "--json")
     status, out, _ = call(*given, "--parallel", "ddp", "--export", "shared.py")

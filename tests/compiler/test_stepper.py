@@ -108,6 +108,7 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_predicted_peak_is_the_measured_one(name: str) -> None:
     program = resolve(name, device="cpu", **MODELS[name])

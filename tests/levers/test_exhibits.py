@@ -70,6 +70,7 @@ def test_the_workbenchs_plan_for_nvfuser_is_right(
     replays.holds(bench, replays.eager(name, **settings))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "settings"), LOST)
 def test_thunders_own_switch_for_no_fences_loses_updates(name: str, settings: dict[str, Any]) -> None:
     assert wrong_on_the_cpu(
@@ -89,12 +90,14 @@ def test_a_fence_between_views_of_one_tensor_cannot_be_dropped(name: str, settin
         bench.choose({refused[0].id: "drop"})
 
 
+@pytest.mark.slow
 def test_inductor_swaps_wrong_and_the_graph_it_is_given_is_right() -> None:
     assert wrong_on_the_cpu(*SWAP, torch.compile)
     assert not wrong_on_the_cpu(*SWAP, lambda function: torch.compile(function, backend="aot_eager"))
     assert wrong_on_the_cpu(*SWAP, lambda function: thunder.jit(function, executors=[torch_compile_ex]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "settings"), [*LOST, SWAP])
 def test_the_workbenchs_regions_are_right(name: str, settings: dict[str, Any]) -> None:
     config = workbench.open(name, device="cpu", executor="torchcompile", settings=settings).config

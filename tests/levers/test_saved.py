@@ -69,6 +69,7 @@ def test_recomputing_one_tensor_can_cost_memory_and_the_effect_says_so() -> None
     assert bench.choose({site.id: "recompute"}).saved_bytes == site.bytes
 
 
+@pytest.mark.slow
 def test_recomputation_before_fusion_and_after_it_differ_and_both_are_right() -> None:
     bench = opened("torchcompile")
     known = proof.reference(build, build)

@@ -11,6 +11,8 @@ import workbench
 from workbench.compiler import devices
 from workbench.compiler.pipeline import jit
 
+pytestmark = pytest.mark.slow
+
 
 class Counting:
     """Counts what is really compiled."""

@@ -14,6 +14,8 @@ from tests.strategies import choice_sets
 from workbench.bench import Workbench
 from workbench.errors import ChoiceError
 
+pytestmark = pytest.mark.slow
+
 FULL = settings.default.max_examples > 100
 PROGRAMS: dict[str, dict[str, Any]] = {
     "mlp": {"layers": 2, "width": 8, "hidden": 16, "batch": 4},

@@ -51,6 +51,7 @@ def step(
     return [tensor.detach() for tensor in (*outputs, *leaves, *(leaf.grad for leaf in leaves if leaf.grad is not None))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "settings"), CASES)
 def test_thunder_computes_what_eager_does(name: str, settings: dict[str, Any]) -> None:
     program = resolve(name, device="cpu", settings=settings)

@@ -36,6 +36,7 @@ def run(bench: wb.Workbench, tmp_path_factory: pytest.TempPathFactory) -> Run:
     )
 
 
+@pytest.mark.slow
 def test_each_other_way_is_timed_in_turns_with_the_run(run: Run) -> None:
     assert run.ok, (run.error, run.detail)
     assert list(run.against) == ["stock", "thunder", "config"]
@@ -79,6 +80,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_starts(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_way_that_fails_is_named(bench: wb.Workbench, tmp_path: Path) -> None:
     folder = request.prepare(
         tmp_path / "run",
@@ -91,6 +93,7 @@ def test_a_way_that_fails_is_named(bench: wb.Workbench, tmp_path: Path) -> None:
     assert (run.error or "").startswith("theirs, to be timed in turns with the run: theirs:1: code in it")
 
 
+@pytest.mark.slow
 def test_what_is_alive_is_told_of_the_prediction_and_of_the_measurement(run: Run) -> None:
     memory = run.to_json()["memory"]
     predicted, measured = memory["predicted_alive_at_peak"], memory["alive_at_peak"]
@@ -105,6 +108,7 @@ def test_what_is_alive_is_told_of_the_prediction_and_of_the_measurement(run: Run
     assert memory["peak_statement"]["name"]
 
 
+@pytest.mark.slow
 def test_a_snapshot_holds_the_measured_peak_with_statements_as_frames(run: Run, tmp_path: Path) -> None:
     snap = pickle.loads(snapshot.write(run, tmp_path / "snapshot.pickle").read_bytes())
     live = most = 0

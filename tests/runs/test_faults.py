@@ -10,9 +10,13 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.runs.test_jobs import QUICK, TRACED_FOR, assert_nothing_left, begin, until
 from workbench.runs import events, request, store
 from workbench.runs.jobs import Run
+
+pytestmark = pytest.mark.slow
 
 LONG = dataclasses.replace(QUICK, samples=10**9, sampling_s=600.0)
 

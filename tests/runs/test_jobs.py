@@ -24,6 +24,8 @@ from workbench.runs import clocks, events, jobs, logs, reaper, request, store, w
 from workbench.runs.jobs import Run
 from workbench.runs.request import RunOptions
 
+pytestmark = pytest.mark.slow
+
 QUICK = RunOptions(samples=3, measure_peak=False, clocks=False, check_accuracy=False, threads=2)
 
 CANCEL_S = 0.5

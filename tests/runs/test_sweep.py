@@ -62,6 +62,7 @@ def test_a_sweep_is_a_table_and_a_plot(tmp_path: Path) -> None:
     assert "<script src=" not in page
 
 
+@pytest.mark.slow
 def test_a_cold_point_and_a_sweep_that_goes_on(tmp_path: Path) -> None:
     told: list[Progress] = []
     one = Sweep(program="residual_chain", settings={"layers": ["1"]})
@@ -77,6 +78,7 @@ def test_a_cold_point_and_a_sweep_that_goes_on(tmp_path: Path) -> None:
         sweep.run(Sweep(program="mlp", settings={}), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_point_that_fails_or_takes_too_long_does_not_end_the_sweep(tmp_path: Path) -> None:
     made = tmp_path / "program.py"
     made.write_text("import time\n\ndef make(fails: int):\n    time.sleep(600) if fails else 1 / 0\n")

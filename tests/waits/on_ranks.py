@@ -163,6 +163,8 @@ def main() -> None:
     rank, folder = int(sys.argv[1]), Path(sys.argv[2])
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
+    # Regions run as the functions they are made of: what is tested is what stands between them, and in which order.
+    torch.compile = lambda function, **_: function
     dist.init_process_group("gloo", init_method=f"file://{folder / 'meet'}", rank=rank, world_size=RANKS)
     found: dict[str, float | str] = {}
     for name, case in CASES.items():

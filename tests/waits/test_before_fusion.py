@@ -16,6 +16,8 @@ from workbench.compiler.pipeline import Plan
 from workbench.errors import ChoiceError
 from workbench.graph import FORWARD, Kind
 
+pytestmark = pytest.mark.slow
+
 BEFORE = {"waits.stage": "before_fusion"}
 ORDER = {"waits.issue": "consumer", "waits.wait": "late", "waits.gradients": "earliest"}
 

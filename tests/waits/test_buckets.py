@@ -161,6 +161,7 @@ def test_what_is_no_size_is_refused(sharded: wb.Workbench, option: str) -> None:
         sharded.choose({"waits.bucket": option})
 
 
+@pytest.mark.slow
 def test_training_on_two_ranks_comes_out_as_in_pytorch(
     programs: ModuleType, on_ranks: list[dict[str, float | str]]
 ) -> None:

@@ -18,6 +18,8 @@ from workbench.compiler.pipeline import Plan
 from workbench.errors import ChoiceError
 from workbench.graph import Graph
 
+pytestmark = pytest.mark.slow
+
 POLICIES = [
     {"waits.wait": "late"},
     {"waits.issue": "consumer", "waits.wait": "early", "waits.gradients": "earliest"},

@@ -20,6 +20,8 @@ from workbench.ui.lanes import bars
 from workbench.ui.layout import compute
 from workbench.ui.timeline import simulated_lanes, timeline_content
 
+pytestmark = pytest.mark.slow
+
 QUICKER = {"waits.issue": "in_flight(2)", "waits.wait": "late", "waits.gradients": "earliest"}
 
 

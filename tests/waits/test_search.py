@@ -14,6 +14,8 @@ from workbench.analysis.search import CLOSE, Search
 from workbench.cli import main
 from workbench.errors import ChoiceError, ConfigError, PlanError
 
+pytestmark = pytest.mark.slow
+
 LATE = {"waits.wait": "late", "waits.gradients": "earliest"}
 MIB = 1 << 20
 

@@ -12,6 +12,8 @@ from torch.nn import functional as F
 import workbench as wb
 from workbench.errors import ProgramError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def split() -> wb.Workbench:

@@ -9,6 +9,8 @@ import workbench as wb
 from workbench.compiler.pipeline import Plan
 from workbench.graph import BACKWARD, FORWARD, Kind
 
+pytestmark = pytest.mark.slow
+
 HEAD = "saved:head_weight>torch_all_gather_prim_impl"
 
 
