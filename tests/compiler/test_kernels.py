@@ -21,6 +21,7 @@ class ConvNet(nn.Module):
         return self.head(torch.relu(self.second(hidden)).mean((2, 3)))
 
 
+@pytest.mark.slow
 def test_the_predicted_peak_of_a_convolutional_network_is_the_measured_one() -> None:
     torch.manual_seed(0)
     model, images = ConvNet(), torch.randn(4, 3, 16, 16)

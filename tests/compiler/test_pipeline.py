@@ -30,7 +30,7 @@ from workbench.errors import ChoiceError, PlanError, ProgramError
 FULL = settings.default.max_examples > 100
 PROGRAMS = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 BUILTIN: list[tuple[str, dict[str, Any]]] = [
-    ("mlp", {"layers": 2}),
+    ("mlp", {"layers": 1}),
     ("residual_chain", {"layers": 3, "grad": True}),
     ("residual_chain", {"layers": 3}),
     pytest.param("llama", {"layers": 2, "dim": 16, "vocab": 32, "sequence": 8}, marks=pytest.mark.slow),
@@ -164,16 +164,17 @@ def test_ids_are_the_same_in_another_process(model: Path) -> None:
 
 
 def test_ids_are_the_same_with_another_batch_size(model: Path) -> None:
-    assert sites_of(model, batch=4) == sites_of(model, batch=16)
+    assert sites_of(model, layers=1, batch=4) == sites_of(model, layers=1, batch=16)
 
 
 def test_ids_are_the_same_after_lines_were_moved(model: Path) -> None:
-    before = sites_of(model)
+    before = sites_of(model, layers=1)
     text = model.read_text().replace("    def forward", "    # What it does.\n\n\n    def forward")
     model.write_text("# A model.\n\n\n" + text)
-    assert sites_of(model) == before
+    assert sites_of(model, layers=1) == before
 
 
+@pytest.mark.slow
 def test_ids_of_layers_that_are_still_there_stay_with_one_more_layer(model: Path) -> None:
     two, three = sites_of(model, layers=2), sites_of(model, layers=3)
     # Between fusions the last layer is unlike the others: what meets there comes from the loss.
@@ -181,17 +182,17 @@ def test_ids_of_layers_that_are_still_there_stay_with_one_more_layer(model: Path
 
 
 def test_choices_apply_to_a_program_with_one_layer_less_and_the_rest_is_told(model: Path, tmp_path: Path) -> None:
-    bench = workbench.open(f"{model}:factory", device="cpu", layers=3)
+    bench = workbench.open(f"{model}:factory", device="cpu", layers=2)
     tanhs = [site.id for site in bench.sites("saved") if "tanh" in site.id]
-    assert len(tanhs) == 3
+    assert len(tanhs) == 2
     bench.choose(dict.fromkeys(tanhs, "recompute"))
     file = bench.export(tmp_path / "choices.py")
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        smaller = workbench.open(f"{model}:factory", config=file, settings={"layers": 2})
-    assert any(issubclass(w.category, workbench.ConfigWarning) and "1 of 3 choices" in str(w.message) for w in told)
-    assert set(smaller.choices) == set(tanhs[:2])
-    assert set(smaller.unmatched) == set(tanhs[2:])
+        smaller = workbench.open(f"{model}:factory", config=file, settings={"layers": 1})
+    assert any(issubclass(w.category, workbench.ConfigWarning) and "1 of 2 choices" in str(w.message) for w in told)
+    assert set(smaller.choices) == set(tanhs[:1])
+    assert set(smaller.unmatched) == set(tanhs[1:])
 
 
 @functools.cache
