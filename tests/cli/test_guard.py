@@ -13,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import ctypes, os, signal, sys, threading, time
 from workbench.cli import entry, main, output

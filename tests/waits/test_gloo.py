@@ -27,7 +27,7 @@ from tests.waits import orders_on_ranks
 from tests.waits.orders_on_ranks import ALONE, Net
 from tests.waits.torchrun import torchrun
 from workbench import cli
-from workbench.cli.options import DONE, FAILED
+from workbench.cli.statuses import DONE, FAILED
 from workbench.errors import RunError
 from workbench.runs import events, jobs, logs, ranks, reaper, request, store
 from workbench.runs.jobs import Run
