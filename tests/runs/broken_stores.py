@@ -157,7 +157,7 @@ def mistyped(path: Path, draw: random.Random) -> None:
     if whole:
         lines = [json.dumps(json.loads("\n".join(lines)))]
     for at in draw.sample(range(len(lines)), min(len(lines), draw.randint(1, 5))):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             lines[at] = json.dumps(_odd(json.loads(lines[at]), draw))
     path.write_text("\n".join(lines) + "\n")
 
@@ -268,7 +268,7 @@ def break_store(root: Path, draw: random.Random, bystander: int) -> None:
         path = draw.choice(breakable)
         if path.is_file() and not path.is_symlink() and path.stat().st_size:
             # What is no JSON has no values to exchange.
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, RecursionError):
                 draw.choice(WAYS)(path, draw)
     for log in run_dir.glob(f"rank*/{logs.LOG_FILE}"):
         # Long ago: else the ranks are taken to go on elsewhere, and are followed.
@@ -373,7 +373,7 @@ def exercise_sweep(folder: Path, draw: random.Random) -> None:
     path = folder / draw.choice([sweep.NOTE_FILE, sweep.POINTS_FILE])
     (folder.parent / "thesis.tex").touch()
     inside = folder / path.name
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         draw.choice(WAYS)(inside, draw)
     with contextlib.suppress(WorkbenchError):
         sweep.run(wanted, folder)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from workbench.errors import RunError
-from workbench.runs import events, jobs, logs, processes, reaper, request, store
+from workbench.runs import events, files, jobs, logs, processes, reaper, request, store
 from workbench.runs.events import Event, Failed, Finished, Phase
 from workbench.runs.jobs import Run
 from workbench.runs.request import RunOptions
@@ -375,12 +375,44 @@ def test_a_worker_that_cannot_be_followed_is_not_left_behind(tmp_path: Path, mon
     assert descriptors() == before
 
 
+def full(*_: Any) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_disk_that_is_full_at_the_end_loses_nothing_that_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, worker = live(prepared(tmp_path, Phase(t_s=0.0, phase="time")), status=logs.EXIT_LOG_UNWRITABLE)
+    monkeypatch.setattr(worker, "output", lambda: "the event log could not be written: No space left on device\n")
+    monkeypatch.setattr(logs, "append", full)
+    monkeypatch.setattr(files, "write", full)
+    worker.ended.set()
+    assert run.wait(5).error == "the event log could not be written: No space left on device"
+    assert run.phase == "time"
+    assert store.open(run.run_dir).phase == "time"
+
+
+def test_a_disk_that_is_full_at_the_start_is_one_clear_error_and_leaves_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = prepared(tmp_path)
+    marks: list[str] = []
+    monkeypatch.setattr(processes, "new_mark", lambda folder: marks.append(f"{'0' * 32}:{folder}") or marks[-1])
+    monkeypatch.setattr(files, "write", full)
+    before = descriptors()
+    with pytest.raises(RunError, match="cannot be written: No space left on device"):
+        jobs.start(run_dir)
+    assert reaper.marked(marks[0]) == []
+    assert not (run_dir / request.SCRATCH).exists()
+    until(lambda: descriptors() == before)
+
+
 def test_a_run_that_says_how_it_failed_is_one_line_of_plain_text(tmp_path: Path) -> None:
     run_dir = prepared(tmp_path, Failed(t_s=1.0, reason="one\x1b[31m\ntwo\x00\x9b"))
     assert store.open(run_dir).error == "one [31m two"
 
 
-def test_events_know_their_run(tmp_path: Path) -> None:
+def test_a_check_without_its_tensors_is_told_of(tmp_path: Path) -> None:
     run_dir = prepared(tmp_path, events.AccuracyChecked(t_s=1.0, ok=False, max_error=1.0, against="a", worst="w"))
     logs.append(run_dir / logs.LOG_FILE, Finished(t_s=2.0))
     run = store.open(run_dir)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -46,7 +47,7 @@ def test_all_that_carries_the_mark_ends_and_nothing_else(
         start(**{reaper.MARK: mark + "0"}),
     )
     assert sorted(reaper.marked(mark)) == sorted([first.pid, second.pid])
-    reaper.reap(None, mark, scratch, 10.0)
+    assert reaper.reap(None, mark, scratch, 10.0)
     assert (first.wait(10), second.wait(10)) == (-9, -9)
     assert other.poll() is None
     assert reaper.marked(mark) == []
@@ -64,3 +65,19 @@ def test_a_group_that_is_gone_is_no_error(start: Start, tmp_path: Path) -> None:
     gone.kill()
     gone.wait()
     reaper.reap(gone.pid, uuid.uuid4().hex, tmp_path / "scratch", 10.0)
+
+
+def test_without_descriptors_it_is_told_that_some_may_be_left(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    mark = uuid.uuid4().hex
+    left = start(**{reaper.MARK: mark})
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "run", none_left)
+        patched.setattr(os, "listdir", none_left)
+        assert not reaper.reap(None, mark, tmp_path / "scratch", 0.2)
+    assert reaper.reap(None, mark, tmp_path / "scratch", 10.0)
+    assert left.wait(10) == -9

@@ -103,6 +103,8 @@ def run(
         print_json(document)
     else:
         print_table(_run_table(document))
+        for warning in running.warnings:
+            complain(f"warning: {warning}")
         if not document["ok"]:
             complain(f"the run failed: {document['error']}")
     return DONE if document["ok"] else FAILED

@@ -152,6 +152,7 @@ def _warnings(runs: Sequence[Run]) -> list[str]:
     for run in runs:
         if run.error:
             found.append(f"{run.name}: {run.error}")
+        found += [f"{run.name}: {warning}" for warning in run.warnings]
         if run.times is None:
             found.append(f"{run.name} has no step times")
     for name in ("versions", "machine"):

@@ -123,10 +123,14 @@ def _machine() -> str:
 
 def clear(run_dir: Path, note: Note) -> None:
     """End what is left of a run whose process is gone, and which no one followed to its end."""
-    if reaper.marked(note.mark):
-        reaper.reap(None, note.mark, run_dir / SCRATCH, KILL_TIMEOUT_S)
-    else:
+    try:
+        left = bool(reaper.marked(note.mark))
+    except OSError:  # no descriptor is left: whoever opens it next sees to it
+        return
+    if not left:
         shutil.rmtree(run_dir / SCRATCH, ignore_errors=True)
+    elif not reaper.reap(None, note.mark, run_dir / SCRATCH, KILL_TIMEOUT_S):
+        return
     with contextlib.suppress(OSError):
         (run_dir / WORKER_FILE).unlink()
 
@@ -238,8 +242,9 @@ class Worker:
                         self._child.stdin.close()
                 if self._drain is not None:
                     self._drain.join(KILL_TIMEOUT_S)
-                with contextlib.suppress(OSError):
-                    (self._run_dir / WORKER_FILE).unlink()
+                if self._reaped:  # else whoever opens the run next finds by it what is left
+                    with contextlib.suppress(OSError):
+                        (self._run_dir / WORKER_FILE).unlink()
                 self._let_go()
             return self._child.returncode if self._child is not None else None
 
@@ -247,8 +252,7 @@ class Worker:
         if not self._reaped:
             # The id of a child that was not waited for stands for it yet; any other may be used again.
             group = self.pid if self.is_child or not self.wait(0) else None
-            reaper.reap(group, self.mark, self._run_dir / SCRATCH, KILL_TIMEOUT_S)
-            self._reaped = True
+            self._reaped = reaper.reap(group, self.mark, self._run_dir / SCRATCH, KILL_TIMEOUT_S)
 
     def output(self) -> str:
         """The last of what it printed."""

@@ -20,7 +20,7 @@ MARK = "WORKBENCH_RUN"
 """Environment variable that a worker and everything it starts carry; its value is the run's own."""
 
 
-def reap(group: int | None, mark: str, scratch: Path, timeout_s: float) -> None:
+def reap(group: int | None, mark: str, scratch: Path, timeout_s: float) -> bool:
     """Kill a process group and all that carry the mark, until none is left, and delete the temporary files.
 
     Parameters
@@ -33,6 +33,11 @@ def reap(group: int | None, mark: str, scratch: Path, timeout_s: float) -> None:
         Folder that is deleted, as far as it can be.
     timeout_s : float
         When to give up on processes that will not die; the system is then busy on their behalf.
+
+    Returns
+    -------
+    bool
+        Whether none is left.
     """
     if group is not None:
         # Here, for it waits for nothing, and what runs on meanwhile takes the cores from who looks for the rest.
@@ -44,8 +49,7 @@ def reap(group: int | None, mark: str, scratch: Path, timeout_s: float) -> None:
         done = subprocess.run(command, close_fds=False, check=False).returncode == 0
     except OSError:  # no memory or no process number is left for it
         done = False
-    if not done:
-        _reap(mark, scratch, timeout_s)
+    return done or _reap(mark, scratch, timeout_s)
 
 
 def entry(mark: str) -> bytes:
@@ -66,18 +70,27 @@ def _environment(pid: str) -> bytes:
         return b""
 
 
-def _reap(mark: str, scratch: Path, timeout_s: float) -> None:
+def _reap(mark: str, scratch: Path, timeout_s: float) -> bool:
     deadline_s = time.monotonic() + timeout_s
+    none_left = False
     # Again until none is found: one may have been forked while the others were listed.
-    while (left := marked(mark)) and time.monotonic() < deadline_s:
+    while not none_left and time.monotonic() < deadline_s:
+        try:
+            left = marked(mark)
+        except OSError:  # no descriptor is left, for the moment
+            time.sleep(0.05)
+            continue
+        none_left = not left
         for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(0.002)
+        if left:
+            time.sleep(0.002)
     shutil.rmtree(scratch, ignore_errors=True)
+    return none_left
 
 
 if __name__ == "__main__":
     # Who interrupts a kernel interrupts all of its process group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _reap(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]))
+    sys.exit(0 if _reap(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3])) else 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from workbench.ui.panel import Panel, esm
@@ -36,7 +37,8 @@ class CompileTab(Panel):
         waterfall = Waterfall()
         with self._lock:
             self._shown = waterfall
-        run.observe(lambda event: self._event(waterfall, event))
+        self._end()
+        self._end = run.observe(lambda event: self._event(waterfall, event))
 
     def look(self, is_open: bool) -> None:
         """Say whether the tab is open: while it is closed, only the end of a compilation is drawn."""

@@ -76,12 +76,12 @@ class Readout:
         controls.send({"type": "samples", "restart": True}, [b""])
         self._stopped = False
         self._show()
-        run.observe(self._event)
+        self._end = run.observe(self._event)
 
     def stop(self) -> None:
         """Show nothing of this run any more."""
-        # Not by ending the observation: that waits for a delivery, which may wait for who calls this.
         self._stopped = True
+        self._end()
 
     def _event(self, event: Event) -> None:
         with self._lock:

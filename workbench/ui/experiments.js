@@ -27,7 +27,7 @@ function render({ model, el }) {
           h("td", {}, name(row)), h("td", { class: "wb-nowrap wb-muted" }, row.created), h("td", { class: "wb-cut" }, choices(row)),
           h("td", { class: "wb-right" }, row.predicted), h("td", { class: "wb-right" }, row.measured, row.off && h("span", { class: "wb-muted" }, ` ${row.off}`)),
           h("td", { class: "wb-right" }, row.compile), h("td", { class: "wb-right" }, row.step, (row.against ?? []).map((text) => h("div", { class: "wb-muted wb-nowrap" }, text))),
-          h("td", { class: row.accuracy === "ok" ? "wb-good" : "wb-bad" }, row.accuracy), h("td", { class: row.state === "failed" ? "wb-bad" : null, title: row.error || null }, row.state),
+          h("td", { class: row.accuracy === "ok" ? "wb-good" : "wb-bad" }, row.accuracy), h("td", { class: row.state === "failed" ? "wb-bad" : null, title: [row.error, ...(row.warnings ?? [])].filter(Boolean).join("\n") || null }, row.state, (row.warnings ?? []).length > 0 && h("div", { class: "wb-muted wb-nowrap" }, "with warnings")),
           h("td", { class: "wb-right" }, remove(row)))))),
       ),
       h("details", { hidden: !unreadable.length },
