@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import json
 import os
 import shutil
 import subprocess
@@ -418,3 +419,11 @@ def test_a_check_without_its_tensors_is_told_of(tmp_path: Path) -> None:
     run = store.open(run_dir)
     assert not run.ok
     assert "does not have the tensors" in (run.error or "")
+
+
+def test_what_adds_up_to_infinity_is_not_told_as_a_number(tmp_path: Path) -> None:
+    parts = {"Dynamo": 1e308, "Inductor": 1e308}
+    end = events.FusionEnd(t_s=1.5e308, name="F0", index=0, count=1, seconds=0.0, parts=parts)
+    run_dir = prepared(tmp_path, end, Finished(t_s=2.0))
+    told = json.dumps(store.open(run_dir).to_json(), allow_nan=False)
+    assert json.loads(told)["stages"] == [{"name": "fusions: Dynamo", "seconds": None}]

@@ -262,7 +262,7 @@ class Record:
     def to_json(self) -> dict[str, Any]:
         """The run as ``thunder-workbench run --json`` prints it; what is infinite or not known is None."""
         accuracy = self.accuracy
-        return {
+        document = {
             "ok": self.ok,
             "error": self.error,
             "warnings": list(self.warnings),
@@ -287,7 +287,7 @@ class Record:
                 "changed_kernels": accuracy.changed_kernels,
                 "relative_tolerance": accuracy.relative_tolerance,
                 "words": files.one_line(accuracy.words),
-                "max_error": accuracy.max_error if math.isfinite(accuracy.max_error) else None,
+                "max_error": accuracy.max_error,
                 "against": accuracy.against,
                 "worst": _error_json(accuracy.worst),
                 "worst_float64": _error_json(accuracy.worst_float64),
@@ -295,6 +295,8 @@ class Record:
             "run_dir": str(self.run_dir),
             **({"ranks": self.ranks} if self.request.parallel else {}),
         }
+        finite: dict[str, Any] = _finite(document)
+        return finite
 
     def _clocks_json(self) -> dict[str, Any] | None:
         clocked = self.statements
@@ -302,14 +304,23 @@ class Record:
         return None if clocked is None else {name: getattr(clocked, name) for name in names}
 
 
+def _finite(value: Any) -> Any:
+    """Plain data, with None for what is infinite or no number: JSON has neither."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list) else value
+
+
 def _error_json(error: TensorError | None) -> dict[str, Any] | None:
     if error is None:
         return None
-    figures = {"max_abs_error": error.max_abs_error, "max_rel_error": error.max_rel_error}
     return {
         "name": error.name,
         "against": error.against,
         "bitwise": error.bitwise,
         "tolerance": error.tolerance,
-        **{name: value if math.isfinite(value) else None for name, value in figures.items()},
+        "max_abs_error": error.max_abs_error,
+        "max_rel_error": error.max_rel_error,
     }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from workbench.ui.panel import Panel, esm
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from workbench.runs.events import Event
     from workbench.runs.jobs import Run
 
@@ -31,13 +32,15 @@ class CompileTab(Panel):
         self._shown: Waterfall | None = None
         self._shown_at = 0.0
         self._open = False
+        self._end: Callable[[], None] | None = None
 
     def follow(self, run: Run) -> None:
         """Show a run, and no other any more."""
         waterfall = Waterfall()
         with self._lock:
             self._shown = waterfall
-        self._end()
+        if self._end is not None:
+            self._end()
         self._end = run.observe(lambda event: self._event(waterfall, event))
 
     def look(self, is_open: bool) -> None:
