@@ -31,6 +31,7 @@ from workbench.compiler.thunder_api import (
     dtypes,
     from_trace,
     prims,
+    to_torch_device,
     tracectx,
     tree_flatten,
     variableify,
@@ -304,7 +305,7 @@ class Offloader:
             trace.bound_symbols[i] = trace.bound_symbols[i].from_bsym_swap_proxies(swap, skip_output=True)
         trace.bound_symbols.insert(used[0], _statement(f"{ARRIVE}{number}", arrive, moved, arrived))
         at = max(first_statement, used[0] - self._ahead)
-        back = functools.partial(reload, device=devices.to_torch_device(values[0].device))
+        back = functools.partial(reload, device=to_torch_device(values[0].device))
         trace.bound_symbols.insert(at, _statement(f"{RELOAD}{number}", back, [kept], moved))
 
 
