@@ -695,7 +695,8 @@ def open(
     executor : {'torch', 'torchcompile', 'nvfuser'}, optional
         What fuses. By default nvFuser on a GPU, PyTorch's own ops on a CPU.
     config : Config or path, optional
-        Choices to begin with. What does not fit is left out, with a `ConfigWarning`.
+        Choices to begin with. What does not fit is left out, with a `ConfigWarning`. There is one, too, if the config
+        was made with other versions, or for a program of other statements.
     ranks : int, optional
         Processes that share the program. A plan is that of rank 0, the others not being there; a run has them all.
         By default `DEFAULT_RANKS` for a program that is shared, and one otherwise.
@@ -740,6 +741,8 @@ def open(
     count = ranks if ranks is not None else DEFAULT_RANKS if parallel else 1
     shared = ranks_of(program.name, program.callable, count, parallel)
     bench = Workbench(program, executor, config.choices if config is not None else None, shared, machine)
+    if config is not None and (differences := config.differences(bench.config.fingerprint)):
+        warnings.warn(ConfigWarning(differences), stacklevel=2)
     if bench.unmatched:
         reasons = "; ".join(f"{id}: {reason}" for id, reason in sorted(bench.unmatched.items()))
         warnings.warn(

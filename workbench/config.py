@@ -35,6 +35,8 @@ MOST_RANKS = 1 << 20
 _MOST_DIGITS = 1000
 """Digits of a whole number; Python itself refuses to write one of many thousands."""
 
+_MOST_DIFFERENCES = 5
+"""Differences of versions that a warning names."""
 _COMMENT_WIDTH = 108
 
 _LEGAL = (
@@ -114,6 +116,32 @@ class Config:
         merged = {**self.choices, **choices}
         return dataclasses.replace(
             self, choices={site: option for site, option in merged.items() if option is not None}
+        )
+
+    def differences(self, fingerprint: str) -> str:
+        """What differs here from where the choices were made, in a sentence; empty if nothing does.
+
+        Parameters
+        ----------
+        fingerprint : str
+            Of the program here; a config without one fits any.
+        """
+        here = installed_versions()
+        found = [
+            f"made with {one_line(package)} {one_line(version)}, here {here.get(package, 'not installed')}"
+            for package, version in sorted(self.versions.items())
+            if here.get(package) != version
+        ]
+        if self.fingerprint and self.fingerprint != fingerprint:
+            found.insert(
+                0, f"made for a program of other statements ({one_line(self.fingerprint)}, here {fingerprint})"
+            )
+        if not found:
+            return ""
+        more = f" and {len(found) - _MOST_DIFFERENCES} more" if len(found) > _MOST_DIFFERENCES else ""
+        return (
+            f"the config for {shown(self.program)} was {'; '.join(found[:_MOST_DIFFERENCES])}{more}: "
+            "what it chooses may do something else here"
         )
 
     def jit(self, fn: Callable[..., Any], *, observer: Any = None, **options: Any) -> Any:

@@ -177,6 +177,24 @@ def test_choices_that_do_not_fit_are_a_warning_of_one_line(call: Call, tmp_path:
     assert err.count("\n") == 1
 
 
+def test_a_config_of_other_versions_and_another_program_is_said(call: Call, tmp_path: Path) -> None:
+    other = Config(
+        program="swap", executor="torch", device="cpu", fingerprint="9f2c", versions={"torch": "1.0", "gone\x1b": "2"}
+    )
+    other.write(tmp_path / "c.py")
+    message = (
+        r"the config for 'swap' was made for a program of other statements \(9f2c, here [0-9a-f]{16}\); "
+        r"made with gone\\x1b 2, here not installed; made with torch 1.0, here 2\.\d+\.\d+\S*: "
+        r"what it chooses may do something else here"
+    )
+    status, _, err = call("plan", "swap", "--config", "c.py")
+    assert status == 0
+    assert re.fullmatch(f"thunder-workbench: warning: {message}\n", err)
+    status, out, _ = call("plan", "swap", "--config", "c.py", "--json")
+    assert status == 0
+    assert [each for each in json.loads(out)["warnings"] if re.fullmatch(message, each)]
+
+
 def test_what_a_program_prints_is_not_in_the_json(call: Call, tmp_path: Path) -> None:
     (tmp_path / "f.py").write_text(FILE)
     status, out, err = call("plan", "f.py:good", "--device", "cpu", "--set", "size=5", "--json")

@@ -65,7 +65,7 @@ from workbench.compiler.thunder_api import (
 from workbench.compiler.validate import validate, validate_order
 from workbench.config import Config
 from workbench.errors import ConfigError, ConfigWarning, PlanError, ProgramError, WorkbenchError, shown
-from workbench.graph import Graph, Kind, StatementFlag
+from workbench.graph import Graph, Kind, Origin, StatementFlag
 from workbench.levers import saved, waits
 from workbench.levers.base import Site, all_levers
 from workbench.programs import Program
@@ -205,6 +205,7 @@ class Hooks:
         self.parallel = parallel
         self.choices = dict(choices)
         self.observer = observer
+        self.config: Config | None = None
         self.warn = False
         self.cache_info: dict[str, Any] = {}
         self.origins: tuple[Any, ...] = ()
@@ -310,6 +311,8 @@ class Hooks:
             return
         # Once: later compilations are of the same program, for other shapes or for fewer gradients.
         self.warn = False
+        if self.config is not None and (differences := self.config.differences(fingerprint(self.origins))):
+            warnings.warn(ConfigWarning(differences), stacklevel=2)
         gone = sorted(set(self.choices) - {site.id for site in self.sites()})
         if gone:
             warnings.warn(
@@ -405,8 +408,8 @@ class Capture:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of the program's statements and where they stand, without lines and shapes."""
-        return hashlib.sha256("\n".join(o.id for o in self.stage.origins).encode()).hexdigest()[:16]
+        """`fingerprint` of the program."""
+        return fingerprint(self.stage.origins)
 
     def fresh_stage(self) -> Stage:
         """The captured stage, with the graph and the names already worked out, for another round of choices."""
@@ -414,6 +417,11 @@ class Capture:
         for cached in ("graph", "random", "places", "origin_by_value", "recomputer", "predictor"):
             again.__dict__[cached] = getattr(self.stage, cached)
         return again
+
+
+def fingerprint(origins: Sequence[Origin]) -> str:
+    """Digest of a program's statements and where they stand, without lines and shapes."""
+    return hashlib.sha256("\n".join(o.id for o in origins).encode(errors="backslashreplace")).hexdigest()[:16]
 
 
 def _own_names(trace: TraceCtx) -> TraceCtx:
@@ -1029,7 +1037,8 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     Warns
     -----
     ConfigWarning
-        At the first call, naming choices that fit nothing in this program; they are left out.
+        At the first call, saying that the config was made with other versions or for another program, and naming
+        choices that fit nothing in this program; they are left out.
 
     Raises
     ------
@@ -1043,7 +1052,7 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     if "executors" in options:
         raise ConfigError("executors= cannot be given here: the config names them")
     hooks = Hooks(config.executor, config.choices, observer, config.parallel)
-    hooks.warn = True
+    hooks.config, hooks.warn = config, True
     own = hooks.transforms()
     shared = options.pop("transforms", None)
     if shared is None:
