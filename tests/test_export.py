@@ -233,11 +233,15 @@ def test_a_name_with_bytes_that_are_no_text(tmp_path: Path) -> None:
 
 def test_traces_are_written_like_configs(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    path.write_text("an older trace")
+    path.write_text('{"traceEvents": ["older"]}')
     path.chmod(0o600)
     chrome.write({"traceEvents": []}, path)
     assert path.read_text() == '{"traceEvents": []}'
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    (tmp_path / "mine.json").write_text("{}")
+    with pytest.raises(RunError, match=r"the trace .*mine.json cannot be written: it is there, and no trace: give"):
+        chrome.write({"traceEvents": []}, tmp_path / "mine.json")
+    assert (tmp_path / "mine.json").read_text() == "{}"
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(RunError, match=r"the trace .*pipe cannot be written: it is a pipe \(FIFO\), and no regular"):
         chrome.write({"traceEvents": []}, tmp_path / "pipe")

@@ -13,6 +13,8 @@ from workbench.errors import RunError
 from workbench.graph import Graph
 
 _US = 1e6
+_BEGIN = b'{"traceEvents"'
+"""Of every trace file written here."""
 
 
 def span(process: str, thread: str, name: str, start_s: float, seconds: float, **more: Any) -> dict[str, Any]:
@@ -78,9 +80,15 @@ def write(content: dict[str, Any], path: str | Path) -> Path:
     Raises
     ------
     RunError
-        If it cannot be written.
+        If it cannot be written, or another file than a trace is there.
     """
     try:
-        return paths.write(path, json.dumps(content).encode())
+        return paths.write(path, json.dumps(content).encode(), may_replace=_why_not)
     except OSError as error:
         raise RunError(f"the trace {path} cannot be written: {paths.reason(error)}") from error
+
+
+def _why_not(target: Path) -> str:
+    with target.open("rb") as file:
+        begin = file.read(len(_BEGIN))
+    return "" if begin in (b"", _BEGIN) else "it is there, and no trace: give another name"
