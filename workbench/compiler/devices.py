@@ -16,13 +16,12 @@ from unittest import mock
 import torch
 
 from workbench.compiler import patches
+from workbench.config import DEVICES, EXECUTORS
 from workbench.errors import Advice, DeviceError, shown
 from workbench.torch_api import FakeTensorMode
 
-DEVICES = ("cpu", "cuda", "planned")
 PLANNED_BYTES_PER_S = 55e9
 """What a PCIe 5.0 x16 link carries one way, of 63e9 by its specification; assumed, not measured."""
-EXECUTORS = ("torch", "torchcompile", "nvfuser")
 
 
 def why_no_nvfuser() -> str:

@@ -238,6 +238,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
     "dtypes": (
         "bfloat16",
         "float16",
+        "is_inexact_dtype",
         "uint8",
     ),
     "langctxs": ("langctx",),
