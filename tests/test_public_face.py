@@ -37,3 +37,16 @@ def test_everything_named_is_there(name: str) -> None:
 def test_a_name_that_is_not_there() -> None:
     with pytest.raises(AttributeError, match="module 'workbench' has no attribute 'close'"):
         wb.close  # noqa: B018  # asking for it is the test
+
+
+@pytest.mark.parametrize(
+    "given", [["--help"], ["plan", "--help"], ["plna"], ["plan"], ["plan", "swap", "--device", "tpu"], ["doctor", "-x"]]
+)
+def test_help_and_bad_usage_are_answered_at_once(given: list[str]) -> None:
+    code = f"""
+import contextlib, io
+from workbench.cli import entry
+with contextlib.redirect_stdout(io.StringIO()):
+    entry.run({given})
+"""
+    assert imported_by(code, "torch", "thunder", "numpy", "nvfuser_direct", "bokeh") == []
