@@ -233,6 +233,7 @@ def assert_equal(found: Outcome, known: Outcome, name: str) -> None:
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12, msg=lambda m, at=at: f"{name}, {at}: {m}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("executor", "lever"), CASES)
 @pytest.mark.usefixtures("no_compiler")
 def test_calls_that_meet_are_right(executor: str, lever: str) -> None:

@@ -25,6 +25,7 @@ def writes_as_eager(bench: Workbench) -> bool:
     return all(torch.allclose(one, other) for one, other in zip(flat(args), flat(expected), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_compiler")
 def test_copies_outside_split_an_optimizer_step_into_many_regions() -> None:
     bench = opened("adam", parameters=2, size=4)

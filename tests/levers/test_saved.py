@@ -44,6 +44,7 @@ def storages(bench: Workbench) -> list[Any]:
     return [site for site in bench.sites("saved") if site.bytes]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["torch", "torchcompile"])
 def test_an_effect_is_what_choosing_then_gives(executor: str) -> None:
     bench = opened(executor)
@@ -84,6 +85,7 @@ def test_recomputation_before_fusion_and_after_it_differ_and_both_are_right() ->
     assert (before.saved_bytes, before.flops) != (after.saved_bytes, after.flops)
 
 
+@pytest.mark.slow
 def test_what_is_offloaded_is_told_in_bytes_and_in_time_at_the_measured_bandwidth() -> None:
     bench = opened("torch")
     chosen = storages(bench)[:2]
@@ -93,6 +95,7 @@ def test_what_is_offloaded_is_told_in_bytes_and_in_time_at_the_measured_bandwidt
     assert bench.plan.counts["offload_us"] == round(2e6 * moved / copy_bandwidth("cpu"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead", [0, 3, 1000])
 def test_a_storage_is_brought_back_so_many_statements_ahead_or_where_the_backward_begins(ahead: int) -> None:
     bench = opened("torch")
@@ -109,6 +112,7 @@ def test_a_storage_is_brought_back_so_many_statements_ahead_or_where_the_backwar
         assert not [b.sym.name for b in work[:back] if b.sym.name not in ("unpack_sequence", "unpack_trivial")]
 
 
+@pytest.mark.slow
 def test_save_recompute_and_offload_mix_and_undo_brings_back_each_plan() -> None:
     bench = opened("torch")
     known = proof.reference(build, build)

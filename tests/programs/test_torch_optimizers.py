@@ -9,6 +9,8 @@ from thunder.dynamo import ThunderCompiler
 from workbench.bench import open as open_bench
 from workbench.programs import resolve
 
+pytestmark = pytest.mark.slow
+
 OPTIMIZERS: dict[str, Any] = {
     "torch_adam": lambda params: torch.optim.Adam(params, lr=1e-3, foreach=False),
     "torch_sgd": lambda params: torch.optim.SGD(params, lr=1e-2, momentum=0.9, foreach=False),

@@ -20,6 +20,8 @@ from workbench.compiler.validate import validate
 from workbench.errors import ChoiceError, PlanError, ProgramError, RunError
 from workbench.levers.waits import keys
 
+pytestmark = pytest.mark.slow
+
 LATE = {"waits.wait": "late", "waits.gradients": "earliest"}
 
 
