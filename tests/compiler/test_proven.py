@@ -10,6 +10,7 @@ import torch
 
 import workbench
 from workbench.bench import Workbench
+from workbench.compiler.pipeline import proofs_of
 from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import TraceCtx, from_trace
 from workbench.errors import PlanError
@@ -54,6 +55,25 @@ def test_every_plan_says_that_it_is_proven_and_by_which_rules(bench: Workbench) 
     assert document["proven"] is True
     assert document["rules"] == ["offload"]
     assert "proven to compute what the stock plan does, by the rule for: offload" in repr(bench)
+
+
+def test_what_a_config_compiles_is_proven_before_it_runs(bench: Workbench) -> None:
+    bench.choose(dict.fromkeys(recompute(bench), "offload"))
+    jitted = bench.config.jit(step)
+    assert proofs_of(jitted) == ()
+    jitted(*(torch.randn(4, 4, requires_grad=True) for _ in range(2))).sum().backward()
+    assert [(proof.proven, proof.rules) for proof in proofs_of(jitted)] == [(True, ("offload",))]
+    assert proofs_of(step) == ()
+
+
+def test_a_config_whose_compilation_goes_wrong_is_refused_before_it_runs(
+    bench: Workbench, request: pytest.FixtureRequest
+) -> None:
+    bench.choose(recompute(bench))
+    config = bench.config
+    request.getfixturevalue("wrong")
+    with pytest.raises(PlanError, match=r"hidden = torch\.tanh\(a - w\): torch\.sub reads"):
+        config.jit(step)(*(torch.randn(4, 4, requires_grad=True) for _ in range(2)))
 
 
 @pytest.mark.usefixtures("wrong")

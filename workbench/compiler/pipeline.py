@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from workbench.analysis.census import Census, census
 from workbench.analysis.cost import Calibration
-from workbench.analysis.equivalence import Proof, Prover
+from workbench.analysis.equivalence import Proof, Prover, prove
 from workbench.analysis.machines import H100, Machine
 from workbench.analysis.memory import Prediction, Timeline, timeline
 from workbench.analysis.overlap import PACK, Overlap, Simulation, overlap, simulate
@@ -212,7 +212,10 @@ class Hooks:
         self.stage: Stage | None = None
         self.control = Control(self.configure, observer)
         self.waiting_for = ""
+        self.proofs: list[Proof] | None = None
+        """Where each compilation is proven before it runs, one for each."""
         self._since = time.perf_counter()
+        self._forward: TraceCtx | None = None
 
     def executors(self) -> list[Any]:
         """For ``thunder.jit(executors=…)``."""
@@ -300,9 +303,37 @@ class Hooks:
         for lever in all_levers():
             trace = lever.after_split(trace, self.choices, self.stage)
         # Only now are all sites known: those of collectives are found on the split traces.
-        if self.warn and (TraceTag.BACKWARD in trace.tags or not self.stage.has_backward):
+        last = TraceTag.BACKWARD in trace.tags or not self.stage.has_backward
+        if self.warn and last:
             self._warn_of_unmatched()
+        if self.proofs is not None:
+            if TraceTag.BACKWARD not in trace.tags:
+                self._forward = trace
+            if last:
+                self._prove(trace if TraceTag.BACKWARD in trace.tags else None)
         return trace
+
+    def _prove(self, backward: TraceCtx | None) -> None:
+        """Prove what is about to run, before it does.
+
+        The joint trace says what the program computes; where Thunder itself makes something else of it, that is what
+        choices are held to.
+        """
+        assert self.stage is not None
+        assert self._forward is not None
+        assert self.proofs is not None
+        forward, self._forward = self._forward, None
+        graph = read_execution(forward, backward, self.stage)
+        proof = prove(self.stage.graph, graph)
+        if not proof.proven:
+            stock = Hooks(self.executor, {}, parallel=self.parallel)
+            stage = dataclasses.replace(self.stage, partitioned=None, execution=None, offloader=None)
+            first, second, _ = _executed(stock, stock.edit(stage))
+            assert stock.stage is not None
+            proof = prove(read_execution(first, second, stock.stage), graph)
+        if not proof.proven:
+            raise PlanError(_unequal(proof, "this program"))
+        self.proofs.append(proof)
 
     def _warn_of_unmatched(self) -> None:
         assert self.stage is not None
@@ -704,6 +735,13 @@ def plan(captured: Capture, choices: Mapping[str, str]) -> Plan:
     return made if made.proof.proven else _proven(captured, made)
 
 
+def _unequal(proof: Proof, program: str) -> str:
+    return (
+        f"{proof.message}. The plan under these choices would not compute what {program} does; nothing is changed. "
+        "Choose otherwise there, and report this: no choice that is offered should come to it"
+    )
+
+
 def _proven(captured: Capture, made: Plan) -> Plan:
     """The plan with its proof.
 
@@ -717,10 +755,7 @@ def _proven(captured: Capture, made: Plan) -> Plan:
         captured._prover = Prover(_unordered(captured, {}).plan.graph)
     proof = captured._prover.prove(made.graph)
     if not proof.proven:
-        raise PlanError(
-            f"{proof.message}. The plan under these choices would not compute what {captured.program.name} does; "
-            "nothing is changed. Choose otherwise there, and report this: no choice that is offered should come to it"
-        )
+        raise PlanError(_unequal(proof, captured.program.name))
     stage = StageTime("prove", time.perf_counter() - begun)
     return dataclasses.replace(made, proof=proof, stages=(*made.stages, stage))
 
@@ -903,26 +938,8 @@ def plan_anew(captured: Capture, choices: Mapping[str, str]) -> tuple[Plan, Stag
             ("claimed by executors", (captured.stage.claimed,)),
             ("choices before fusion", (trace,)),
         ]
-        for executor in hooks.executors():
-            if isinstance(executor, FusionExecutor) and not isinstance(executor, _JointEditor):
-                trace = executor.fusion_pass(trace)
-                name = "choices after fusion" if isinstance(executor, _AfterFusion) else f"fused by {executor.name}"
-                traces.append((name, (trace,)))
-        hooks.restart()
-        trace = _transform_for_operator_executor_execution(trace, get_always_executors())
-        forward, backward = trace, None
-        if "fw_flat_out" in trace.bound_symbols[-1].args[0]:
-            forward, backward = split_into_forward_and_backward(trace)
-        forward = del_last_used(forward)
-        if backward is not None:
-            backward = del_last_used(backward, clear_mutable_collections=True)
-        traces.append(("split, and values freed", tuple(t for t in (forward, backward) if t is not None)))
-        hooks.mark("split")
-        forward = hooks.after_split(forward)
-        if backward is not None:
-            backward = hooks.after_split(backward)
-        else:
-            forward = unwrap_return_value(forward)
+        forward, backward, further = _executed(hooks, trace)
+        traces += further
         ran = (forward, backward)
         split = Split(lambda: ran)
         validate(split.forward, split.backward)
@@ -970,6 +987,34 @@ def plan_anew(captured: Capture, choices: Mapping[str, str]) -> tuple[Plan, Stag
         },
     )
     return made, hooks.stage
+
+
+def _executed(
+    hooks: Hooks, trace: TraceCtx
+) -> tuple[TraceCtx, TraceCtx | None, list[tuple[str, tuple[TraceCtx, ...]]]]:
+    """The traces that run, made of an edited joint trace as Thunder makes them; with those on the way."""
+    traces: list[tuple[str, tuple[TraceCtx, ...]]] = []
+    for executor in hooks.executors():
+        if isinstance(executor, FusionExecutor) and not isinstance(executor, _JointEditor):
+            trace = executor.fusion_pass(trace)
+            name = "choices after fusion" if isinstance(executor, _AfterFusion) else f"fused by {executor.name}"
+            traces.append((name, (trace,)))
+    hooks.restart()
+    trace = _transform_for_operator_executor_execution(trace, get_always_executors())
+    forward, backward = trace, None
+    if "fw_flat_out" in trace.bound_symbols[-1].args[0]:
+        forward, backward = split_into_forward_and_backward(trace)
+    forward = del_last_used(forward)
+    if backward is not None:
+        backward = del_last_used(backward, clear_mutable_collections=True)
+    traces.append(("split, and values freed", tuple(t for t in (forward, backward) if t is not None)))
+    hooks.mark("split")
+    forward = hooks.after_split(forward)
+    if backward is not None:
+        backward = hooks.after_split(backward)
+    else:
+        forward = unwrap_return_value(forward)
+    return forward, backward, traces
 
 
 def _counts(split: Split, graph: Graph, options: FusionOptions, executor: str, device: str) -> dict[str, int]:
@@ -1048,17 +1093,28 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
         If ``executors=`` is given too, or ranks share the program and this process is in no group of them.
     ProgramError
         If `fn` cannot be shared among so many ranks.
+    PlanError
+        At the first call, before anything has run, if what was compiled is not proven to compute what `fn` does.
     """
     if "executors" in options:
         raise ConfigError("executors= cannot be given here: the config names them")
     hooks = Hooks(config.executor, config.choices, observer, config.parallel)
     hooks.config, hooks.warn = config, True
+    proofs: list[Proof] = []
+    hooks.proofs = proofs
     own = hooks.transforms()
     shared = options.pop("transforms", None)
     if shared is None:
         shared = parallel.transforms_here(config, fn) if config.parallel else ()
     transforms = [own[0], *shared, *own[1:]]
-    return thunder_api.jit(fn, executors=hooks.executors(), transforms=transforms, **options)
+    jitted = thunder_api.jit(fn, executors=hooks.executors(), transforms=transforms, **options)
+    jitted._workbench_proofs = proofs
+    return jitted
+
+
+def proofs_of(jitted: Any) -> tuple[Proof, ...]:
+    """The proofs of what `jit` gave, one for each compilation so far; none for what it did not give."""
+    return tuple(getattr(jitted, "_workbench_proofs", ()))
 
 
 def unmodified(fn: Callable[..., Any], transforms: Sequence[Transform] = ()) -> Callable[..., Any]:

@@ -215,12 +215,19 @@ class Compiled(Event):
         Share of it that stages and fusions account for, 0 to 1.
     stages : list of dict
         ``{"name", "seconds"}``: time spent in a stage and in no stage inside it; the last is `UNATTRIBUTED`.
+    proven : bool, optional
+        Whether what was compiled was proven, before it ran, to compute what the program does; None where no config
+        compiled it.
+    rules : list of str
+        Names of the rules that the proof needed, see `workbench.analysis.rules`.
     """
 
     type = "compiled"
     compile_s: float
     attributed: float
     stages: _Stages
+    proven: bool | None = None
+    rules: list[str] = dataclasses.field(default_factory=list)
 
 
 @_event

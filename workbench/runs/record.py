@@ -153,6 +153,18 @@ class Record:
         return compiled.attributed if compiled is not None else None
 
     @property
+    def proven(self) -> bool | None:
+        """Whether what ran was proven before to compute what the program does; None before it is compiled."""
+        compiled = self._last(events.Compiled)
+        return compiled.proven if compiled is not None else None
+
+    @property
+    def rules(self) -> list[str]:
+        """Names of the rules that the proof needed."""
+        compiled = self._last(events.Compiled)
+        return compiled.rules if compiled is not None else []
+
+    @property
     def stages(self) -> list[dict[str, Any]]:
         """``{"name", "seconds"}`` of each stage of compilation; while it compiles, of those that are over."""
         compiled = self._last(events.Compiled)
@@ -268,6 +280,8 @@ class Record:
             "warnings": list(self.warnings),
             "compile_s": self.compile_s,
             "compile_attributed": self.compile_attributed,
+            "proven": self.proven,
+            "rules": self.rules,
             "stages": self.stages,
             "step_s": self.step_s,
             "times": self.times,

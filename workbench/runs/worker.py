@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
-import importlib
 import os
 import platform
 import select
@@ -320,7 +319,8 @@ def _compile(
 
     original, args, kwargs = build()
     # Seconds that are no part of what compiling a program costs; and what cannot be built fails without them.
-    importlib.import_module("workbench.compiler.pipeline")
+    from workbench.compiler.pipeline import proofs_of
+
     _phase(log, "compile")
     recorder = stages.Recorder(log)
     start_s = log.now_s()
@@ -338,8 +338,17 @@ def _compile(
     if differentiated:
         recorder.rest_of("first backward", backward_s, end_s)
     shares, attributed = stages.attribute(recorder.intervals, start_s, end_s)
+    proofs = proofs_of(jitted)
     log.write(
-        events.Compiled(t_s=log.now_s(), compile_s=end_s - start_s, attributed=attributed, stages=shares),
+        events.Compiled(
+            t_s=log.now_s(),
+            compile_s=end_s - start_s,
+            attributed=attributed,
+            stages=shares,
+            # What is not proven does not run.
+            proven=True if proofs else None,
+            rules=sorted({rule for proof in proofs for rule in proof.rules}),
+        ),
     )
     if not options.check_accuracy:
         return {}, {}, stepper
