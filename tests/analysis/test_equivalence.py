@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
+import workbench
 from tests.analysis.plans import plan
 from workbench.analysis.equivalence import prove
 from workbench.analysis.rules import RULES
@@ -272,6 +274,12 @@ def test_what_differs_is_refused_in_words(case: str) -> None:
 def test_every_rule_has_its_test_and_its_reason() -> None:
     assert set(BY_RULE) == set(RULES)
     assert all(rule.name == name and rule.allows and rule.reason for name, rule in RULES.items())
+
+
+def test_the_documentation_has_the_rules_as_they_are() -> None:
+    text = (Path(workbench.__file__).parent.parent / "docs" / "proof.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| rule |")]
+    assert rows == [f"| {rule.name} | {rule.allows} | {rule.reason} |" for rule in RULES.values()]
 
 
 @pytest.mark.parametrize("name", BY_RULE)

@@ -74,7 +74,8 @@ class Case:
         else:
             settings = BUILT_IN[self.program]
             bench = workbench.open(self.program, device="cpu", executor=self.executor, settings=settings)
-        fitting = [s for s in bench.sites() if self.option in s.options and self.option not in s.illegal]
+        lever = "copies" if self.option == "out" else "saved"
+        fitting = [s for s in bench.sites(lever) if self.option in s.options and self.option not in s.illegal]
         if self.option:
             bench.choose({site.id: self.option for site in fitting})
         return bench
