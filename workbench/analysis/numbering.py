@@ -33,6 +33,11 @@ from workbench.analysis.terms import (
 )
 from workbench.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
 
+# As plain numbers: an enumeration's own operators would take most of the time here.
+_RANDOM, _INPLACE = int(StatementFlag.RANDOM), int(StatementFlag.INPLACE)
+_ARGUMENT = int(ValueFlag.ARGUMENT)
+_GET_GRAD, _FUSION = int(Kind.GET_GRAD), int(Kind.FUSION)
+
 
 class _Node:
     """A value: what it held when it was made or last read, and how to tell what it holds later."""
@@ -147,7 +152,7 @@ class Walk:
         rows = [
             v
             for v, (flags, producer) in enumerate(zip(values.flags.tolist(), values.producer.tolist(), strict=True))
-            if flags & ValueFlag.ARGUMENT and producer < 0
+            if flags & _ARGUMENT and producer < 0
         ]
         for value in rows:
             name, storage = values.name[value], int(values.storage[value])
@@ -177,7 +182,7 @@ class Walk:
         forward, asked = True, dict.fromkeys(ends.outputs, 0)
         local: dict[int, _Node] = {}
         fused = -1
-        special = StatementFlag.RANDOM | StatementFlag.INPLACE
+        special = _RANDOM | _INPLACE
         for row, text in enumerate(computes):
             parent = parents[row]
             if parent < 0 and fused >= 0:
@@ -189,10 +194,10 @@ class Walk:
             self.row = row
             taken = in_items[in_from[row] : in_from[row + 1]]
             given = out_items[out_from[row] : out_from[row + 1]]
-            if kinds[row] == Kind.GET_GRAD:
+            if kinds[row] == _GET_GRAD:
                 self._cotangent(taken, given, asked)
                 continue
-            if kinds[row] == Kind.FUSION:
+            if kinds[row] == _FUSION:
                 fused, local = row, {value: self._node(value, self.nodes) for value in taken}
                 for node in local.values():
                     self.read(node)
@@ -335,16 +340,16 @@ class Walk:
         made: list[list[_Node]] = []
         read, version, ids = self.read, self.version, self.terms.ids
         reads: list[int] = []
-        if flag & StatementFlag.RANDOM and any(step.action == DRAW for step in steps):
-            flag &= ~StatementFlag.RANDOM
-        if flag & StatementFlag.INPLACE and not any(step.action in (COPY, WRITES) for step in steps):
+        if flag & _RANDOM and any(step.action == DRAW for step in steps):
+            flag &= ~_RANDOM
+        if flag & _INPLACE and not any(step.action in (COPY, WRITES) for step in steps):
             flag |= UNTOLD
         for step in steps:
             operands = [nodes[at] if before < 0 else made[before][at] for before, at in step.operands]
             numbers = [read(node) for node in operands] if version else [node.number for node in operands]
             reads += numbers
             action = step.action
-            if action == PLAIN and not flag & (StatementFlag.RANDOM | UNTOLD):
+            if action == PLAIN and not flag & (_RANDOM | UNTOLD):
                 # By far the most: here it counts.
                 term = (step.call, *numbers)
                 number = ids.get(term)
@@ -406,7 +411,7 @@ class Walk:
             return _STRUCTURED[action](self, step, operands, numbers)
         term: tuple[Any, ...] = (step.call, *numbers)
         # Philox numbers are a function of a seed and an offset, which are values themselves.
-        draws = (action == DRAW or flag & StatementFlag.RANDOM) and "philox" not in step.symbol
+        draws = (action == DRAW or flag & _RANDOM) and "philox" not in step.symbol
         if draws:
             term = ("draw", len(self.draws), *term)
         number = self.number(term)

@@ -1,0 +1,46 @@
+"""What the proof of a plan takes, for graphs of the sizes that are worked with.
+
+``python -m pytest benchmarks/test_proof.py`` prints a table. A plan after a toggle has to be proven within 20 ms for
+1,000 statements, the stock plan being numbered already, and two graphs of 10,000 within 1 s from nothing. CPU time.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from tests.analysis.plans import plan
+from workbench.analysis.equivalence import Prover, prove
+from workbench.graph import Graph
+
+pytestmark = pytest.mark.benchmark(group="proof", timer=time.process_time)
+
+
+def chain(statements: int, writes: bool) -> Graph:
+    """Layers of six statements with views, constants and, if asked for, a write each."""
+    lines = ["take h0, w"]
+    for i in range(statements // 6):
+        lines += [
+            f"a{i} = linear($h{i}, $w)",
+            f"b{i} in 0 = view($a{i}, (2, 2))",
+            f"c{i} = mul($b{i}, 0x1.{i % 4096:03x}p-1)",
+            f"d{i} = tanh($c{i})",
+            f"e{i} in 0 = view($d{i}, (4))",
+            f"h{i + 1} in 1 = copy_($e{i}, $a{i})" if writes else f"h{i + 1} = add($e{i}, $h{i})",
+        ]
+    return plan("\n".join([*lines, f"return h{statements // 6}"]))
+
+
+@pytest.mark.parametrize("writes", [False, True], ids=["pure", "writes"])
+def test_a_plan_of_a_thousand_statements_after_a_toggle(benchmark: Any, writes: bool) -> None:
+    graph = chain(1000, writes)
+    prover = Prover(graph)
+    assert benchmark(lambda: prover.prove(graph)).proven
+
+
+@pytest.mark.parametrize("writes", [False, True], ids=["pure", "writes"])
+def test_two_graphs_of_ten_thousand_statements_from_nothing(benchmark: Any, writes: bool) -> None:
+    graph = chain(10_000, writes)
+    assert benchmark(lambda: prove(graph, graph)).proven
