@@ -267,6 +267,7 @@ BAD_USAGE: list[tuple[list[str], str]] = [
     (["sweep", "mlp", "--set", "layers="], "--set layers=: no value is given"),
     (["sweep", "gone.py:f", "--set", "n=1"], "there is no such file"),
     (["compare", "no such", "run"], "there is no run 'no such' in "),
+    (["--"], "Missing command"),
     (["plan"], "Missing argument"),
     (["plna"], "No such command 'plna'"),
     (["doctor", "--jsn"], "No such option"),

@@ -89,7 +89,8 @@ def _invoked(given: list[str]) -> int:
     """Parse and run. Not by typer's own `main`, which makes another exit of Ctrl-C and of a broken pipe."""
     try:
         command = typer.main.get_command(app)
-        with command.make_context(NAME, given) as context:
+        # A copy: what is parsed is taken out of the list, and what was given is asked for afterwards.
+        with command.make_context(NAME, list(given)) as context:
             return int(command.invoke(context) or DONE)
     except typer.Exit as stop:
         return stop.exit_code
