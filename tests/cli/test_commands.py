@@ -267,11 +267,14 @@ BAD_USAGE: list[tuple[list[str], str]] = [
     (["sweep", "mlp", "--set", "layers="], "--set layers=: no value is given"),
     (["sweep", "gone.py:f", "--set", "n=1"], "there is no such file"),
     (["compare", "no such", "run"], "there is no run 'no such' in "),
-    (["--"], "Missing command"),
     (["plan"], "Missing argument"),
     (["plna"], "No such command 'plna'"),
     (["doctor", "--jsn"], "No such option"),
 ]
+
+
+def test_the_end_of_options_alone_is_no_command(call: Call) -> None:
+    assert call("--") == (2, "", "thunder-workbench: Missing command.\n")
 
 
 @pytest.mark.parametrize(("arguments", "message"), BAD_USAGE, ids=[" ".join(each)[:40] for each, _ in BAD_USAGE])
