@@ -307,11 +307,13 @@ class App:
                 self._readout = Readout(self.controls, latest, self._on_news)
                 self.compile.follow(latest)
                 self.experiments.refresh()
-            self._keep_measured()
+            measured = self._keep_measured()
             if plan is not self._plan_shown:
                 self._plan_shown = plan
                 self.graph.show(plan.graph, plan.sites)
                 self._redraw(*self._drawn_by)
+            elif measured:
+                self._redraw("Memory", "Timeline")
             elif bench.machine != self._machine_shown:
                 self._redraw("Timeline")
             self._machine_shown = bench.machine
