@@ -112,7 +112,10 @@ def text_summary(bench: Workbench) -> str:
     rows.append(("proof", proof_text(plan.proof.proven, plan.proof.rules)))
     rows.extend(("warning", warning) for warning in plan.warnings)
     if bench.runs:
-        rows.append(("latest run", _run_line(bench.runs[-1])))
+        from workbench.runs.store import choices_of
+
+        other = "" if choices_of(bench.runs[-1]) == bench.choices else ", under other choices"
+        rows.append(("latest run", _run_line(bench.runs[-1]) + other))
     wide = max(len(name) for name, _ in rows)
     head = f"{program.name}{f'({settings})' if settings else ''} on {program.device}, {bench.executor} executor"
     return "\n".join([head, *(f"  {name:<{wide}}  {text}" for name, text in rows)])

@@ -239,6 +239,39 @@ def test_what_is_alive_at_the_measured_peak_is_told_apart(app, bench, tmp_path):
     bench.runs = ()
 
 
+def test_a_run_is_shown_as_measured_only_for_the_choices_that_it_was_made_with(bench, tmp_path):
+    """Run, choose, then open the app: the figures are those of the choices before."""
+    run_dir = bench.prepare(folder=tmp_path / "run")
+    by = {"statement": 3, "name": "torch_tanh_prim_impl", "outputs": ["t7"], "source": "mlp.py:19"}
+    peak = {"measured_peak_bytes": 7172, "baseline_bytes": 4096, "timeline_s": [0.0], "live_bytes": [4096]}
+    for event in (
+        events.PeakMeasured(t_s=1.0, **peak, method="allocation events", peak_statement=by, alive=[]),
+        events.StepTimes(t_s=1.5, samples_s=[1.0], step_s=1.0),
+        events.Finished(t_s=2.0),
+    ):
+        logs.append(run_dir / logs.LOG_FILE, event)
+    bench.runs = (jobs.follow(run_dir),)
+    site = legal(bench)
+    bench.choose({site.id: "recompute"})
+    later = App(bench)
+    try:
+        later._on_news(bench.runs[0])
+        assert strip(later, "peak")[1]["kind"] == "measured, other choices"
+        assert figure(later, "step")["kind"] == "measured, other choices"
+        assert "measured under other choices" in later.alive.content["measured"]["head"]
+        assert "other choices" in later.memory.content["set"]["time axis"]["axis_label"]
+        assert "step 1.00 s, peak 7.00 KiB, measured, under other choices" in repr(bench)
+        bench.undo()
+        assert strip(later, "peak")[1]["kind"] == "measured"
+        assert figure(later, "step")["kind"] == "measured"
+        assert "other choices" not in later.alive.content["measured"]["head"]
+        assert "other choices" not in later.memory.content["set"]["time axis"]["axis_label"]
+        assert "other choices" not in repr(bench)
+    finally:
+        later.close()
+        bench.runs = ()
+
+
 def test_a_chosen_pin_is_what_the_strip_compares_with(bench, tmp_path, monkeypatch):
     monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path))
     site = legal(bench)

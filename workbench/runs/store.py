@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from workbench.errors import RunError, UnknownRunError
+from workbench.config import load
+from workbench.errors import RunError, UnknownRunError, WorkbenchError
 from workbench.runs import files, jobs, request
 from workbench.runs.jobs import Run
 from workbench.runs.record import FINAL_STATES
@@ -221,4 +222,13 @@ def _name(folder: Path) -> str | None:
     try:
         return request.read(folder).name
     except RunError:
+        return None
+
+
+def choices_of(run: Run) -> dict[str, str] | None:
+    """The choices that a run was made under: none for unmodified Thunder; None where its config cannot be read."""
+    path = run.run_dir / request.CONFIG_FILE
+    try:
+        return dict(load(path).choices) if path.exists() else {}
+    except WorkbenchError:
         return None

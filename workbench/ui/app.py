@@ -17,12 +17,13 @@ from workbench.levers.base import Effect, Site
 from workbench.runs.rates import MACHINE_NAMES
 from workbench.runs.request import RunOptions
 from workbench.runs.snapshot import SNAPSHOT_FILE
+from workbench.runs.store import choices_of
 from workbench.summary import count_name, human_bytes, human_change, human_seconds, text_summary
 from workbench.ui import inspector, svg, tables
 from workbench.ui.alive import Alive, measured_content, predicted_content
 from workbench.ui.compile_tab import CompileTab
 from workbench.ui.controls import Controls, Readout
-from workbench.ui.experiments import Experiments, choices_of
+from workbench.ui.experiments import Experiments
 from workbench.ui.figures import Against, Strip, figures
 from workbench.ui.fusions import Fusions, fusions_content
 from workbench.ui.graph_view import GraphView
@@ -78,7 +79,7 @@ class App:
     def __init__(self, bench: Workbench) -> None:
         self.bench = bench
         self._lock = threading.RLock()
-        self._choices_of: dict[pathlib.Path, dict[str, str]] = {}
+        self._choices_of: dict[pathlib.Path, dict[str, str] | None] = {}
         self._asked = RunsAsked()
         self._readout: Readout | None = None
         self._stale: set[str] = set()
@@ -298,7 +299,8 @@ class App:
         with self._lock:
             bench, plan = self.bench, self.bench.plan
             for run in bench.runs:
-                self._choices_of.setdefault(run.run_dir, bench.choices)
+                # What the run was given, and not what is chosen by now: the app may be opened long after.
+                self._choices_of.setdefault(run.run_dir, choices_of(run))
             latest = bench.runs[-1] if bench.runs else None
             if latest is not None and latest is not self._shown_run:
                 self._shown_run = latest
@@ -421,10 +423,12 @@ class App:
             self._nodes_of(clocked),
             simulated_lanes(plan.graph, overlap, self.graph.shown_ids()) if overlap is not None else [],
             overlap,
+            same_choices=self._has_choices(clocked),
         )
 
     def _show_memory(self) -> None:
-        self.memory.show(self.bench.plan, self.bench.stock_plan, self._peak_run)
+        same = self._has_choices(self._peak_run)
+        self.memory.show(self.bench.plan, self.bench.stock_plan, self._peak_run, same_choices=same)
         measured = measured_content(self._peak_run, self._nodes_of(self._peak_run))
         predicted = predicted_content(self.bench.plan, self.graph.shown_ids())
         self.alive.content = {"predicted": predicted, "measured": measured}

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.config import load
 from workbench.errors import WorkbenchError
 from workbench.runs import files, jobs, logs, request, store
 from workbench.summary import human_bytes, human_seconds
@@ -130,15 +129,6 @@ def _written(folder: Path) -> tuple[int, ...]:
     return tuple(found)
 
 
-def choices_of(run: Run) -> dict[str, str] | None:
-    """The choices that a run was made under; None where its config cannot be read."""
-    path = run.run_dir / request.CONFIG_FILE
-    try:
-        return dict(load(path).choices) if path.exists() else {}
-    except WorkbenchError:
-        return None
-
-
 def _beside(name: str, other: dict[str, Any]) -> str:
     """What was timed in turns with a run, in a few words."""
     if other["verdict"] == "noise":
@@ -148,7 +138,7 @@ def _beside(name: str, other: dict[str, Any]) -> str:
 
 def run_row(run: Run) -> dict[str, Any]:
     """A run as a row of the table."""
-    choices = choices_of(run)
+    choices = store.choices_of(run)
     memory, accuracy = run.memory, run.accuracy
     predicted, measured = memory["predicted_peak_bytes"], memory["measured_peak_bytes"]
     off = f"{measured / predicted - 1:+.1%}" if predicted and measured else ""

@@ -69,15 +69,26 @@ class MemoryTab(Panel):
         """Take the colours of the page's theme."""
         self.plot = _plot(dark=dark)
 
-    def show(self, plan: Plan, start: Plan, run: Run | None) -> None:
-        """Draw what a plan predicts, over what unmodified Thunder would take, and what a run measured, if one has."""
+    def show(self, plan: Plan, start: Plan, run: Run | None, *, same_choices: bool = True) -> None:
+        """Draw what a plan predicts, over what unmodified Thunder would take, and what a run measured, if one has.
+
+        Parameters
+        ----------
+        plan, start : Plan
+        run : Run, optional
+        same_choices : bool
+            Whether the run has the choices in force.
+        """
         sources, settings = _predicted(plan, start)
         times, curve = (run.timeline if run is not None else None) or ([], [])
         milliseconds = [1e3 * second for second in times]
         sources["measured"] = {"x": milliseconds, "y": curve, "bytes": [human_bytes(value) for value in curve]}
         settings |= {
             "time": {"start": 0, "end": max(milliseconds, default=1.0) or 1.0},
-            "time axis": {"visible": bool(times)},
+            "time axis": {
+                "visible": bool(times),
+                "axis_label": f"measured{'' if same_choices else ' under other choices'}: ms of one step",
+            },
             "measured line": {"visible": bool(times)},
             "measured legend": {"visible": bool(times)},
             "bytes": {"start": 0, "end": _HEADROOM * max(plan.peak_bytes, start.peak_bytes, 1, *curve)},

@@ -61,6 +61,8 @@ def timeline_content(
     named: Mapping[str, str],
     simulated: Sequence[dict[str, Any]] = (),
     overlap: Overlap | None = None,
+    *,
+    same_choices: bool = True,
 ) -> dict[str, Any]:
     """What the tab shows.
 
@@ -74,6 +76,8 @@ def timeline_content(
         Lanes above what is measured, as `simulated_lanes` makes them.
     overlap : Overlap, optional
         What they are of.
+    same_choices : bool
+        Whether the run has the choices in force.
     """
     said = _simulated_words(overlap) if overlap is not None else ""
     if times is None:
@@ -96,14 +100,16 @@ def timeline_content(
         bar = {"name": work["name"], "tip": "", "id": "", "start_s": work["start_s"], "end_s": work["end_s"]}
         streams.setdefault(work["stream"], []).append({**bar, "free_s": 0.0})
     lanes += [{"name": f"stream {n}", "kind": "device", "bars": bars} for n, bars in sorted(streams.items())]
-    facts = [said, times.verdict] if said else [times.verdict]
+    facts = [said] if said else []
+    facts += [times.verdict] if same_choices else ["measured under other choices", times.verdict]
     if times.kernels:
         gaps = [f"{human_seconds(times.head_gap_s)} before its first work", f"{human_seconds(times.bubbles_s)} between"]
         facts.append(f"the device is idle for {' and '.join(gaps)}")
     facts.append(f"clocks add {times.overhead:+.1%} to a step")
     return {
         "head": ". ".join(facts),
-        "says": "Simulated above, measured below" if simulated else "Measured",
+        "says": ("Simulated above, measured below" if simulated else "Measured")
+        + ("" if same_choices else " under other choices"),
         "step_s": max(times.step_s, overlap.simulation.step_s if overlap is not None else 0.0),
         "lanes": [*simulated, *(lane for lane in lanes if lane["bars"])],
     }
