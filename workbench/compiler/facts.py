@@ -318,8 +318,9 @@ class _Walk:
                 before = allocations.peak_bytes = allocations.live_bytes
                 exec(text, namespace)
                 peak = allocations.peak_bytes
-            if allocates_inside(bsym.sym.name):
-                given = {proxy.name: namespace[proxy.name] for proxy in inputs}
+            given = {proxy.name: namespace[proxy.name] for proxy in inputs}
+            if peak > before and allocates_inside(bsym.sym.name, list(given.values()), allocations.flops):
+                outside.update((p.name, p.value) for p in bsym.flat_args if isinstance(p, NumberProxy))
                 inside = peak_inside_bytes(text, outside, given)
                 peak = max(peak, before + (inside or 0))
             sources: list[int] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -13,11 +13,45 @@ from workbench.torch_api import _disable_current_modes
 
 MOST_BYTES = 1 << 30
 """Inputs larger than this are not made only to measure a kernel."""
+MOST_FLOPS = 4_000_000_000
+"""Nor is a kernel run that takes more than about a second."""
+
+_ALWAYS = ("conv", "interpolate", "upsample", "scaled_dot_product", "sdpa", "pool")
+_ALONG = ("softmax", "norm", "loss", "entropy", "cum", "sort", "topk", "scatter", "index", "embedding", "gather")
+_MATRICES = ("matmul", "linear", "bmm", "addmm", "einsum")
 
 
-def allocates_inside(name: str) -> bool:
-    """Whether a symbol's CPU kernel is known to allocate work space: convolutions reorder their operands."""
-    return "conv" in name and "convert" not in name
+def allocates_inside(name: str, tensors: Sequence[torch.Tensor], flops: int) -> bool:
+    """Whether a symbol's CPU kernel may allocate work space that fake tensors do not show, and is worth a run.
+
+    Convolutions, pooling and attention reorder their operands. Matrix products pack an operand that BLAS cannot read
+    as it lies: no unit stride in a matrix, or one row for many. Kernels that work along a dimension make operands
+    contiguous that are not. Those of single elements take any strides.
+
+    Parameters
+    ----------
+    name : str
+        The symbol's.
+    tensors : sequence of Tensor
+        Its inputs, fake ones.
+    flops : int
+        Floating point operations of the statement.
+    """
+    if flops > MOST_FLOPS:
+        return False
+    if any(each in name for each in _ALWAYS) and "convert" not in name:
+        return True
+    if any(each in name for each in _MATRICES):
+        return any(t.dim() > 1 and not _blas_reads(t) for t in tensors)
+    return any(each in name for each in _ALONG) and any(not t.is_contiguous() for t in tensors)
+
+
+def _blas_reads(tensor: torch.Tensor) -> bool:
+    """Whether the last two dimensions lie as BLAS takes them, plain or transposed, and the others one after another."""
+    (rows, columns), (down, across) = tensor.shape[-2:], tensor.stride()[-2:]
+    plain = (across == 1 or columns == 1) and (down >= columns or rows == 1)
+    transposed = (down == 1 or rows == 1) and (across >= rows or columns == 1)
+    return (plain or transposed) and 0 not in tensor.stride()
 
 
 def peak_inside_bytes(text: str, namespace: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> int | None:
@@ -35,21 +69,25 @@ def peak_inside_bytes(text: str, namespace: Mapping[str, Any], tensors: Mapping[
     Returns
     -------
     int or None
-        None where the inputs are not on a CPU, or larger than `MOST_BYTES`.
+        None where the inputs are not on a CPU, or larger than `MOST_BYTES`, or the kernel refuses made-up ones.
     """
     nbytes = sum(tensor.untyped_storage().nbytes() for tensor in tensors.values())
     if nbytes > MOST_BYTES or any(tensor.device.type != "cpu" for tensor in tensors.values()):
         return None
-    with _disable_current_modes(), torch.no_grad():
-        real = {
-            name: torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).zero_()
-            for name, tensor in tensors.items()
-        }
-        # The first run may pack weights once and for all.
-        for _ in range(2):
-            scope = {**namespace, **real}
-            with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as measured:
-                exec(text, scope)
+    # The program draws its numbers as if nothing had been tried.
+    with _disable_current_modes(), torch.no_grad(), torch.random.fork_rng(devices=()):
+        try:
+            real = {
+                name: torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).zero_()
+                for name, tensor in tensors.items()
+            }
+            # The first run may pack weights once and for all.
+            for _ in range(2):
+                scope = {**namespace, **real}
+                with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as measured:
+                    exec(text, scope)
+        except Exception:  # noqa: BLE001 - kernels refuse inputs that are all zeros in their own ways
+            return None
     events = sorted(
         (
             (event.start_ns(), event.nbytes())
