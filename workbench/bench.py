@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.machines import H100, Machine
 from workbench.analysis.overlap import Overlap, OverlapChange, change
-from workbench.config import Config, installed_versions
-from workbench.errors import Advice, ChoiceError, ConfigWarning, RunError, nearest, shown
+from workbench.config import CAPTURES, Config, installed_versions
+from workbench.errors import Advice, ChoiceError, ConfigError, ConfigWarning, RunError, nearest, shown
 from workbench.levers.base import Effect, Site, all_levers
 from workbench.programs import Program, parallel_of, resolve
 
@@ -135,6 +135,8 @@ class Workbench:
         How many processes share the program, and how.
     machine : str or Machine
         What ranks are simulated on; see `Workbench.machine`.
+    capture : {'auto', 'dynamo', 'interpreter'}
+        How the program comes in; see `open`.
 
     Attributes
     ----------
@@ -151,6 +153,7 @@ class Workbench:
         choices: Mapping[str, str] | None = None,
         ranks: Ranks | None = None,
         machine: str | Machine = H100,
+        capture: str = "auto",
     ) -> None:
         from workbench.compiler import pipeline
 
@@ -161,7 +164,7 @@ class Workbench:
         self._lock = threading.RLock()
         self._observers: list[Callable[[], None]] = []
         self._plans: OrderedDict[tuple[tuple[str, str], ...], Plan] = OrderedDict()
-        self._captured: Capture = pipeline.capture(program, executor, ranks)
+        self._captured: Capture = pipeline.capture(program, executor, ranks, capture)
         self.unmatched: dict[str, str] = {}
         self._history: list[dict[str, str]] = [self._fitting(choices or {})]
         self._at = 0
@@ -213,6 +216,16 @@ class Workbench:
         return self._captured.ranks.count if self._captured.ranks is not None else 1
 
     @property
+    def capture(self) -> str:
+        """How the program came in: ``dynamo``, or ``interpreter``."""
+        return self._captured.way
+
+    @property
+    def capture_reason(self) -> str:
+        """Why it came in that way."""
+        return self._captured.why
+
+    @property
     def machine(self) -> Machine:
         """What ranks are simulated on; given as one, or by name: see `workbench.runs.rates.MACHINE_NAMES`.
 
@@ -255,6 +268,7 @@ class Workbench:
             versions=installed_versions(),
             ranks=self.ranks,
             parallel=self._captured.ranks.parallel if self._captured.ranks is not None else "",
+            capture=self.capture,
         )
 
     @property
@@ -622,6 +636,7 @@ class Workbench:
             options=options,
             ranks=self.ranks,
             parallel=ranks.parallel if ranks is not None else "",
+            capture=self.capture,
         )
 
     def _variants(self, against: Mapping[str, Mapping[str, str] | Config | None]) -> dict[str, str | None]:
@@ -678,6 +693,7 @@ def open(
     ranks: int | None = None,
     parallel: str = "",
     machine: str | Machine = H100,
+    capture: str | None = None,
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
     **kwargs: Any,
@@ -706,6 +722,10 @@ def open(
     machine : str or Machine
         What ranks are simulated on: ``H100``, ``H200``, ``A100``, ``PCIe box``, ``this CPU``, or a
         `workbench.analysis.machines.Machine` of one's own.
+    capture : {'auto', 'dynamo', 'interpreter'}, optional
+        How the program comes in: as one graph by Dynamo, which most models need, or by Thunder's bytecode interpreter.
+        ``auto`` takes Dynamo where it gives the whole program, and `Workbench.capture_reason` says why it did or did
+        not. By default as the config says, else ``auto``. Ids and sites are the same either way.
     seed : int
         Under which a factory draws parameters and inputs.
     settings : mapping, optional
@@ -732,6 +752,10 @@ def open(
         ranks = config.ranks if ranks is None and config.ranks > 1 else ranks
         if model_or_fn_or_name == config.program:
             settings = {**config.settings, **(settings or {})}
+    if capture is None:
+        capture = config.capture if config is not None else "auto"
+    if capture not in ("auto", *CAPTURES):
+        raise ConfigError(f"there is no capture {shown(capture)}; legal: auto, {', '.join(CAPTURES)}")
     if device is not None or executor is not None:
         devices.check(device or "cpu", executor or "torch")
     program = resolve(model_or_fn_or_name, *args, settings=settings, device=device, seed=seed, **kwargs)
@@ -740,7 +764,7 @@ def open(
     parallel = parallel or (config.parallel if config is not None else "") or parallel_of(program.name)
     count = ranks if ranks is not None else DEFAULT_RANKS if parallel else 1
     shared = ranks_of(program.name, program.callable, count, parallel)
-    bench = Workbench(program, executor, config.choices if config is not None else None, shared, machine)
+    bench = Workbench(program, executor, config.choices if config is not None else None, shared, machine, capture)
     if config is not None and (differences := config.differences(bench.config.fingerprint)):
         warnings.warn(ConfigWarning(differences), stacklevel=2)
     if bench.unmatched:

@@ -25,6 +25,8 @@ DEVICES = ("cpu", "cuda", "planned")
 PARALLEL = ("fsdp", "fsdp_zero3", "ddp", "tensor")
 """How ranks share a program: parameters sharded and gathered for use, once (Thunder's ZeRO-2) or in the backward again
 (ZeRO-3); parameters replicated; pairs of linears split."""
+CAPTURES = ("dynamo", "interpreter")
+"""How a program comes in."""
 EXECUTORS = ("nvfuser", "torchcompile", "torch")
 
 MOST_BYTES = 2 << 20
@@ -67,6 +69,8 @@ class Config:
         Processes that the program is for.
     parallel : str
         How they share it, one of `PARALLEL`; empty for one process, or as a built-in program is made for.
+    capture : {'dynamo', 'interpreter'}
+        How the program came in, and how `jit` takes it: as one graph by Dynamo, or by Thunder's bytecode interpreter.
     format_version : int
 
     Raises
@@ -84,10 +88,11 @@ class Config:
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     ranks: int = 1
     parallel: str = ""
+    capture: str = "interpreter"
     format_version: int = FORMAT_VERSION
 
     def __post_init__(self) -> None:
-        for name in ("program", "executor", "device", "fingerprint", "parallel"):
+        for name in ("program", "executor", "device", "fingerprint", "parallel", "capture"):
             _check(name, getattr(self, name), str, "a text")
         _check("ranks", self.ranks, int, "a whole number")
         for name in ("choices", "versions", "settings"):
@@ -110,6 +115,8 @@ class Config:
             raise ConfigError(f"ranks must be 1 to {MOST_RANKS}, given {shown(self.ranks)}")
         if self.parallel and self.parallel not in PARALLEL:
             raise ConfigError(f"there is no parallel {shown(self.parallel)}; legal: {', '.join(PARALLEL)}")
+        if self.capture not in CAPTURES:
+            raise ConfigError(f"there is no capture {shown(self.capture)}; legal: {', '.join(CAPTURES)}")
 
     def with_choices(self, choices: Mapping[str, str | None]) -> Config:
         """A config with `choices` on top of this one's; None takes a choice back."""
@@ -146,6 +153,9 @@ class Config:
 
     def jit(self, fn: Callable[..., Any], *, observer: Any = None, **options: Any) -> Any:
         """``thunder.jit(fn, **options)`` with exactly these choices.
+
+        Where the program came in by Dynamo, it does so here: each way to call it, by shape or by mode, is captured and
+        compiled when it is first seen.
 
         Parameters
         ----------
@@ -195,6 +205,7 @@ class Config:
             f"    executor={_literal(self.executor)},",
             f"    ranks={self.ranks},",
             *([f"    parallel={_literal(self.parallel)},"] if self.parallel else []),
+            *([f"    capture={_literal(self.capture)},"] if self.capture != "interpreter" else []),
             *self._choice_lines(notes or {}),
             f"    fingerprint={_literal(self.fingerprint)},",
             *_mapping_lines("versions", self.versions),

@@ -96,6 +96,7 @@ def text_summary(bench: Workbench) -> str:
         ("peak memory", _against(plan.peak_bytes, stock.peak_bytes) + ", predicted"),
         ("saved", f"{_against(plan.saved_bytes, stock.saved_bytes)} in {plan.saved_tensors} tensors, predicted"),
     ]
+    rows.append(("capture", f"by {bench.capture}: {bench.capture_reason}"))
     if plan.census.count:
         largest = f"the largest of {plan.census.largest} ops"
         rows.append(("fusions", f"{plan.census.unique} unique of {plan.census.count}, {largest}, predicted"))

@@ -84,7 +84,7 @@ def test_without_choices_the_plan_is_what_thunder_executes(name: str, given: dic
 @functools.cache
 def opened(name: str, given: tuple[tuple[str, Any], ...], executor: str) -> workbench.Workbench:
     """A bench in which nothing is chosen; captured once for all tests that only read it."""
-    return workbench.open(name, device="cpu", executor=executor, settings=dict(given))
+    return workbench.open(name, device="cpu", executor=executor, settings=dict(given), capture="interpreter")
 
 
 @pytest.mark.slow
@@ -98,7 +98,7 @@ def test_without_choices_the_plan_of_a_random_program_is_what_thunder_executes_a
         program: RandomProgram = data.draw(programs(random=True, writes=writes))
         function, args, _ = program.build()
         try:
-            bench = workbench.open(function, *args, executor=executor)
+            bench = workbench.open(function, *args, executor=executor, capture="interpreter")
         except ProgramError:
             assume(False)
         assert_unique(bench)

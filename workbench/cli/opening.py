@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench import paths
-from workbench.cli.options import Device, Executor
+from workbench.cli.options import Capture, Device, Executor
 from workbench.errors import ChoiceError, ProgramError, RunError, WorkbenchError, nearest, shown
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def open_bench(
     ranks: int | None = None,
     parallel: str = "",
     machine: str = "H100",
+    capture: Capture | None = None,
 ) -> Workbench:
     """A bench under all that the options of a command say."""
     import workbench as wb
@@ -42,6 +43,7 @@ def open_bench(
             ranks=ranks,
             parallel=parallel,
             machine=machine,
+            capture=capture.value if capture else None,
             settings=pairs_of("--set", settings, ProgramError),
         )
         if chosen:

@@ -25,6 +25,14 @@ class Executor(enum.StrEnum):
     TORCH = "torch"
 
 
+class Capture(enum.StrEnum):
+    """As `workbench.open` takes them."""
+
+    auto = "auto"
+    dynamo = "dynamo"
+    interpreter = "interpreter"
+
+
 ProgramArgument = Annotated[str, typer.Argument(help="A built-in program's name, or file.py:factory.")]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the program; repeat for more.")
@@ -44,5 +52,12 @@ RanksOption = Annotated[
 ]
 ParallelOption = Annotated[
     str, typer.Option("--parallel", metavar="HOW", help="How they share it: fsdp, fsdp_zero3, ddp or tensor.")
+]
+CaptureOption = Annotated[
+    Capture | None,
+    typer.Option(
+        "--capture",
+        help="How it comes in: as one graph by Dynamo, by Thunder's interpreter, or by Dynamo where that is possible.",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from workbench.cli.opening import check_lever, open_bench
 from workbench.cli.options import (
+    CaptureOption,
     ChooseOption,
     ConfigOption,
     DeviceOption,
@@ -34,6 +35,7 @@ def plan(
     executor: ExecutorOption = None,
     ranks: RanksOption = None,
     parallel: ParallelOption = "",
+    capture: CaptureOption = None,
     sites: Annotated[str | None, typer.Option("--sites", metavar="LEVER", help="Show one lever's sites.")] = None,
     export: Annotated[Path | None, typer.Option("--export", metavar="FILE", help="Write the choices there.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Export over a file that is no config, too.")] = False,
@@ -58,7 +60,7 @@ def plan(
         check_lever(sites)
     if limit_bytes is not None and not search_waits:
         raise ChoiceError("--limit-bytes is for the search: give --search-waits, too")
-    bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, machine)
+    bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, machine, capture)
     found = bench.search_waits(limit_bytes=limit_bytes) if search_waits else None
     if found is not None:
         bench.choose(found.choices)

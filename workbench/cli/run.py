@@ -13,6 +13,7 @@ from rich.table import Table
 
 from workbench.cli.opening import check_writable, open_bench, pairs_of
 from workbench.cli.options import (
+    CaptureOption,
     ChooseOption,
     ConfigOption,
     DeviceOption,
@@ -44,6 +45,7 @@ def run(
     executor: ExecutorOption = None,
     ranks: RanksOption = None,
     parallel: ParallelOption = "",
+    capture: CaptureOption = None,
     submit: Annotated[
         int | None,
         typer.Option("--submit", metavar="M", help="Start nothing: say what to start on each of M machines.", min=1),
@@ -75,7 +77,7 @@ def run(
 
     for path in (trace, memory_snapshot):
         check_writable(path)
-    bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel)
+    bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, capture=capture)
     options = RunOptions(cuda_graph=cuda_graph, memory_snapshot=memory_snapshot is not None)
     if samples is not None:
         options = dataclasses.replace(options, samples=samples)

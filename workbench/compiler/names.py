@@ -73,7 +73,9 @@ def tag_origins(trace: TraceCtx) -> tuple[TraceCtx, tuple[Origin, ...]]:
         if bsym.sym.id is prims.PrimIDs.UPDATE_ALIASES:
             fences.append(bsym)
             continue
-        if not is_statement(bsym):
+        # What makes no value, as asking a tensor for its number of dimensions, is in no graph of Dynamo's; counted, it
+        # would make names differ by the way in.
+        if not is_statement(bsym) or not bsym.flat_proxy_outs:
             tagged.bound_symbols.append(bsym)
             continue
         origin = _origin(bsym, counts)

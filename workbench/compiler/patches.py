@@ -7,13 +7,26 @@ from __future__ import annotations
 
 import os
 import sysconfig
+from collections.abc import Callable
 from functools import lru_cache
+from types import FunctionType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
 from workbench.compiler.copies import goes_without
-from workbench.compiler.thunder_api import PrimIDs, TraceCtx, get_interpreterruntimectx
+from workbench.compiler.thunder_api import (
+    PrimIDs,
+    Proxy,
+    TraceCtx,
+    TraceResults,
+    get_interpreterruntimectx,
+    get_tracectx,
+    opcode_handlers,
+    thunder,
+    unwrap,
+)
 
 _LIBRARY_ROOTS = tuple(
     os.path.join(sysconfig.get_paths()["purelib"], package) + os.sep for package in ("torch", "thunder")
@@ -49,7 +62,8 @@ def _module_paths(root: torch.nn.Module) -> dict[int, str]:
     return {id(module): name for name, module in root.named_modules(remove_duplicate=True)}
 
 
-def _is_library(file: str) -> bool:
+def is_library(file: str) -> bool:
+    """Whether a file is PyTorch's or Thunder's, or no file at all; the person's own line lies in no such file."""
     return file.startswith(_LIBRARY_ROOTS) or file.startswith("<")
 
 
@@ -63,7 +77,7 @@ def _where() -> tuple[str, str, int]:
             if root is None:
                 root = first
             scope = _module_paths(root).get(id(first), scope) or type(first).__name__
-        if not _is_library(frame.code.co_filename):
+        if not is_library(frame.code.co_filename):
             file, function = frame.code.co_filename, frame.code.co_name
             line = (frame.positions.lineno if frame.positions else None) or line
             if root is None:
@@ -75,7 +89,7 @@ _set_current_source_location = TraceCtx.set_current_source_location
 
 
 def _set_location_and_scope(self: TraceCtx, filename: str | None, positions: Any) -> None:
-    if filename is not None:
+    if filename is not None and not isinstance(filename, SourceFile):
         filename = SourceFile(filename, *_where())
     _set_current_source_location(self, filename, positions)
 
@@ -88,6 +102,42 @@ def record_scopes() -> None:
     It can go once `BoundSymbol` has a module path of its own.
     """
     TraceCtx.set_current_source_location = _set_location_and_scope
+    opcode_handlers["COMPARE_OP"] = _compare_in_its_place
+
+
+_compare = opcode_handlers["COMPARE_OP"]
+
+
+def _compare_in_its_place(inst: Any, /, stack: Any, **kwargs: Any) -> Any:
+    """A comparison, recorded where it stands: Thunder runs its operator itself, with the place of the call before.
+
+    It can go once Thunder interprets comparisons as it does arithmetic.
+    """
+    trace = get_tracectx()
+    if trace is not None and any(isinstance(unwrap(operand), Proxy) for operand in (stack[-1], stack[-2])):
+        trace.set_current_source_location(*get_interpreterruntimectx().get_current_user_source_location())
+    return _compare(inst, stack=stack, **kwargs)
+
+
+_interpret = thunder.thunder_general_jit
+_made: WeakKeyDictionary[Callable[..., Any], Callable[[TraceResults], TraceResults]] = WeakKeyDictionary()
+
+
+def trace_with(function: Callable[..., Any], make: Callable[[TraceResults], TraceResults]) -> None:
+    """Let `thunder.jit` have the traces of `function` from `make`, which is given what Thunder's interpreter found.
+
+    Thunder has one way from a function to its first traces, its bytecode interpreter, and calls it by the name that is
+    replaced here; all other functions go through it as ever. It can go once `thunder.jit` takes traces, or FX graphs
+    as they are.
+    """
+    _made[function] = make
+    thunder.thunder_general_jit = _interpret_or_make
+
+
+def _interpret_or_make(fn: Callable[..., Any], /, *args: Any, **options: Any) -> TraceResults:
+    found = _interpret(fn, *args, **options)
+    make = _made.get(fn) if isinstance(fn, FunctionType) else None
+    return found if make is None else make(found)
 
 
 def choose_sets(nvfuser: Any) -> None:

@@ -31,7 +31,7 @@ from workbench.analysis.overlap import PACK, Overlap, Simulation, overlap, simul
 from workbench.analysis.reordered import reordered, top_rows, with_members
 from workbench.analysis.search import Search, tried_of
 from workbench.analysis.search import search as find_order
-from workbench.compiler import copies, devices, parallel, patches, reorder, thunder_api
+from workbench.compiler import copies, devices, dynamo, parallel, patches, reorder, thunder_api
 from workbench.compiler.facts import fusion_key
 from workbench.compiler.fusion import (
     Control,
@@ -404,6 +404,10 @@ class Capture:
     stages : tuple of StageTime
         What the first trace cost.
     ranks : Ranks or None
+    way : {'dynamo', 'interpreter'}
+        How it was traced.
+    why : str
+        The reason why that way was taken.
     """
 
     program: Program
@@ -414,6 +418,8 @@ class Capture:
     _compile_data: Any
     _compile_stats: Any
     _cache_info: dict[str, Any]
+    way: str = "interpreter"
+    why: str = ""
     _prover: Prover | None = None
     """Of the stock plan."""
     _unordered: OrderedDict[tuple[tuple[str, str], ...], _Unordered] = dataclasses.field(default_factory=OrderedDict)
@@ -502,6 +508,8 @@ class Plan:
         For values made by statements that keep their place the name of that statement in ``at(STATEMENT)``.
     proof : Proof
         That it computes what the stock plan does, and with which rules.
+    capture, capture_reason : str
+        How the program came in, ``dynamo`` or ``interpreter``, and why so.
     """
 
     program: str
@@ -522,6 +530,8 @@ class Plan:
     rows: NDArray[np.intp] | None = None
     places: Mapping[str, str] = dataclasses.field(default_factory=dict)
     proof: Proof = UNPROVEN
+    capture: str = "interpreter"
+    capture_reason: str = ""
 
     @property
     def peak_bytes(self) -> int:
@@ -625,6 +635,8 @@ class Plan:
             "program": self.program,
             "device": self.device,
             "executor": self.executor,
+            "capture": self.capture,
+            "capture_reason": self.capture_reason,
             "statements": self.statements,
             "peak_bytes": self.peak_bytes,
             "saved_bytes": self.saved_bytes,
@@ -671,7 +683,7 @@ def _statements(text: str) -> list[str]:
     return [line for line in lines if line and not line.startswith(("import ", "from ", "@"))]
 
 
-def capture(program: Program, executor: str, ranks: parallel.Ranks | None = None) -> Capture:
+def capture(program: Program, executor: str, ranks: parallel.Ranks | None = None, way: str = "interpreter") -> Capture:
     """Trace a program once, execute nothing, keep the joint trace.
 
     Parameters
@@ -680,12 +692,37 @@ def capture(program: Program, executor: str, ranks: parallel.Ranks | None = None
     executor : str
     ranks : Ranks, optional
         Trace it as rank 0 of so many, the others not being there.
+    way : {'auto', 'dynamo', 'interpreter'}
+        How it is traced; see `workbench.open`.
 
     Raises
     ------
     ProgramError
-        If Thunder cannot trace the program; the message holds Thunder's reason.
+        If it cannot be traced that way; the message holds the reason.
     """
+    if way == "interpreter":
+        return _capture(program, executor, ranks, way, "asked for")
+    if ranks is not None:
+        if way == "dynamo":
+            raise ProgramError(
+                "capture='dynamo' is for programs of one process; ranks share a program by its parameters, which "
+                "Thunder's interpreter knows: use capture='interpreter'"
+            )
+        return _capture(program, executor, ranks, "interpreter", "ranks share the program")
+    if way == "dynamo":
+        return _capture(program, executor, ranks, way, "asked for")
+    if program.spec["kind"] == "builtin":
+        return _capture(program, executor, ranks, "interpreter", "built-in programs are read whole by it")
+    try:
+        return _capture(program, executor, ranks, "dynamo", "Dynamo gives the whole program as one graph")
+    except ProgramError as first:
+        try:
+            return _capture(program, executor, ranks, "interpreter", f"not by Dynamo: {first}")
+        except ProgramError as second:
+            raise ProgramError(f"{first}\nThunder's interpreter cannot trace it either: {second}") from first
+
+
+def _capture(program: Program, executor: str, ranks: parallel.Ranks | None, way: str, why: str) -> Capture:
     log = StageLog()
     hooks = Hooks(executor, {}, log, ranks.parallel if ranks is not None else "")
     try:
@@ -695,9 +732,15 @@ def capture(program: Program, executor: str, ranks: parallel.Ranks | None = None
             transforms = hooks.transforms()
             if ranks is not None:
                 transforms[1:1] = inside.enter_context(parallel.fake_group(ranks, program.callable, program.device))
-            jitted = thunder_api.jit(program.callable, executors=hooks.executors(), transforms=transforms)
+            function, args, kwargs = program.callable, program.args, program.kwargs
+            if way == "dynamo":
+                hooks.restart()
+                whole = dynamo.whole_graph(function, args, kwargs)
+                function, args, kwargs = whole.function, whole.inputs, {}
+                hooks.mark("capture")
+            jitted = thunder_api.jit(function, executors=hooks.executors(), transforms=transforms)
             hooks.restart()
-            entry, inputs, _ = jitted._lc_cd.get_computation_and_inputs(*program.args, **program.kwargs)
+            entry, inputs, _ = jitted._lc_cd.get_computation_and_inputs(*args, **kwargs)
     except WorkbenchError:
         raise
     except KeyboardInterrupt:
@@ -714,7 +757,9 @@ def capture(program: Program, executor: str, ranks: parallel.Ranks | None = None
         for out in b.flat_proxy_outs
     ]
     stage.arguments = {n: t for n, t in zip(names, inputs, strict=True) if isinstance(t, torch.Tensor)}
-    return Capture(program, executor, stage, tuple(log.times), ranks, jitted._lc_cd, jitted._lc_cs, hooks.cache_info)
+    return Capture(
+        program, executor, stage, tuple(log.times), ranks, jitted._lc_cd, jitted._lc_cs, hooks.cache_info, way, why
+    )
 
 
 def plan(captured: Capture, choices: Mapping[str, str]) -> Plan:
@@ -980,6 +1025,8 @@ def plan_anew(captured: Capture, choices: Mapping[str, str]) -> tuple[Plan, Stag
         warnings=captured.stage.caveats,
         ranks=captured.ranks.count if captured.ranks is not None else 1,
         traces=tuple(traces),
+        capture=captured.way,
+        capture_reason=captured.why,
         places={
             output: name
             for schedule in hooks.stage.communication.values()
@@ -1098,16 +1145,19 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     """
     if "executors" in options:
         raise ConfigError("executors= cannot be given here: the config names them")
-    hooks = Hooks(config.executor, config.choices, observer, config.parallel)
-    hooks.config, hooks.warn = config, True
-    proofs: list[Proof] = []
-    hooks.proofs = proofs
-    own = hooks.transforms()
     shared = options.pop("transforms", None)
     if shared is None:
         shared = parallel.transforms_here(config, fn) if config.parallel else ()
-    transforms = [own[0], *shared, *own[1:]]
-    jitted = thunder_api.jit(fn, executors=hooks.executors(), transforms=transforms, **options)
+    proofs: list[Proof] = []
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        hooks = Hooks(config.executor, config.choices, observer, config.parallel)
+        hooks.config, hooks.warn, hooks.proofs = config, True, proofs
+        own = hooks.transforms()
+        transforms = [own[0], *shared, *own[1:]]
+        return thunder_api.jit(function, executors=hooks.executors(), transforms=transforms, **options)
+
+    jitted = dynamo.jit(fn, compiled, observer) if config.capture == "dynamo" else compiled(fn)
     jitted._workbench_proofs = proofs
     return jitted
 
@@ -1117,7 +1167,9 @@ def proofs_of(jitted: Any) -> tuple[Proof, ...]:
     return tuple(getattr(jitted, "_workbench_proofs", ()))
 
 
-def unmodified(fn: Callable[..., Any], transforms: Sequence[Transform] = ()) -> Callable[..., Any]:
+def unmodified(
+    fn: Callable[..., Any], transforms: Sequence[Transform] = (), capture: str = "interpreter"
+) -> Callable[..., Any]:
     """``thunder.jit(fn)`` as it comes, with its default executors: what every run is checked against.
 
     Parameters
@@ -1125,6 +1177,12 @@ def unmodified(fn: Callable[..., Any], transforms: Sequence[Transform] = ()) -> 
     fn : callable or torch.nn.Module
     transforms : sequence of Transform, optional
         Those that share it among ranks.
+    capture : {'dynamo', 'interpreter'}
+        How it comes in.
     """
-    jitted: Callable[..., Any] = thunder_api.jit(fn, transforms=list(transforms))
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        return thunder_api.jit(function, transforms=list(transforms))
+
+    jitted: Callable[..., Any] = dynamo.jit(fn, compiled) if capture == "dynamo" else compiled(fn)
     return jitted

@@ -257,6 +257,7 @@ def check(
     seed: int = 0,
     kernels: Mapping[str, str] | None = None,
     on_tensor: Callable[[TensorError], None] | None = None,
+    capture: str = "interpreter",
 ) -> Accuracy:
     """Compare a first step with those of unmodified Thunder and, where nothing is random, of eager PyTorch.
 
@@ -273,6 +274,8 @@ def check(
         to be the same.
     on_tensor : callable, optional
         Called with each comparison when it is made.
+    capture : {'dynamo', 'interpreter'}
+        How the program comes in, for unmodified Thunder as for the step in question.
 
     Returns
     -------
@@ -294,7 +297,7 @@ def check(
     cotangents = eager._cotangents
     del callable_, args, kwargs, outputs, eager
 
-    stock, jitted = _stock(build, seed)
+    stock, jitted = _stock(build, seed, capture)
     if not _same_start(start, _start_of(stock)):
         raise ProgramError(
             "the program starts from other values each time it is built, so nothing can be compared; "
@@ -341,19 +344,19 @@ def changed_kernels(kernels: Mapping[str, str], stock: Callable[..., Any]) -> tu
     return tuple(dict.fromkeys(name for key, name in kernels.items() if key not in known))
 
 
-def _stock(build: Callable[[], Parts], seed: int) -> tuple[Stepper, Callable[..., Any]]:
+def _stock(build: Callable[[], Parts], seed: int, capture: str) -> tuple[Stepper, Callable[..., Any]]:
     """A fresh program under unmodified Thunder, and what Thunder made of it."""
     callable_, args, kwargs = build()
-    jitted = unmodified(callable_)
+    jitted = unmodified(callable_, capture)
     return Stepper(callable_, args, kwargs, jitted, seed=seed), jitted
 
 
-def unmodified(callable_: Callable[..., Any]) -> Callable[..., Any]:
+def unmodified(callable_: Callable[..., Any], capture: str = "interpreter") -> Callable[..., Any]:
     """``thunder.jit`` as it comes, with its default executors."""
     # Here and not above: only a check that is made needs Thunder.
     from workbench.compiler import pipeline
 
-    return pipeline.unmodified(callable_)
+    return pipeline.unmodified(callable_, capture=capture)
 
 
 def _in_double(

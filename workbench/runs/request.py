@@ -124,6 +124,8 @@ class RunRequest:
         Processes that share the program.
     parallel : str
         How they share it; empty for a run of one process.
+    capture : {'dynamo', 'interpreter'}
+        How the program comes in, for unmodified Thunder: a config says so for itself.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _READING
@@ -137,6 +139,7 @@ class RunRequest:
     options: RunOptions = dataclasses.field(default_factory=RunOptions)
     ranks: int = 1
     parallel: str = ""
+    capture: str = "interpreter"
 
     def __post_init__(self) -> None:
         """Refuse what cannot be of any run, and keep what controls a terminal out of the name."""
@@ -166,6 +169,7 @@ def prepare(
     options: RunOptions | None = None,
     ranks: int = 1,
     parallel: str = "",
+    capture: str = "interpreter",
 ) -> Path:
     """Make the folder of a run that is yet to start.
 
@@ -186,6 +190,7 @@ def prepare(
     options : RunOptions, optional
     ranks : int
     parallel : str
+    capture : str
         As in `RunRequest`.
 
     Returns
@@ -212,6 +217,7 @@ def prepare(
             options=options or RunOptions(),
             ranks=ranks,
             parallel=parallel,
+            capture=capture,
         )
         if config_text is not None:
             (run_dir / CONFIG_FILE).write_text(config_text)

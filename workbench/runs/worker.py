@@ -119,7 +119,9 @@ def _is_out_of_memory(error: BaseException | None) -> bool:
     return False
 
 
-def compiler_of(config_text: str | None, name: str, transforms: Transforms = tuple) -> Compiler:
+def compiler_of(
+    config_text: str | None, name: str, transforms: Transforms = tuple, capture: str = "interpreter"
+) -> Compiler:
     """What compiles a program: a config, or unmodified Thunder where there is none.
 
     Reads the config at once; the compiler is imported when it is first called for.
@@ -131,13 +133,15 @@ def compiler_of(config_text: str | None, name: str, transforms: Transforms = tup
         The config's file, for messages.
     transforms : callable, optional
         Makes Thunder's transforms that share the program among ranks.
+    capture : {'dynamo', 'interpreter'}
+        How the program comes in, for unmodified Thunder.
     """
     if config_text is None:
 
         def unmodified(callable_: Callable[..., Any], observer: stages.StageObserver | None) -> Callable[..., Any]:
             from workbench.compiler import pipeline
 
-            return pipeline.unmodified(callable_, transforms())
+            return pipeline.unmodified(callable_, transforms(), capture)
 
         return unmodified
     from workbench import config
@@ -174,7 +178,7 @@ def run_program(run_dir: Path, log: logs.EventLog, join: Callable[[request.RunRe
     build, transforms = _builder(run_dir, asked, group), group.transforms if group is not None else tuple
     path = run_dir / request.CONFIG_FILE
     own = path.read_text() if path.exists() else None
-    compile_program = compiler_of(own, str(path), transforms)
+    compile_program = compiler_of(own, str(path), transforms, asked.capture)
     recorded, kernels_run, stepper = _compile(compile_program, build, log, options)
 
     _phase(log, "warmup")
@@ -207,7 +211,7 @@ def run_program(run_dir: Path, log: logs.EventLog, join: Callable[[request.RunRe
         if group is not None:
             group.check(compile_program, build, log, options.seed)
         else:
-            _check(recorded, kernels_run, build, log, options.seed)
+            _check(recorded, kernels_run, build, log, options.seed, asked.capture)
     if group is not None:
         group.leave()
     sampler.stop()
@@ -292,7 +296,7 @@ def _variants(
     for name, (text, kind) in ways.items():
         try:
             callable_, args, kwargs = build()
-            jitted = compiler_of(text, name, transforms)(callable_, None)
+            jitted = compiler_of(text, name, transforms, asked.capture)(callable_, None)
             found[name] = kind(callable_, args, kwargs, jitted, seed=options.seed)
             _warm_up(found[name], max(options.warmup, 1), log)
         except Exception as error:
@@ -386,14 +390,19 @@ def _thunders_own_stages(
 
 
 def _check(
-    recorded: dict[str, Any], kernels: dict[str, str], build: Callable[[], Parts], log: logs.EventLog, seed: int
+    recorded: dict[str, Any],
+    kernels: dict[str, str],
+    build: Callable[[], Parts],
+    log: logs.EventLog,
+    seed: int,
+    capture: str,
 ) -> None:
     from workbench.runs import accuracy
 
     def on_tensor(error: TensorError) -> None:
         log.write(events.TensorChecked(t_s=log.now_s(), **vars(error)))
 
-    outcome = accuracy.check(recorded, build, seed=seed, kernels=kernels, on_tensor=on_tensor)
+    outcome = accuracy.check(recorded, build, seed=seed, kernels=kernels, on_tensor=on_tensor, capture=capture)
     log.write(checked(outcome, log.now_s()))
 
 

@@ -1,0 +1,260 @@
+"""The way in through Dynamo: the same statements and ids as the interpreter's, and callables that act as the model."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, assume, given, settings
+from thunder.core.prims import PrimIDs
+from thunder.core.proxies import Proxy
+from thunder.core.pytree import tree_flatten
+from torch import nn
+
+import workbench
+from tests.strategies import RandomProgram, programs
+from workbench.bench import Workbench
+from workbench.compiler.names import is_statement
+from workbench.errors import ProgramError
+from workbench.runs import accuracy
+
+BUILTIN = [
+    ("mlp", {"layers": 2}),
+    ("residual_chain", {"layers": 3, "grad": True}),
+    ("llama", {"layers": 1, "dim": 16, "vocab": 32, "sequence": 8}),
+    ("batch_norm", {}),
+    ("dropout_mlp", {}),
+    ("checkpoint_dropout", {}),
+    ("adam", {}),
+    ("torch_sgd", {}),
+    ("lost_update", {}),
+    ("return_source", {}),
+    ("swap", {}),
+]
+
+
+def statements(bench: Workbench) -> list[tuple[str, ...]]:
+    """What the joint trace does, values numbered as they appear: only names and the order of arguments are left out."""
+    numbers: dict[str, int] = {}
+
+    def text(leaf: Any) -> str:
+        return f"%{numbers.setdefault(leaf.name, len(numbers))}" if isinstance(leaf, Proxy) else repr(leaf)
+
+    joint = bench._captured.stage.joint
+    told: list[tuple[str, ...]] = []
+    for bsym in filter(is_statement, joint.bound_symbols):
+        leaves = tree_flatten((bsym.args, bsym.kwargs, bsym.output))[0]
+        if bsym.sym.id is PrimIDs.UPDATE_ALIASES:
+            # Pairs of before and after, in no order of their own: by the names of what goes in.
+            pairs = sorted(zip(bsym.flat_proxy_args, bsym.flat_proxy_outs, strict=True), key=lambda pair: text(pair[0]))
+            leaves = [leaf for pair in pairs for leaf in pair]
+        told.append((bsym.sym.name, *map(text, leaves)))
+    returned = joint.bound_symbols[-1].args[0]
+    grads = returned["output"] if isinstance(returned["output"], tuple) else ()
+    given = zip(returned["flat_args"], grads, strict=False) if "fw_flat_out" in returned else ()
+    return [*told, *sorted((text(argument), text(grad)) for argument, grad in given if grad is not None)]
+
+
+def sites(bench: Workbench) -> dict[str, tuple[Any, ...]]:
+    found = {}
+    for site in bench.sites():
+        # The reasons name values, and Thunder numbers those as it makes them.
+        why = {option: re.sub(r"\bt\d+\b", "t", reason) for option, reason in site.illegal.items()}
+        found[site.id] = (site.label, site.source, site.options, why)
+    return found
+
+
+def assert_same(one: Workbench, other: Workbench) -> None:
+    assert (one.capture, other.capture) == ("dynamo", "interpreter")
+    assert statements(one) == statements(other)
+    assert one._captured.stage.origins == other._captured.stage.origins
+    assert sites(one) == sites(other)
+    assert one.config.fingerprint == other.config.fingerprint
+    assert one.plan.peak_bytes == other.plan.peak_bytes
+
+
+@pytest.mark.parametrize(("name", "given"), BUILTIN)
+def test_both_ways_in_give_the_same_program(name: str, given: dict[str, Any]) -> None:
+    assert_same(*(workbench.open(name, device="cpu", settings=given, capture=way) for way in ("dynamo", "interpreter")))
+
+
+@settings(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    max_examples=max(8, settings.default.max_examples // 4),
+    report_multiple_bugs=False,
+)
+@given(programs(random=True, writes=True))
+def test_both_ways_in_give_the_same_random_program(program: RandomProgram) -> None:
+    # Dynamo hands an output that is an input on beside the graph; through Thunder's interpreter it goes through the
+    # computation, which asks for its gradient.
+    assume(not any(input.name in program.returned for input in program.inputs))
+    benches = []
+    for way in ("interpreter", "dynamo"):
+        function, args, _ = program.build()
+        try:
+            benches.insert(0, workbench.open(function, *args, capture=way))
+        except ProgramError:
+            assume(way == "dynamo")
+            raise
+    assert_same(*benches)
+
+
+class Tower(nn.Module):
+    """With buffers written in place, a region without gradients, an output that is an input, and one that is none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.norm, self.down = nn.Linear(6, 12), nn.BatchNorm1d(12), nn.Linear(12, 6)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.seen = 0
+
+    def forward(self, x: torch.Tensor, scale: float = 1.0) -> Answer:
+        self.seen += 1
+        self.calls.add_(1)
+        with torch.no_grad():
+            size = (x * x).mean() + self.up.weight.abs().mean()
+        hidden = torch.tanh(self.norm(self.up(x)))
+        return Answer(self.down(hidden) * size * scale, x, "tower", hidden if self.training else None)
+
+
+@dataclasses.dataclass
+class Answer:
+    out: torch.Tensor
+    given: torch.Tensor
+    name: str
+    hidden: torch.Tensor | None
+
+
+def tower() -> Tower:
+    torch.manual_seed(3)
+    return Tower()
+
+
+def batch(size: int = 4) -> torch.Tensor:
+    return torch.randn(size, 6, generator=torch.Generator().manual_seed(size))
+
+
+@pytest.fixture(scope="module")
+def bench() -> Workbench:
+    return workbench.open(tower(), batch())
+
+
+def test_a_module_comes_in_by_dynamo_and_says_so(bench: Workbench) -> None:
+    assert (bench.capture, bench.config.capture) == ("dynamo", "dynamo")
+    assert "one graph" in bench.capture_reason
+    assert bench.plan.to_json()["capture"] == "dynamo"
+    assert "by dynamo" in repr(bench)
+    assert "capture='dynamo'" in bench.config.text().replace('"', "'")
+
+
+def test_a_compiled_module_trains_as_the_module_does(bench: Workbench) -> None:
+    ours, theirs = tower(), tower()
+    compiled = bench.config.jit(ours)
+    optimizers = [torch.optim.SGD(module.parameters(), lr=0.1) for module in (compiled, theirs)]
+    for size in (4, 4, 7, 3):
+        answers = [module(batch(size)) for module in (compiled, theirs)]
+        for answer, optimizer in zip(answers, optimizers, strict=True):
+            optimizer.zero_grad()
+            (answer.out.square().mean() + answer.hidden.mean()).backward()
+            optimizer.step()
+        torch.testing.assert_close(answers[0].out, answers[1].out)
+    assert isinstance(answers[0], Answer)
+    assert answers[0].name == "tower"
+    assert ours.seen == theirs.seen == 4
+    torch.testing.assert_close(compiled.state_dict(), theirs.state_dict())
+    assert [name for name, _ in compiled.named_parameters()] == [name for name, _ in theirs.named_parameters()]
+
+
+def test_modes_are_those_of_the_call(bench: Workbench) -> None:
+    ours, theirs = tower(), tower()
+    compiled = bench.config.jit(ours)
+    compiled(batch())
+    theirs(batch())
+    compiled.eval()
+    assert not ours.training
+    assert not ours.norm.training
+    with torch.no_grad(), warnings.catch_warnings(action="ignore"):
+        answer = compiled(batch())
+    torch.testing.assert_close(answer.out, theirs.eval()(batch()).out)
+    assert not answer.out.requires_grad
+    assert answer.hidden is None
+    given = batch()
+    assert compiled.train()(given, scale=2.0).given is given
+
+
+def test_several_forwards_go_before_a_backward(bench: Workbench) -> None:
+    grads = []
+    for compile_module in (bench.config.jit, lambda module: module):
+        module = tower()
+        run = compile_module(module)
+        losses = [run(batch(size)).out.square().sum() for size in (4, 5, 4)]
+        for loss in losses:
+            loss.backward()
+        grads.append({name: parameter.grad for name, parameter in module.named_parameters()})
+    torch.testing.assert_close(*grads)
+
+
+def test_choices_of_one_way_replay_by_the_other() -> None:
+    def build() -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+        torch.manual_seed(3)
+        return nn.Sequential(nn.Linear(6, 12), nn.GELU(), nn.Linear(12, 6), nn.Tanh()), (batch(),), {}
+
+    module, args, _ = build()
+    bench = workbench.open(module, *args, capture="interpreter")
+    bench.choose({"saved:1/gelu>mul.1": "recompute"})
+    for way in ("dynamo", "interpreter"):
+        config = dataclasses.replace(bench.config, capture=way)
+        module, args, kwargs = build()
+        stepper = accuracy.Stepper(module, args, kwargs, config.jit(module))
+        assert accuracy.check(accuracy.first_step(stepper, 0), build, capture=way).ok
+        assert stepper.run._lc_cs.last_traces
+
+
+def test_a_program_that_dynamo_breaks_goes_to_the_interpreter_and_says_why() -> None:
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return x * 2
+
+    bench = workbench.open(broken, batch())
+    assert bench.capture == "interpreter"
+    assert "test_dynamo.py:" in bench.capture_reason
+    with pytest.raises(ProgramError, match=r"test_dynamo.py:\d+ \(torch._dynamo.graph_break\(\)\): Dynamo gives no"):
+        workbench.open(broken, batch(), capture="dynamo")
+
+
+def test_an_operator_that_thunder_lacks_is_refused_by_line() -> None:
+    def unknown(x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.tests_dynamo.mystery(x)
+
+    library = torch.library.Library("tests_dynamo", "DEF")
+    library.define("mystery(Tensor x) -> Tensor")
+    library.impl("mystery", lambda x: x.clone(), "CompositeExplicitAutograd")
+    with pytest.raises(ProgramError, match=r"test_dynamo.py:\d+ \(return torch.*torch.ops.tests_dynamo.mystery.*write"):
+        workbench.open(unknown, batch(), capture="dynamo")
+
+
+def test_a_model_without_memory_is_planned() -> None:
+    with torch.device("meta"):
+        model, x = nn.Sequential(nn.Linear(6, 1 << 20), nn.ReLU(), nn.Linear(1 << 20, 6)), torch.randn(4, 6)
+    bench = workbench.open(model, x, device="planned", executor="torch")
+    assert bench.capture == "dynamo"
+    assert bench.plan.baseline_bytes > 48 << 20
+    assert all(parameter.is_meta for parameter in model.parameters())
+
+
+def test_what_is_compiled_goes_with_its_callable() -> None:
+    import gc
+    import weakref
+
+    module = tower()
+    compiled = workbench.open(module, batch()).config.jit(module)
+    compiled(batch())
+    gone = weakref.ref(module)
+    del module, compiled
+    gc.collect()
+    assert gone() is None

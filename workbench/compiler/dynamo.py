@@ -1,0 +1,269 @@
+"""Programs by way of Dynamo: the one graph that a program is, and the callable that compiles such graphs when called.
+
+Planning and running both go through `torch.compile` with a backend of their own, so that both see the same graph; what
+stands around it, a dataclass for the outputs or a counter on a module, stays Dynamo's business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FunctionType
+from typing import Any
+from weakref import WeakMethod, ref
+
+import torch
+from torch import fx
+from torch._dynamo.exc import BackendCompilerFailed, TorchDynamoException
+
+from workbench.compiler import patches
+from workbench.compiler.fx_trace import constants_of, frames_of, function_of
+from workbench.errors import ProgramError, WorkbenchError
+
+RECOMPILE_LIMIT = 64
+"""Ways to call a program, each captured on its own: shapes, modes, train or eval. PyTorch's own limit is 8."""
+
+type Compiler = Callable[[Callable[..., Any]], Any]
+"""`thunder.jit` with its options."""
+
+
+class NotOneGraphError(ProgramError):
+    """Dynamo does not give a program as one graph; the message says where and why."""
+
+
+class _CapturedError(Exception):
+    """Ends a call of Dynamo as soon as there is a graph."""
+
+
+@dataclasses.dataclass(frozen=True)
+class WholeGraph:
+    """A program as one graph.
+
+    Attributes
+    ----------
+    graph : GraphModule
+    inputs : tuple of Tensor
+        What the graph takes: parameters, buffers and the tensors of the call.
+    function : callable
+        For `thunder.jit`; takes the inputs, and the constants that the graph holds.
+    """
+
+    graph: fx.GraphModule
+    inputs: tuple[Any, ...]
+    function: Callable[..., Any]
+
+
+def whole_graph(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> WholeGraph:
+    """The graph of a call of a program, which is not run.
+
+    Raises
+    ------
+    NotOneGraphError
+        If Dynamo breaks the program into several graphs, or cannot follow it.
+    """
+    found: list[WholeGraph] = []
+
+    def act(graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        found.append(_whole(program, args, kwargs, graph, inputs))
+        raise _CapturedError
+
+    with _settings():
+        try:
+            _compiled(program, _Backend(ref(act)))(*args, **kwargs)
+        except BackendCompilerFailed as error:
+            if not isinstance(error.inner_exception, _CapturedError):
+                raise
+        except TorchDynamoException as error:
+            raise NotOneGraphError(_why(error)) from error
+    if not found:
+        raise NotOneGraphError("Dynamo found no operator in it")
+    return found[0]
+
+
+class Compiled:
+    """A program compiled by Thunder as it is called: a graph by Dynamo for each way to call it.
+
+    Parameters
+    ----------
+    program : callable or torch.nn.Module
+    compiler : callable
+        Makes a `thunder.jit` of a function, anew for each graph.
+    observer : optional
+        Told how long Dynamo took, as the stage ``capture``.
+    """
+
+    def __init__(self, program: Callable[..., Any], compiler: Compiler, observer: Any = None) -> None:
+        self._program = program
+        self._compiler = compiler
+        self._observer = observer
+        self._jitted: Any = None
+        self._since = 0.0
+        self._call = _compiled(program, _Backend(WeakMethod(self._compile)))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program, compiled; where nothing compiled fits the call, compile it first."""
+        self._since = time.perf_counter()
+        self._given = (args, kwargs)
+        with _settings():
+            try:
+                return self._call(*args, **kwargs)
+            except BackendCompilerFailed as error:
+                if isinstance(error.inner_exception, WorkbenchError):
+                    raise error.inner_exception from None
+                raise
+            except TorchDynamoException as error:
+                raise NotOneGraphError(_why(error)) from error
+            finally:
+                self._given = ((), {})
+
+    @property
+    def _lc_cs(self) -> Any:
+        """Thunder's statistics of the graph compiled last."""
+        return self._last._lc_cs
+
+    @property
+    def _lc_cd(self) -> Any:
+        """Thunder's compile data of the graph compiled last."""
+        return self._last._lc_cd
+
+    @property
+    def _last(self) -> Any:
+        # Thunder asks by getattr with a default, which a missing attribute answers.
+        if self._jitted is None:
+            raise AttributeError("nothing is compiled before the first call")
+        return self._jitted
+
+    def _compile(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        if self._observer is not None:
+            self._observer.stage("capture", time.perf_counter() - self._since)
+        whole = _whole(self._program, *self._given, graph, inputs)
+        jitted = self._jitted = self._compiler(whole.function)
+        constants = constants_of(graph)
+        if not constants:
+            return jitted
+        return lambda *given: jitted(*given, *constants)
+
+
+class CompiledModule(torch.nn.Module):
+    """A module whose calls are those of `Compiled`; its parameters, buffers and modules are the original's own."""
+
+    def __init__(self, module: torch.nn.Module, compiled: Compiled) -> None:
+        super().__init__()
+        # The very same tables: what is registered, moved or loaded here is so there, under the same names.
+        self.__dict__.update(_parameters=module._parameters, _buffers=module._buffers, _modules=module._modules)
+        self.__dict__.update(_original=module, _compiled=compiled)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module, compiled."""
+        return self._compiled(*args, **kwargs)
+
+    def train(self, mode: bool = True) -> CompiledModule:
+        """Set the original's mode, and so this one's."""
+        self._original.train(mode)
+        self.training = mode
+        return self
+
+    @property
+    def _lc_cs(self) -> Any:
+        return self.__dict__["_compiled"]._lc_cs
+
+    @property
+    def _lc_cd(self) -> Any:
+        return self.__dict__["_compiled"]._lc_cd
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.__dict__["_original"], name)
+
+
+def jit(program: Callable[..., Any], compiler: Compiler, observer: Any = None) -> Any:
+    """A program, compiled by way of Dynamo as it is called; a module gives a module."""
+    compiled = Compiled(program, compiler, observer)
+    return CompiledModule(program, compiled) if isinstance(program, torch.nn.Module) else compiled
+
+
+class _Backend:
+    """What Dynamo is given, and keeps for as long as the process lives: so it holds on to nothing."""
+
+    def __init__(self, act: Callable[[], Callable[..., Any] | None]) -> None:
+        self._act = act
+
+    def __call__(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        act = self._act()
+        assert act is not None, "who asked for the compilation is gone"
+        return act(graph, inputs)
+
+
+def _compiled(program: Callable[..., Any], backend: Callable[..., Any]) -> Callable[..., Any]:
+    # A function of its own for each: what Dynamo compiles hangs on code objects, where it would count against the limit
+    # of every other compilation of this program, and outlive this one.
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return program(*args, **kwargs)
+
+    code = call.__code__.replace(co_filename="<workbench>", co_name="call")
+    own = FunctionType(code, call.__globals__, "call", None, call.__closure__)
+    compiled: Callable[..., Any] = torch.compile(own, backend=backend, fullgraph=True, dynamic=False)
+    return compiled
+
+
+@contextlib.contextmanager
+def _settings() -> Iterator[None]:
+    loggers = {getattr(logging.Logger, name) for name in dir(logging.Logger) if not name.startswith("_")}
+    with torch._dynamo.config.patch(
+        recompile_limit=RECOMPILE_LIMIT,
+        accumulated_recompile_limit=RECOMPILE_LIMIT * 8,
+        # What a program logs is no part of what it computes.
+        ignore_logger_methods={*torch._dynamo.config.ignore_logger_methods, *filter(callable, loggers)},
+    ):
+        yield
+
+
+def _whole(
+    program: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    graph: fx.GraphModule,
+    inputs: Sequence[Any],
+) -> WholeGraph:
+    known = _names_of(program, args, kwargs)
+    placeholders = graph.graph.find_nodes(op="placeholder")
+    names = [known.get(id(value), node.name) for node, value in zip(placeholders, inputs, strict=True)]
+    paths = {}
+    if isinstance(program, torch.nn.Module):
+        paths = {id(module): name for name, module in program.named_modules()}
+    function = function_of(graph, names, paths)
+    return WholeGraph(graph, (*inputs, *constants_of(graph)), function)
+
+
+def _names_of(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[int, str]:
+    """What Thunder's interpreter calls the tensors of a program, by their `id`."""
+    names: dict[int, str] = {}
+    if isinstance(program, torch.nn.Module):
+        for table in (program.named_parameters(), program.named_buffers()):
+            names.update((id(tensor), "t_" + name.replace(".", "_")) for name, tensor in table)
+    called = program.forward if isinstance(program, torch.nn.Module) else program
+    try:
+        given = inspect.signature(called).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        given = {}
+    names.update((id(value), name) for name, value in given.items() if isinstance(value, torch.Tensor))
+    return names
+
+
+def _why(error: Exception) -> str:
+    """Dynamo's reason in one line, after the person's own line."""
+    message = str(error)
+    lines = [line.strip() for line in message.partition("\nfrom user code:")[0].splitlines() if line.strip()]
+    told = {key: value for key, _, value in (line.partition(": ") for line in lines)}
+    reason = lines[0] if lines else type(error).__name__
+    # Of an error of the program's own, Dynamo's explanation says no more than that there is one.
+    detail = told.get("Developer debug context" if reason == "Observed exception" else "Explanation", "")
+    own = [frame for frame in frames_of(message) if not patches.is_library(frame.file)]
+    where = f"{own[-1].file}:{own[-1].line} ({own[-1].text}): " if own else ""
+    return f"{where}Dynamo gives no whole graph: {reason}{f': {detail}' if detail else ''}"

@@ -1,0 +1,315 @@
+"""An FX graph as a Thunder trace: Thunder's own operators, one after another, without its bytecode interpreter.
+
+`function_of` makes a function that `thunder.jit` takes as it takes any other. Thunder interprets a stand-in of a single
+statement, which gives it the checks of all arguments and the way back of all results; the computation between them is
+made from the graph. Everything after that, gradients, executors and transforms, is Thunder's own.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import functools
+import operator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dis import Positions
+from typing import Any, NoReturn
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from workbench.compiler import patches
+from workbench.compiler.names import read_line
+from workbench.compiler.thunder_api import (
+    Proxy,
+    ProxyTag,
+    Symbol,
+    TensorProxy,
+    TraceCtx,
+    TraceResults,
+    devices,
+    dtypes,
+    from_trace,
+    get_tracectx,
+    prims,
+    thunder_functions,
+    tracectx,
+)
+from workbench.errors import ProgramError
+
+WITHOUT_EFFECT = frozenset({torch._C._log_api_usage_once})
+"""Functions that Dynamo keeps in its graphs and that give and change nothing."""
+
+_FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+_PYTHON = (operator, builtins)
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphSource:
+    """A graph, and what its parts are called.
+
+    Attributes
+    ----------
+    graph : GraphModule
+    names : tuple of str
+        Of the arguments: a placeholder each, then a lifted constant each.
+    paths : mapping of int to str
+        Path of each module of the program by its `id`, where the program is a module.
+    """
+
+    graph: fx.GraphModule
+    names: tuple[str, ...]
+    paths: Mapping[int, str]
+
+
+def constants_of(graph: fx.GraphModule) -> tuple[torch.Tensor, ...]:
+    """Tensors that a graph holds on to, and that a trace takes as further arguments."""
+    found = {str(node.target): fetched(graph, node) for node in graph.graph.nodes if node.op == "get_attr"}
+    return tuple(value for value in found.values() if isinstance(value, torch.Tensor))
+
+
+def fetched(graph: fx.GraphModule, node: fx.Node) -> Any:
+    """What a node of kind ``get_attr`` stands for."""
+    return functools.reduce(getattr, str(node.target).split("."), graph)
+
+
+def function_of(graph: fx.GraphModule, names: Sequence[str], paths: Mapping[int, str]) -> Callable[..., Any]:
+    """A function for `thunder.jit` whose trace is the graph's.
+
+    It takes the graph's inputs, and then what `constants_of` gives; it returns what the graph returns.
+
+    Parameters
+    ----------
+    graph : GraphModule
+        As Dynamo gives it: placeholders for all tensors, flat outputs.
+    names : sequence of str
+        Of the inputs; made fit to be names of arguments, each of its own.
+    paths : mapping of int to str
+        See `GraphSource`.
+    """
+    arguments = unique_names((*names, *(f"constant{i}" for i, _ in enumerate(constants_of(graph)))))
+    results = len(_outputs(graph))
+
+    def meta(*given: Any) -> tuple[TensorProxy, ...]:
+        return tuple(TensorProxy(shape=(), device=devices.cpu, dtype=dtypes.float32) for _ in range(results))
+
+    # Uses each argument and gives as many results, in one statement for Thunder's interpreter to see.
+    stand_in = Symbol("stand_in", meta, is_prim=True, id="workbench_stand_in")
+    listed = ", ".join(arguments)
+    namespace: dict[str, Any] = {"_workbench_stand_in": stand_in}
+    source = f"def program({listed}):\n    return _workbench_stand_in({listed})\n"
+    exec(compile(source, "<graph>", "exec"), namespace)
+    function: Callable[..., Any] = namespace["program"]
+    patches.trace_with(function, functools.partial(_results, GraphSource(graph, arguments, paths)))
+    return function
+
+
+def unique_names(names: Iterable[str]) -> tuple[str, ...]:
+    """The names as Python identifiers, each of its own."""
+    found: dict[str, None] = {}
+    for name in names:
+        plain = re.sub(r"\W", "_", name)
+        plain = plain if plain.isidentifier() and not plain.startswith("_workbench") else f"t_{plain}"
+        free, ordinal = plain, 0
+        while free in found:
+            ordinal += 1
+            free = f"{plain}_{ordinal}"
+        found[free] = None
+    return tuple(found)
+
+
+def _outputs(graph: fx.GraphModule) -> tuple[Any, ...]:
+    node = next(iter(graph.graph.find_nodes(op="output")))
+    given = node.args[0]
+    return tuple(given) if isinstance(given, tuple | list) else (given,)
+
+
+def _results(source: GraphSource, stand_in: TraceResults) -> TraceResults:
+    """The traces of the stand-in, with the graph's computation for its own."""
+    traced: TraceCtx = from_trace(stand_in.computation_trace)
+    # A copy: `from_trace` shares the set, and the stand-in's values have names in it.
+    traced.names = set(stand_in.computation_trace.names)
+    arguments: dict[str, Proxy] = {}
+    for bsym in stand_in.computation_trace.bound_symbols:
+        if bsym.sym.id is prims.PrimIDs.UNPACK_TRIVIAL:
+            traced.bound_symbols.append(bsym)
+            arguments.update((proxy.name, proxy) for proxy in bsym.flat_proxy_outs)
+    with tracectx(traced):
+        interpreter = _Tracer(source, [arguments[name] for name in source.names])
+        returned = interpreter.run(*interpreter.inputs)
+        traced.set_current_source_location(None, None)
+        prims.python_return(tuple(returned) if isinstance(returned, tuple | list) else (returned,))
+    traced.scopes = [traced.bound_symbols]
+    return TraceResults(stand_in.prologue_trace, traced, stand_in.epilogue_trace, stand_in.interpreter_log)
+
+
+class _Tracer(fx.Interpreter):
+    """Runs a graph on Thunder's proxies, so that Thunder records its operators."""
+
+    def __init__(self, source: GraphSource, arguments: Sequence[Proxy]) -> None:
+        super().__init__(source.graph, garbage_collect_values=False)
+        self.source = source
+        # Else FX puts its own words behind every message.
+        self.extra_traceback = False
+        placeholders = len(source.graph.graph.find_nodes(op="placeholder"))
+        self.inputs = list(arguments[:placeholders])
+        held = (id(tensor) for tensor in constants_of(source.graph))
+        self.constants = dict(zip(held, arguments[placeholders:], strict=True))
+
+    def run_node(self, n: fx.Node) -> Any:
+        if n.op in ("placeholder", "get_attr", "output"):
+            return super().run_node(n)
+        scope, frame = place_of(n, self.source.paths)
+        with _located(scope, frame):
+            try:
+                return super().run_node(n)
+            except ProgramError:
+                raise
+            except Exception as error:  # noqa: BLE001  # whatever an operator's rules raise, it is told by line
+                _refuse(frame, n, error)
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if target in WITHOUT_EFFECT:
+            return None
+        if target is torch.ops.higher_order.tag_activation_checkpoint:
+            return _checkpointed(*args, **kwargs)
+        known = thunder_functions.get(target)
+        if known is not None:
+            return known(*args, **kwargs)
+        if any(getattr(module, getattr(target, "__name__", ""), None) is target for module in _PYTHON):
+            return target(*args, **kwargs)
+        if any(isinstance(leaf, Proxy) for leaf in pytree.tree_leaves((args, kwargs))):
+            raise NotImplementedError(f"Thunder does not know {_name_of(target)}")
+        return _not_a_tensor(target, target(*args, **kwargs))
+
+    def call_method(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        owner, *rest = args
+        if not isinstance(owner, TensorProxy):
+            return getattr(owner, target)(*rest, **kwargs)
+        known = thunder_functions.get(getattr(torch.Tensor, target, None))
+        try:
+            method = getattr(owner, target)
+        except AttributeError:
+            if known is None:
+                raise NotImplementedError(f"Thunder does not know torch.Tensor.{target}") from None
+            return known(*args, **kwargs)
+        return method(*rest, **kwargs)
+
+    def get_attr(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        value = super().get_attr(target, args, kwargs)
+        if isinstance(value, torch.Tensor):
+            return self.constants[id(value)]
+        if isinstance(value, fx.GraphModule):
+            # A region of its own, such as one that is checkpointed: it takes what it reads as arguments.
+            return functools.partial(self._region, value)
+        return value
+
+    def _region(self, graph: fx.GraphModule, *args: Any) -> Any:
+        inner = _Tracer(dataclasses.replace(self.source, graph=graph), args)
+        return inner.run(*args)
+
+    def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        raise NotImplementedError(f"the module {target} was left whole in the graph")
+
+
+def _checkpointed(function: Callable[..., Any], *args: Any, use_reentrant: bool = False, **_: Any) -> Any:
+    """Run a region whose values are computed again in the backward: marked as Thunder's interpreter marks them."""
+    if use_reentrant:
+        raise NotImplementedError("it has no torch.utils.checkpoint with use_reentrant=True; pass use_reentrant=False")
+    trace = get_tracectx()
+    assert trace is not None
+    trace.push_scope([])
+    returned = function(*args)
+    inside = trace.pop_scope()
+    trace.bound_symbols.extend(inside)
+    kept = {proxy.name for proxy in pytree.tree_leaves((args, returned)) if isinstance(proxy, Proxy)}
+    for bsym in inside:
+        for proxy in bsym.flat_proxy_outs:
+            if proxy.name not in kept:
+                proxy.tags.add(ProxyTag.RECOMPUTE_IN_BACKWARD)
+    return returned
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """A line of code that was running.
+
+    Attributes
+    ----------
+    file : str
+    line : int
+        From 1; 0 where there is none.
+    function : str
+    """
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def text(self) -> str:
+        """The line itself."""
+        return read_line(self.file, self.line) if self.line else ""
+
+
+def frames_of(text: str) -> list[Frame]:
+    """The frames of a stack as Python prints it, the innermost last."""
+    return [Frame(file, int(line), function) for file, line, function in _FRAME.findall(text)]
+
+
+def place_of(node: fx.Node, paths: Mapping[int, str]) -> tuple[str, Frame]:
+    """Scope of a node, and the person's own line, as Thunder's interpreter would have recorded them.
+
+    Parameters
+    ----------
+    node : Node
+    paths : mapping of int to str
+        Path of each module of the program by its `id`; empty where the program is a function.
+    """
+    own = [frame for frame in frames_of(node.stack_trace or "") if not patches.is_library(frame.file)]
+    frame = own[-1] if own else Frame("", 0, "")
+    scope = frame.function
+    modules = list((node.meta.get("nn_module_stack") or {}).items())
+    root = str(modules[0][1][0]) if modules else ""
+    for at, (key, (path, kind)) in enumerate(modules):
+        known = paths.get(int(str(key).partition("@")[0]))
+        relative = known if known is not None else str(path).removeprefix(root).strip(".")
+        scope = relative or (getattr(kind, "__name__", str(kind)) if at == 0 or known is not None else scope)
+    return scope, frame
+
+
+@contextmanager
+def _located(scope: str, frame: Frame) -> Iterator[None]:
+    trace = get_tracectx()
+    assert trace is not None
+    file = patches.SourceFile(frame.file, scope, frame.file, frame.line)
+    trace.set_current_source_location(file, Positions(lineno=frame.line or None))
+    yield
+
+
+def _refuse(frame: Frame, node: fx.Node, error: Exception) -> NoReturn:
+    where = f"{frame.file}:{frame.line} ({frame.text}): " if frame.line else ""
+    reason = str(error).strip().partition("\n")[0]
+    kind = "" if isinstance(error, NotImplementedError) else f"{type(error).__name__}: "
+    raise ProgramError(
+        f"{where}Thunder cannot trace {_name_of(node.target)}: {kind}{reason[:300]}; "
+        "write it with operators that thunder.torch has, or register it by thunder.torch.register_custom_op"
+    ) from error
+
+
+def _name_of(target: Any) -> str:
+    if isinstance(target, str):
+        return f"torch.Tensor.{target}"
+    if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return f"torch.ops.{target}".replace("::", ".")
+    module, name = getattr(target, "__module__", "") or "torch", getattr(target, "__name__", str(target))
+    return f"{module}.{name}"
+
+
+def _not_a_tensor(target: Any, made: Any) -> Any:
+    if any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(made)):
+        raise NotImplementedError(f"Thunder does not know {_name_of(target)}, which makes a tensor")
+    return made
