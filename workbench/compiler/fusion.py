@@ -250,7 +250,7 @@ def _inductor_options() -> Iterator[None]:
         stock = torch.compile
 
         def with_options(*args: Any, **kwargs: Any) -> Any:
-            ours = {"options": _INDUCTOR_OPTIONS} if threading.get_ident() == here else {}
+            ours: dict[str, Any] = {"options": _INDUCTOR_OPTIONS} if threading.get_ident() == here else {}
             return stock(*args, **kwargs, **ours)
 
         torch.compile = with_options

@@ -311,7 +311,7 @@ def check(
     exact, unsteady = changed == (), frozenset[str]()
     if exact and differ:
         # Some kernels of a GPU add up in the order in which their threads come.
-        unsteady = other_bits(first_step(_stock(build, seed)[0], seed), expected)
+        unsteady = other_bits(first_step(_stock(build, seed, capture)[0], seed), expected)
 
     tensors: list[TensorError] = []
     for against, reference in comparisons.items():
