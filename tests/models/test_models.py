@@ -74,4 +74,4 @@ def test_a_model_is_planned_for_a_gpu_that_is_not_there(name: str) -> None:
 def test_a_refusal_says_where_and_what_to_do(name: str) -> None:
     module, args, kwargs = zoo.build(name)
     with pytest.raises(ProgramError, match=REFUSED[name]):
-        workbench.open(module, *args, device="cpu", **kwargs)
+        workbench.open(module, *args, device="cpu", capture="dynamo", **kwargs)
