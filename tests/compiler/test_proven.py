@@ -6,11 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import thunder
 import torch
+from thunder.executors.torch_compile import torch_compile_ex
 
 import workbench
+from workbench.analysis.effects import compared
+from workbench.analysis.equivalence import prove
 from workbench.bench import Workbench
 from workbench.compiler.pipeline import proofs_of
+from workbench.compiler.reader import read_execution
 from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import TraceCtx, from_trace
 from workbench.errors import PlanError
@@ -84,3 +89,34 @@ def test_a_plan_that_computes_something_else_is_refused_and_nothing_changes(benc
         bench.choose(recompute(bench))
     assert bench.choices == {}
     assert bench.plan is before
+
+
+def lose_an_update(a: torch.Tensor, b: torch.Tensor) -> None:
+    a.view(-1).add_(b.view(-1))
+
+
+def test_an_update_that_thunder_loses_is_found_by_the_proof() -> None:
+    arguments = (torch.randn(4, 4), torch.randn(4, 4))
+    bench = workbench.open(lose_an_update, *arguments, executor="torchcompile")
+    thunders = thunder.jit(lose_an_update, executors=[torch_compile_ex], skip_inplace_alias_updates=True)
+    thunders(*arguments)
+    (executed,) = thunder.last_traces(thunders)[-1:]
+    proof = prove(bench.plan.graph, read_execution(executed, None, bench._captured.stage))
+    assert not proof.proven
+    assert "a.view(-1).add_(b.view(-1))" in proof.source
+    assert "writes in place in the stock plan, and nothing does here" in proof.difference
+
+
+def test_a_draw_that_a_checkpoint_repeats_is_found_by_what_the_program_draws() -> None:
+    for checkpointed, found in ((True, 1), (False, 0)):
+        bench = workbench.open(
+            "checkpoint_dropout", device="cpu", executor="torch", settings={"checkpointed": checkpointed}
+        )
+        stage = bench._captured.stage
+        assert stage.program is not None
+        assert len(compared(stage.read(stage.program), bench.plan.graph).drawn_again) == found
+
+
+def test_a_batch_norm_and_an_optimizer_lose_nothing() -> None:
+    for name, settings in (("batch_norm", {"channels": 2, "batch": 2, "size": 2}), ("adam", {})):
+        assert workbench.open(name, device="cpu", executor="torch", settings=settings).plan.warnings == ()

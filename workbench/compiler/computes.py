@@ -94,7 +94,9 @@ def alone(bsym: Any, sources: Mapping[str, str | int]) -> Computation:
         executor = bsym.sym.executor
         prefix = "" if executor is None or executor.name in ("torch", "python") else f"{executor.name}."
         arguments = [_static(arg, operands) for arg in bsym.args]
-        arguments += [f"{key}={_static(arg, operands)}" for key, arg in bsym.kwargs.items()]
+        # What is PyTorch's default is left out: Thunder's primitives leave it out, too.
+        given_too = ((key, arg) for key, arg in bsym.kwargs.items() if (key, arg) != ("alpha", 1))
+        arguments += [f"{key}={_static(arg, operands)}" for key, arg in given_too]
         call = f"{prefix}{bsym.sym.name}({', '.join(arguments)})"
     outputs = made(bsym)
     shares: list[str] = []

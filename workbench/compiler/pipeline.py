@@ -127,6 +127,7 @@ class _Origins(Transform):
     def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any, **_: Any) -> Any:
         self.hooks.mark("interpret")
         tagged, self.hooks.origins = tag_origins(computation)
+        self.hooks.program = tagged
         self.hooks.mark("origins")
         self.hooks.waiting_for = "prologue"
         return prologue, tagged, epilogue
@@ -209,6 +210,7 @@ class Hooks:
         self.warn = False
         self.cache_info: dict[str, Any] = {}
         self.origins: tuple[Any, ...] = ()
+        self.program: TraceCtx | None = None
         self.stage: Stage | None = None
         self.control = Control(self.configure, observer)
         self.waiting_for = ""
@@ -260,6 +262,7 @@ class Hooks:
                 claimed=trace,
                 has_backward=any(BoundSymbolTag.BACKWARD in b.tags for b in trace.bound_symbols),
                 gathers_again=self.parallel == parallel.ZERO3,
+                program=self.program,
             )
         )
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from workbench.analysis.effects import compared
 from workbench.analysis.memory import Predictor
 from workbench.analysis.recompute import Recomputer
 from workbench.compiler.facts import FactsCache
@@ -72,6 +73,8 @@ class Stage:
         ``forward`` and ``backward``, as far as they have collectives: what may move, and how far.
     gathers_again : bool
         Whether parameters are sharded and what the forward gathers is gathered again in the backward: ZeRO-3.
+    program : TraceCtx or None
+        The trace as interpreted, with origins.
     """
 
     executor: str
@@ -88,6 +91,7 @@ class Stage:
     cache: FactsCache = dataclasses.field(default_factory=FactsCache)
     communication: Mapping[str, Schedule] = dataclasses.field(default_factory=dict)
     gathers_again: bool = False
+    program: TraceCtx | None = None
 
     @cached_property
     def graph(self) -> Graph:
@@ -120,21 +124,27 @@ class Stage:
 
     @cached_property
     def caveats(self) -> tuple[str, ...]:
-        """What Thunder gets wrong in this program whatever is chosen, each with its cause."""
-        return tuple(
-            dict.fromkeys(
-                f"{self._where(bsym)} draws random numbers and is computed again in the backward, where Thunder draws "
+        """What Thunder gets wrong in this program whatever is chosen, each with its cause.
+
+        Found by holding the joint trace to the program's own; none where that was not kept.
+        """
+        if self.program is None:
+            return ()
+        found = compared(self.read(self.program), self.graph)
+        return (
+            *(
+                f"{self._where(index)} draws random numbers and is computed again in the backward, where Thunder draws "
                 "anew: outputs are right, gradients are those of another draw. Thunder ignores preserve_rng_state of "
                 "torch.utils.checkpoint; take the random op out of what is checkpointed"
-                for bsym in self.joint.bound_symbols
-                if BoundSymbolTag.BACKWARD in bsym.tags and _random_ops(bsym)
-            )
+                for index in found.drawn_again
+            ),
+            *(
+                f"{name} is written into by the program, and by nothing that Thunder made of it: the update is lost"
+                for name in found.lost
+            ),
         )
 
-    def _where(self, bsym: BoundSymbol) -> str:
-        index = origin_of(bsym)
-        if index < 0:
-            return str(bsym.sym.name)
+    def _where(self, index: int) -> str:
         origin = self.origins[index]
         return f"{origin.id} ({origin.file}:{origin.line})" if origin.line else origin.id
 
