@@ -227,6 +227,14 @@ def test_a_program_that_dynamo_breaks_goes_to_the_interpreter_and_says_why() -> 
         workbench.open(broken, batch(), capture="dynamo")
 
 
+def test_lists_are_arguments_of_operators() -> None:
+    def lists(x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x.expand([2, 4, 6]), x.new_ones([1, 4, 6])]).sum([0, 1])
+
+    config = workbench.open(lists, batch(), capture="dynamo").config
+    torch.testing.assert_close(config.jit(lists)(batch()), lists(batch()))
+
+
 def test_an_operator_that_thunder_lacks_is_refused_by_line() -> None:
     def unknown(x: torch.Tensor) -> torch.Tensor:
         return torch.ops.tests_dynamo.mystery(x)

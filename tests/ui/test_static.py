@@ -39,6 +39,8 @@ def bench(**changes):
         stock_plan=SimpleNamespace(**stock, sites=sites),
         program=SimpleNamespace(name="llama", device="cpu", settings={"layers": 1}),
         executor="torchcompile",
+        capture="dynamo",
+        capture_reason="asked for",
         choices={sites[0].id: "recompute"} if changes else {},
         runs=(),
     )

@@ -171,6 +171,10 @@ class _Tracer(fx.Interpreter):
             except Exception as error:  # noqa: BLE001  # whatever an operator's rules raise, it is told by line
                 _refuse(frame, n, error)
 
+    def fetch_args_kwargs_from_env(self, n: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        args, kwargs = super().fetch_args_kwargs_from_env(n)
+        return tuple(map(_plain, args)), {name: _plain(value) for name, value in kwargs.items()}
+
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if target in WITHOUT_EFFECT:
             return None
@@ -213,6 +217,15 @@ class _Tracer(fx.Interpreter):
 
     def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NotImplementedError(f"the module {target} was left whole in the graph")
+
+
+def _plain(argument: Any) -> Any:
+    """An argument without FX's own kinds of list and dict, which Thunder cannot print."""
+    if isinstance(argument, list):
+        return [_plain(item) for item in argument]
+    if isinstance(argument, dict):
+        return {key: _plain(value) for key, value in argument.items()}
+    return tuple(map(_plain, argument)) if type(argument) is tuple else argument
 
 
 def _checkpointed(function: Callable[..., Any], *args: Any, use_reentrant: bool = False, **_: Any) -> Any:
