@@ -25,6 +25,7 @@ def bench(**changes):
     census = SimpleNamespace(count=4, unique=3, largest=7)
     stock = {
         "warnings": (),
+        "proof": SimpleNamespace(proven=True, rules=()),
         "statements": 219,
         "peak_bytes": 3 << 20,
         "saved_bytes": 2 << 20,
@@ -52,17 +53,19 @@ def test_text_summary():
         "  statements   219\n"
         "  peak memory  3.00 MiB, predicted\n"
         "  saved        2.00 MiB in 48 tensors, predicted\n"
+        "  capture      by dynamo: asked for\n"
         "  fusions      3 unique of 4, the largest of 7 ops, predicted\n"
         "  counts       4 compilations, predicted\n"
         "  sites        12 saved\n"
-        "  choices      none"
+        "  choices      none\n"
+        "  proof        proven to compute what the stock plan does"
     )
 
 
 def test_text_summary_tells_what_changed_against_unmodified_thunder():
     text = text_summary(bench(peak_bytes=2 << 20, saved_bytes=1 << 20))
     assert "  peak memory  2.00 MiB (−1.00 MiB), predicted\n" in text
-    assert text.endswith("  choices      saved:layers.0.attn_norm/mul#0: recompute")
+    assert "  choices      saved:layers.0.attn_norm/mul#0: recompute\n" in text
 
 
 def test_picture_shows_layers_statements_and_sizes():
