@@ -1152,10 +1152,12 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     if shared is None:
         shared = parallel.transforms_here(config, fn) if config.parallel else ()
     proofs: list[Proof] = []
+    # The same for each graph, as for each call that Thunder compiles anew: what was warned of is known to all.
+    hooks = Hooks(config.executor, config.choices, observer, config.parallel)
+    hooks.config, hooks.warn, hooks.proofs = config, True, proofs
 
     def compiled(function: Callable[..., Any]) -> Any:
-        hooks = Hooks(config.executor, config.choices, observer, config.parallel)
-        hooks.config, hooks.warn, hooks.proofs = config, True, proofs
+        hooks.restart()
         own = hooks.transforms()
         transforms = [own[0], *shared, *own[1:]]
         return thunder_api.jit(function, executors=hooks.executors(), transforms=transforms, **options)
