@@ -24,23 +24,21 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from thunder.common import transform_to_torch_types
 from thunder.core.transform_common import _inplace_copy_sanity_check
-from thunder.executors.torch_compile import make_compiled
 
 import workbench
-from tests.levers import proof
+from tests.levers.batched import regions
 from tests.strategies import LARGEST, Masks, RandomProgram, choices_for, drawn
 from workbench.bench import Workbench
-from workbench.compiler import exact, fusion, pipeline
+from workbench.compiler import exact, pipeline
 from workbench.compiler.facts import fusion_key
 from workbench.errors import ChoiceError
 from workbench.runs import accuracy, differences
@@ -127,36 +125,6 @@ def tells(step: Step) -> bool:
             by_kind.setdefault(entry.kind, []).append(float(entry.value.double().abs().max()))
     sizes = [max(by_kind.get(kind, [1.0])) for kind in ("output", "grad")]
     return all(0 < size < LARGEST**2 for size in sizes)
-
-
-@contextlib.contextmanager
-def running(mode: str) -> Iterator[None]:
-    """Regions of a mode are compiled, or run as they are; once for each structure."""
-    known: dict[str, Callable[..., Any]] = {}
-
-    def once(members: list[Any], inputs: list[Any], outputs: list[Any], *, mode: str | None = None) -> Any:
-        made = SimpleNamespace(args=inputs, output=outputs, subsymbols=members, sym=_REGION)
-        made.flat_proxy_args, made.flat_proxy_outs = inputs, outputs
-        key = fusion_key(made)
-        if key not in known:
-            COMPILED["regions"] += 1
-            known[key] = make_compiled(members, inputs, outputs, mode=mode)
-        return known[key]
-
-    compile = torch.compile
-    fusion.make_compiled = once
-    if mode != INDUCTOR:
-        torch.compile = proof.uncompiled
-    try:
-        yield
-    finally:
-        fusion.make_compiled, torch.compile = make_compiled, compile
-        if mode == INDUCTOR:
-            torch._dynamo.reset()
-
-
-COMPILED: Counter[str] = Counter()
-_REGION = SimpleNamespace(executor=SimpleNamespace(name="region"))
 
 
 class Known:
@@ -352,35 +320,48 @@ def cases(mode: str, seed: int, sets: int, counts: Counter[str]) -> Iterator[tup
     counts["programs"] += 1
     if not given.comparable:
         counts["programs that unmodified Thunder gets wrong, or that are nothing but rounding"] += 1
-    with running(mode):
+    with regions(compiled=mode == INDUCTOR) as made:
         subject = Subject(mode, given)
-        bench = subject.bench
-        seen = {signature(bench.stock_plan)}
+        drawn_sets = list(distinct(subject, seed, sets, counts))
+        if mode == INDUCTOR:
+            with made.together():
+                for choices in ({}, *drawn_sets):
+                    # What fails fails again when it is run for good.
+                    with contextlib.suppress(Exception):
+                        subject.run(subject.bench.plan_under(choices))
         if what := tried(subject, {}, counts):
             yield Found(mode, seed, {}, what), given.program
             return
-        in_vain = 0
-        for i in range(sets):
-            if in_vain == IN_VAIN:
-                return
-            in_vain += 1
-            random = Random(f"choices {mode} {seed} {i}")
-            if i % 3 != 2:
-                while bench.choices:
-                    bench.undo()
-            if not choose(bench, choices_for(random, bench.sites()), counts):
-                continue
-            plan = bench.plan
-            if signature(plan) in seen:
-                counts["sets that change nothing, or as another did"] += 1
-                continue
-            seen.add(signature(plan))
-            in_vain = 0
+        for choices in drawn_sets:
             counts["cases"] += 1
-            for lever in {id.partition(":")[0].partition(".")[0] for id in bench.choices}:
+            for lever in {id.partition(":")[0].partition(".")[0] for id in choices}:
                 counts[f"cases with {lever}"] += 1
-            if what := tried(subject, bench.choices, counts):
-                yield minimal(subject, Found(mode, seed, bench.choices, what)), given.program
+            if what := tried(subject, choices, counts):
+                yield minimal(subject, Found(mode, seed, choices, what)), given.program
+        counts["regions compiled"] += made.count
+
+
+def distinct(subject: Subject, seed: int, sets: int, counts: Counter[str]) -> Iterator[dict[str, str]]:
+    """Sets of choices that give other plans than no choices, and than each other."""
+    bench, in_vain = subject.bench, 0
+    seen = {signature(bench.stock_plan)}
+    for i in range(sets):
+        if in_vain == IN_VAIN:
+            return
+        in_vain += 1
+        random = Random(f"choices {subject.mode} {seed} {i}")
+        # Every third set is made on top of the one before.
+        if i % 3 != 2:
+            while bench.choices:
+                bench.undo()
+        if not choose(bench, choices_for(random, bench.sites()), counts):
+            continue
+        if (found := signature(bench.plan)) in seen:
+            counts["sets that change nothing, or as another did"] += 1
+            continue
+        seen.add(found)
+        in_vain = 0
+        yield bench.choices
 
 
 def tried(subject: Subject, choices: Mapping[str, str], counts: Counter[str] | None = None) -> str:
@@ -439,9 +420,8 @@ def full(path: Path, wanted: Mapping[str, int], sets: Mapping[str, int], begin: 
                 if (mode, seed) in done or total[mode]["cases"] >= wanted[mode]:
                     continue
                 counts: Counter[str] = Counter()
-                begun_s, compiled = cpu_s(), COMPILED["regions"]
+                begun_s = cpu_s()
                 found = [each.to_json(program) for each, program in cases(mode, seed, sets[mode], counts)]
-                counts["regions compiled"] = COMPILED["regions"] - compiled if mode == INDUCTOR else 0
                 counts["wrong"] = len(found)
                 total[mode].update(counts)
                 line = {"mode": mode, "seed": seed, "cpu_s": round(cpu_s() - begun_s, 3), "counts": counts}
@@ -463,7 +443,7 @@ def told(total: Mapping[str, Counter[str]]) -> str:
 
 def replay(mode: str, seed: int, choices: Mapping[str, str]) -> str:
     """Run one case alone; how it is wrong, or an empty string."""
-    with running(mode):
+    with regions(compiled=mode == INDUCTOR, one_by_one=True):
         subject = Subject(mode, Known(drawn_program(mode, seed)))
         print(subject.known.program)
         print(subject.bench.plan_under(choices).text())

@@ -20,7 +20,7 @@ from thunder.core.proxies import TensorProxy
 import workbench
 from tests.strategies import refused_choices
 from workbench.bench import Workbench
-from workbench.compiler import facts, stepper
+from workbench.compiler import facts, pipeline, stepper
 from workbench.errors import ChoiceError
 from workbench.graph import BACKWARD, ValueFlag
 from workbench.runs import accuracy, meters
@@ -206,10 +206,18 @@ def _without_gradient(split: Any) -> int:
 
 def state(bench: Workbench) -> tuple[Any, ...]:
     """All that a choice may change, as values."""
-    plan = bench.plan
+    return _state(bench.choices, bench.plan)
+
+
+def planned_anew(bench: Workbench) -> tuple[Any, ...]:
+    """The state that the choices in force give when nothing of any plan is kept: a plan is never held to itself."""
+    return _state(bench.choices, pipeline.plan_anew(bench._captured, bench.choices)[0])
+
+
+def _state(choices: Mapping[str, str], plan: pipeline.Plan) -> tuple[Any, ...]:
     figures = (plan.peak_bytes, plan.saved_bytes, plan.saved_tensors, plan.flops, plan.census)
     sides = [side for side in (plan.split.forward, plan.split.backward) if side is not None]
-    return dict(bench.choices), [statements(side) for side in sides], figures, plan.sites
+    return dict(choices), [statements(side) for side in sides], figures, plan.sites
 
 
 def chosen(bench: Workbench, choices: Mapping[str, str]) -> bool:
@@ -234,11 +242,12 @@ def refuses_what_is_illegal(bench: Workbench, most: int = 20) -> None:
 
 
 def undoes(bench: Workbench, before: tuple[Any, ...]) -> None:
-    """Assert that undo brings back exactly what was before, planned anew, and redo what was after."""
+    """Assert that undo brings back what was before and redo what was after, and that planning anew gives both."""
     after = state(bench)
-    bench._plans.clear()
+    assert planned_anew(bench) == after
     bench.undo()
     assert state(bench) == before
+    assert planned_anew(bench) == before
     bench.redo()
     assert state(bench) == after
     bench.undo()

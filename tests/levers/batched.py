@@ -1,0 +1,163 @@
+"""Many regions compiled by Inductor with one call of the C++ compiler, which takes most of a region's time to start.
+
+Regions first run as the PyTorch functions they are made of, while Inductor lowers them, as ever, and its kernels are
+collected instead of compiled. Then all that were collected are compiled together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import re
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from thunder.executors.torch_compile import make_compiled
+from torch._inductor.async_compile import AsyncCompile
+from torch._inductor.codecache import CppCodeCache
+
+from tests.levers import proof
+from workbench.compiler import fusion
+from workbench.compiler.facts import fusion_key
+
+_OWNER = SimpleNamespace(executor=SimpleNamespace(name="region"))
+_compile = torch.compile
+_now = AsyncCompile.cpp_pybinding
+
+
+class Kernel:
+    """One of Inductor's C++ kernels; does nothing until it is compiled."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.compiled: Any = None
+
+    def __call__(self, *args: Any) -> None:
+        if self.compiled is not None:
+            self.compiled(*(_c_argument(arg) for arg in args))
+
+
+def _c_argument(arg: Any) -> Any:
+    if isinstance(arg, torch.Tensor):
+        return ctypes.c_void_p(arg.data_ptr())
+    return ctypes.c_double(arg) if isinstance(arg, float) else ctypes.c_int64(arg)
+
+
+class Region:
+    """A region that Inductor lowers and that runs as it is, until its kernels are compiled."""
+
+    def __init__(self, plain: Callable[..., Any], compiled: Callable[..., Any]) -> None:
+        self.plain = plain
+        self.compiled = compiled
+        self.ready = False
+
+    def __call__(self, *args: Any) -> Any:
+        if self.ready:
+            return self.compiled(*args)
+        laid_out = None
+        # An op that is not Inductor's own reads what no kernel has written yet, and may refuse it.
+        with contextlib.suppress(IndexError, RuntimeError):
+            laid_out = self.compiled(*map(_copy, args))
+        results = self.plain(*args)
+        if laid_out is None:
+            return results
+        held = {arg.untyped_storage().data_ptr() for arg in args if isinstance(arg, torch.Tensor)}
+        return [_like(layout, result, held) for layout, result in zip(laid_out, results, strict=True)]
+
+
+def _copy(arg: Any) -> Any:
+    if not isinstance(arg, torch.Tensor):
+        return arg
+    # What is lowered depends on shape, strides and data type; memory that is shared is shared no more.
+    copy = torch.empty_strided(arg.shape, arg.stride(), dtype=arg.dtype)
+    return copy.zero_() if 0 in arg.stride() else copy.copy_(arg.detach())
+
+
+def _like(layout: Any, result: Any, held: set[int]) -> Any:
+    """A result laid out in memory as Inductor does it: later regions are lowered for what they will be given."""
+    own = isinstance(result, torch.Tensor) and result.untyped_storage().data_ptr() not in held
+    if not own or 0 in layout.stride():
+        return result
+    return torch.empty_strided(layout.shape, layout.stride(), dtype=result.dtype).copy_(result)
+
+
+class Regions:
+    """What the regions of a program are made into: one for each structure.
+
+    Parameters
+    ----------
+    compiled : bool
+        Whether they will be compiled, or stay as they are.
+    one_by_one : bool
+        Compile each when it first runs.
+    """
+
+    def __init__(self, *, compiled: bool, one_by_one: bool) -> None:
+        self._compiled = compiled
+        self._known: dict[str, Any] = {}
+        self._later = one_by_one
+        self.count = 0
+
+    def make(self, members: list[Any], inputs: list[Any], outputs: list[Any], *, mode: str | None = None) -> Any:
+        """In the place of Thunder's `make_compiled`."""
+        made = SimpleNamespace(args=inputs, output=outputs, subsymbols=members, sym=_OWNER)
+        made.flat_proxy_args, made.flat_proxy_outs = inputs, outputs
+        key = fusion_key(made)
+        if key not in self._known:
+            torch.compile = proof.uncompiled
+            plain = make_compiled(members, inputs, outputs, mode=mode)
+            torch.compile = _compile
+            if self._compiled:
+                self.count += 1
+                plain = Region(plain, make_compiled(members, inputs, outputs, mode=mode))
+                plain.ready = self._later
+            self._known[key] = plain
+        return self._known[key]
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Compile together what is lowered inside; what comes later is compiled one by one."""
+        kernels: list[Kernel] = []
+
+        def collect(_: Any, argtypes: list[str], source: str) -> Kernel:
+            kernels.append(Kernel(source))
+            return kernels[-1]
+
+        AsyncCompile.cpp_pybinding = collect
+        try:
+            yield
+        finally:
+            AsyncCompile.cpp_pybinding = _now
+        if kernels:
+            _build(kernels)
+        for region in self._known.values():
+            region.ready = True
+        self._later = True
+
+
+def _build(kernels: list[Kernel]) -> None:
+    includes: dict[str, None] = {}
+    bodies = []
+    for i, kernel in enumerate(kernels):
+        lines = kernel.source.splitlines()
+        includes.update(dict.fromkeys(line for line in lines if line.startswith("#include")))
+        body = "\n".join(line for line in lines if not line.startswith("#include"))
+        bodies.append(f"namespace n{i} {{\n{re.sub(r'\bkernel\(', f'kernel_{i}(', body)}\n}}")
+    library = CppCodeCache.load("\n".join((*includes, *bodies)))
+    for i, kernel in enumerate(kernels):
+        kernel.compiled = getattr(library, f"kernel_{i}")
+
+
+@contextlib.contextmanager
+def regions(*, compiled: bool, one_by_one: bool = False) -> Iterator[Regions]:
+    """Inside, regions are made once for each structure; they run as they are until they are compiled."""
+    made = Regions(compiled=compiled, one_by_one=one_by_one)
+    fusion.make_compiled = made.make
+    try:
+        yield made
+    finally:
+        fusion.make_compiled = make_compiled
+        if compiled:
+            torch._dynamo.reset()

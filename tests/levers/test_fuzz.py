@@ -1,0 +1,75 @@
+"""The harness of random cases: a few of its cases, of each kind, and what it says of a plan that is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.levers import fuzz
+from tests.levers.fuzz import INDUCTOR, REGIONS, TORCH
+from tests.strategies import Input, RandomProgram
+from workbench.compiler import offload
+
+SETS = 4
+SEED = 3002
+"""A program of which each mode has several cases; the harness's full run has thousands of others."""
+
+
+@pytest.mark.parametrize("mode", [TORCH, REGIONS])
+def test_a_sample_of_cases_has_the_bits_of_unmodified_thunder(mode: str) -> None:
+    counts: Counter[str] = Counter()
+    assert list(fuzz.cases(mode, SEED, SETS, counts)) == []
+    assert counts["cases bitwise"] == counts["cases"] > 1
+
+
+@pytest.mark.slow
+def test_a_sample_of_cases_with_regions_compiled_together_is_right() -> None:
+    counts: Counter[str] = Counter()
+    assert list(fuzz.cases(INDUCTOR, SEED, 2, counts)) == []
+    assert counts["cases"] > 0
+    assert counts["regions compiled"] > 1
+
+
+def test_a_wrong_plan_is_found_told_with_few_choices_and_can_be_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wait = offload.arrive
+    monkeypatch.setattr(offload, "arrive", lambda *tensors: tuple(torch.nextafter(t, t + 1) for t in wait(*tensors)))
+    out = tmp_path / "cases.jsonl"
+    total = fuzz.full(out, {TORCH: 3}, {TORCH: 6}, SEED)
+    assert total["wrong"] > 0
+    found = next(each for line in out.read_text().splitlines() for each in json.loads(line)["wrong"])
+    assert "other bits" in found["what"]
+    assert set(found["choices"].values()) == {"offload"}
+    assert len(found["choices"]) == 1
+    assert found["replay"] in capsys.readouterr().out
+    assert fuzz.replay(TORCH, found["seed"], found["choices"]) == found["what"]
+    monkeypatch.setattr(offload, "arrive", wait)
+    assert fuzz.replay(TORCH, found["seed"], found["choices"]) == ""
+    # It goes on where it ended: nothing is run again.
+    monkeypatch.setattr(fuzz, "cases", None)
+    assert fuzz.full(out, {TORCH: 3}, {TORCH: 6}, SEED) == total
+
+
+def test_inputs_are_searched_until_nothing_is_hidden() -> None:
+    given = Input("x0", (8, 8), "float32", requires_grad=True)
+    _, eager, _ = fuzz.with_telling_inputs(RandomProgram((given,), ("v0 = torch.relu(x0)",), ("v0",)))
+    assert fuzz.tells(eager)
+    for line in ("v0 = x0 / 0.0", "v0 = torch.relu(-x0 * x0)"):
+        with pytest.raises(fuzz.Unusable, match="no inputs that tell"):
+            fuzz.with_telling_inputs(RandomProgram((given,), (line,), ("v0",)))
+
+
+def test_a_region_with_an_op_that_dynamo_does_not_trace_is_not_made() -> None:
+    given = Input("x0", (4,), "float32", requires_grad=True)
+    program = RandomProgram((given,), ("v0 = torch.tanh(x0).detach() * x0",), ("v0",))
+    with fuzz.regions(compiled=False):
+        subject = fuzz.Subject(REGIONS, fuzz.Known(program))
+        backward = subject.bench.plan.split.backward
+    assert backward is not None
+    alone = [bsym for bsym in backward.bound_symbols if bsym.sym.name == "detach_vjp"]
+    assert len(alone) == 1
