@@ -18,6 +18,13 @@ EXHIBITS = {
     "what the backward reads is written in place": RandomProgram(
         (MATRIX,), ("v0, v1 = torch.var_mean(x0, 1)", "v1.add_(v1)"), ("v0",)
     ),
+    # The gradient of the scalar, of another data type than the matrix, keeps the matrix's shape, and the gradient of
+    # the other output is added to each of its elements. Autograd sums them up afterwards, which hides it elsewhere.
+    "a scalar of one data type multiplies a matrix of another": RandomProgram(
+        (Input("x0", (), "float32", requires_grad=True), Input("x1", (8, 8), "float64", requires_grad=True)),
+        ("v0 = x0 + x0", "v1 = (v0 * x1).mean()"),
+        ("v1", "v0"),
+    ),
 }
 
 

@@ -145,3 +145,21 @@ def test_trace_lines_know_their_source_and_their_node():
     assert lines[0] == {"text": "import torch", "source": "", "id": ""}
     assert lines[1]["source"] == "llama.py:71  x = self.embedding(tokens)"
     assert lines[1]["id"] == "t:t1"
+
+
+def test_the_accuracy_figure_says_which_bits_and_what_is_allowed():
+    fused = TensorError(
+        name="output", against=THUNDER, dtype="float32", max_abs_error=1e-6, max_rel_error=1e-6, tolerance=1e-4,
+        ok=True, bitwise=False,
+    )  # fmt: skip
+    told = {"ok": True, "max_error": 1e-6, "against": THUNDER, "tensors": (fused,)}
+    same = Accuracy(**told, bitwise=True, changed_kernels=())
+    other = Accuracy(**told, bitwise=False, changed_kernels=("TorchCompile0",))
+    unknown = Accuracy(**told)
+    shown = [figures._accuracy(SimpleNamespace(accuracy=each), "measured")[2:] for each in (same, other, unknown)]
+    assert shown == [
+        [{"text": "bitwise", "kind": "bit for bit unmodified Thunder's"}],
+        [{"text": "within 1e-04", "kind": other.words}],
+        [],
+    ]
+    assert other.words.startswith("1 kernel is not unmodified Thunder's (TorchCompile0): RELATIVE_TOLERANCE 0.0001")

@@ -94,7 +94,8 @@ class Accuracy:
         names = ", ".join(self.changed_kernels[:_NAMED]) + (", …" if len(self.changed_kernels) > _NAMED else "")
         allowed = ", ".join(f"{share:g} ({dtype})" for dtype, share in self.relative_tolerance.items() if share)
         bits = "yet bit for bit its results" if self.bitwise else f"RELATIVE_TOLERANCE {allowed} of the largest element"
-        return f"{len(self.changed_kernels)} kernels are not unmodified Thunder's ({names}): {bits}"
+        count = "1 kernel is" if len(self.changed_kernels) == 1 else f"{len(self.changed_kernels)} kernels are"
+        return f"{count} not unmodified Thunder's ({names}): {bits}"
 
     @property
     def worst(self) -> TensorError | None:
