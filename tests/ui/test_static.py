@@ -9,8 +9,10 @@ import pytest
 
 from tests.ui.synthetic import llama
 from workbench.levers.base import Site
+from workbench.runs.accuracy import THUNDER, Accuracy
+from workbench.runs.differences import TensorError
 from workbench.summary import human_bytes, human_count, human_seconds, human_shape, text_summary
-from workbench.ui import svg
+from workbench.ui import figures, svg
 from workbench.ui.names import next_option, short_name
 from workbench.ui.tables import setting_rows, site_rows, trace_lines
 
