@@ -131,8 +131,8 @@ def measured_as_predicted(bench: Workbench, run: accuracy.Stepper, stepped_bytes
     """Assert that a step takes what was predicted, beyond what is there before it, within 1 %.
 
     Autograd copies gradients that are no plain tensors of their own after the backward, and adds cotangents of inputs
-    that are handed back; no trace says so. Where there are such, the figure must lie between. So it must where the peak is
-    the moment at which the backward starts, which no statement of the plan stands for: `stepped_bytes` then.
+    that are handed back; no trace says so. Where there are such, the figure must lie between. So it
+    must where the peak is the moment at which the backward starts, which no statement stands for: `stepped_bytes` then.
     """
     plan = bench.plan
     measured = meters.measure_peak(run)

@@ -8,6 +8,7 @@ value. Random ops inside a fusion cannot be replayed: their generator is the GPU
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -166,6 +167,9 @@ def _execute(bsym: BoundSymbol, names: dict[str, Any]) -> None:
 def _on_cpu(value: Any) -> Any:
     if isinstance(value, devices.Device):
         return devices.cpu
+    if isinstance(value, functools.partial):
+        # What brings a storage back holds the device that it goes to.
+        return functools.partial(value.func, *value.args, **{name: _on_cpu(v) for name, v in value.keywords.items()})
     return torch.device("cpu") if isinstance(value, torch.device) else value
 
 
