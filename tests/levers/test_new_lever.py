@@ -16,17 +16,14 @@ import torch
 import workbench
 from workbench.bench import Workbench
 from workbench.cli import main
-from workbench.errors import ChoiceError
+from workbench.errors import ChoiceError, PlanError
 from workbench.levers.base import unregister
 from workbench.ui.app import App
 
 TOY = '''
-"""Lever `toy`: tanh as Thunder makes it, or negated twice."""
+"""Lever `toy`: tanh as Thunder makes it, handed on by a shallow copy, or, which no proof knows, negated twice."""
 
-from thunder.core import prims
-from thunder.core.symbol import BoundSymbolTag
-from thunder.core.trace import from_trace, tracectx
-
+from workbench.compiler.thunder_api import BoundSymbolTag, from_trace, prims, tracectx
 from workbench.levers.base import Lever, Setting, Site, register
 
 
@@ -38,13 +35,13 @@ def _tanhs(stage):
 
 @register
 class Toy(Lever):
-    """Keep each tanh, or negate it twice."""
+    """Keep each tanh, hand it on, or negate it twice."""
 
     name = "toy"
     title = "Toy"
 
     def settings(self):
-        return (Setting(name="all", label="every tanh", default="keep", options=("keep", "negate")),)
+        return (Setting(name="all", label="every tanh", default="keep", options=("keep", "hand_on", "negate")),)
 
     def sites(self, stage, choices):
         found = []
@@ -57,7 +54,7 @@ class Toy(Lever):
                     lever=self.name,
                     label=label,
                     source=source,
-                    options=("keep", "negate", "forget"),
+                    options=("keep", "hand_on", "negate", "forget"),
                     choice=choice,
                     outcome=choice,
                     default=choices.get("toy.all", "keep"),
@@ -73,12 +70,16 @@ class Toy(Lever):
         edited.names = set(trace.names)
         for bsym in trace.bound_symbols:
             id = next((ids[out.name] for out in bsym.flat_proxy_outs if out.name in ids), None)
-            if id is None or choices.get(id, choices.get("toy.all", "keep")) == "keep":
+            option = "keep" if id is None else choices.get(id, choices.get("toy.all", "keep"))
+            if option == "keep":
                 edited.bound_symbols.append(bsym)
                 continue
             with tracectx(edited):
                 made, back = (bsym.output.replace_name(f"toy{i}_{bsym.output.name}") for i in range(2))
             edited.bound_symbols.append(bsym.from_bsym(output=made))
+            if option == "hand_on":
+                edited.bound_symbols.append(prims.shallow_copy.bind(made, output=bsym.output))
+                continue
             edited.bound_symbols.append(prims.neg.bind(made, output=back))
             edited.bound_symbols.append(prims.neg.bind(back, output=bsym.output))
         return edited
@@ -118,18 +119,27 @@ def test_its_sites_are_sites(bench: Workbench) -> None:
 
 
 def test_choosing_changes_the_plan_and_undo_brings_it_back(bench: Workbench) -> None:
-    before = bench.plan.text()
-    moved = bench.choose({"toy.all": "negate"})
+    before, shallow_copies = bench.plan.text(), statements(bench, "shallow_copy")
+    moved = bench.choose({"toy.all": "hand_on"})
     assert len(moved.changed) >= 5
-    assert statements(bench, "torch.neg") == 8
+    assert statements(bench, "shallow_copy") == shallow_copies + 4
     bench.undo()
     assert bench.plan.text() == before
 
 
+def test_what_it_makes_is_proven_or_refused(bench: Workbench) -> None:
+    bench.choose({"toy.all": "hand_on"})
+    assert bench.plan.proof.proven
+    assert "shallow copy" in bench.plan.proof.rules
+    with pytest.raises(PlanError, match=r"residual_chain\.py:\d+ .*tanh"):
+        bench.choose({"toy.all": "negate"})
+    assert bench.choices == {"toy.all": "hand_on"}
+
+
 def test_its_choices_go_into_a_config_and_come_back(bench: Workbench, tmp_path: Path) -> None:
-    bench.choose({place(bench): "negate"})
+    bench.choose({place(bench): "hand_on"})
     config = workbench.load(bench.export(tmp_path / "choices.py"))
-    assert config.choices == {place(bench): "negate"}
+    assert config.choices == {place(bench): "hand_on"}
     function, args, _ = bench.program.build()
     torch.testing.assert_close(config.jit(function)(*args), function(*args))
     again = workbench.open("residual_chain", layers=2, grad=True, device="cpu", executor="torch", config=config)
@@ -139,10 +149,10 @@ def test_its_choices_go_into_a_config_and_come_back(bench: Workbench, tmp_path: 
 def test_the_command_line_chooses_it(bench: Workbench, capfd: pytest.CaptureFixture[str]) -> None:
     program = ["residual_chain", "--set", "layers=2", "--set", "grad=true", "--device", "cpu", "--executor", "torch"]
     with pytest.raises(SystemExit) as ended:
-        main(["plan", *program, "--choose", f"{place(bench)}=negate", "--sites", "toy", "--json"])
+        main(["plan", *program, "--choose", f"{place(bench)}=hand_on", "--sites", "toy", "--json"])
     assert ended.value.code == 0
     sites = {site["id"]: site for site in json.loads(capfd.readouterr().out)["sites"]}
-    assert sites[place(bench)]["choice"] == "negate"
+    assert sites[place(bench)]["choice"] == "hand_on"
     assert sites[place(bench)]["illegal"] == {"forget": "the program needs it"}
 
 
@@ -150,11 +160,11 @@ def test_the_app_shows_it_in_graph_and_inspector_and_turns_it(bench: Workbench) 
     app = App(bench)
     try:
         app.graph._receive(None, {"type": "turn", "id": place(bench)}, [])
-        assert bench.choices == {place(bench): "negate"}
+        assert bench.choices == {place(bench): "hand_on"}
         app.graph.selected = place(bench)
         shown: dict[str, Any] = {site["id"]: site for site in app.inspector.content["sites"]}
         options = {option["name"]: option for option in shown[place(bench)]["options"]}
-        assert options["negate"]["current"]
+        assert options["hand_on"]["current"]
         assert options["forget"]["reason"] == "the program needs it"
     finally:
         app.close()

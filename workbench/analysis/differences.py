@@ -15,10 +15,15 @@ _CARRIERS = (Kind.FUSION, Kind.OFFLOAD, Kind.RELOAD)
 
 
 def source_of(graph: Graph, row: int) -> str:
-    """The person's own line for a statement, or an empty string."""
-    origin = int(graph.statements.origin[row])
-    if origin < 0:
-        return ""
+    """The person's own line for a statement, or for what made what it reads; an empty string where none is known."""
+    origin, asked = int(graph.statements.origin[row]), {row}
+    while origin < 0:
+        makers = (int(graph.values.producer[value]) for value in graph.statements.inputs[row])
+        row = next((maker for maker in makers if maker >= 0 and maker not in asked), -1)
+        if row < 0:
+            return ""
+        asked.add(row)
+        origin = int(graph.statements.origin[row])
     found = graph.origins[origin]
     return f"{found.file}:{found.line}  {found.text}" if found.line else found.id
 
