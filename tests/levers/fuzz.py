@@ -234,7 +234,7 @@ class Subject:
         self.mode = mode
         self.known = known
         _, args, kwargs = known.program.build()
-        self.bench = workbench.open(known.function, *args, executor=EXECUTORS[mode], **kwargs)
+        self.bench = workbench.open(known.function, *args, executor=EXECUTORS[mode], capture="interpreter", **kwargs)
 
     def run(self, plan: pipeline.Plan) -> Step:
         """What one step of a plan gives."""

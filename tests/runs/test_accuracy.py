@@ -278,7 +278,7 @@ def stepped(run: Callable[..., Any], build: Callable[[], Parts]) -> tuple[dict[s
 def test_the_torch_executors_levers_give_the_bits_of_unmodified_thunder() -> None:
     build = module(lambda: nn.Sequential(nn.Linear(4, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 3)))
     original, args, _ = build()
-    bench = workbench.open(original, *args, executor="torch")
+    bench = workbench.open(original, *args, executor="torch", capture="interpreter")
     sites = [site for site in bench.sites("saved") if site.bytes]
     options = {site.id: ("offload", "recompute")[i % 2] for i, site in enumerate(sites)}
     bench.choose({id: option for id, option in options.items() if option not in bench.site(id).illegal})
