@@ -262,7 +262,8 @@ class Hooks:
                 claimed=trace,
                 has_backward=any(BoundSymbolTag.BACKWARD in b.tags for b in trace.bound_symbols),
                 gathers_again=self.parallel == parallel.ZERO3,
-                program=self.program,
+                # What shares a program among ranks changes shapes in the trace as interpreted: it is none any more.
+                program=None if self.parallel else self.program,
             )
         )
 
