@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from thunder.executors.torch_compile import make_compiled
 from torch._inductor.async_compile import AsyncCompile
-from torch._inductor.codecache import CppCodeCache
+from torch._inductor.codecache import CppPythonBindingsCodeCache
 
 from tests.levers import proof
 from workbench.compiler import fusion
@@ -70,9 +70,10 @@ class Region:
 def _copy(arg: Any) -> Any:
     if not isinstance(arg, torch.Tensor):
         return arg
-    # What is lowered depends on shape, strides and data type; memory that is shared is shared no more.
+    # What is lowered depends on these and on whether it requires gradients; memory that is shared is shared no more.
     copy = torch.empty_strided(arg.shape, arg.stride(), dtype=arg.dtype)
-    return copy.zero_() if 0 in arg.stride() else copy.copy_(arg.detach())
+    copy = copy.zero_() if 0 in arg.stride() else copy.copy_(arg.detach())
+    return copy.requires_grad_(arg.requires_grad)
 
 
 def _like(layout: Any, result: Any, held: set[int]) -> Any:
@@ -145,7 +146,10 @@ def _build(kernels: list[Kernel]) -> None:
         includes.update(dict.fromkeys(line for line in lines if line.startswith("#include")))
         body = "\n".join(line for line in lines if not line.startswith("#include"))
         bodies.append(f"namespace n{i} {{\n{re.sub(r'\bkernel\(', f'kernel_{i}(', body)}\n}}")
-    library = CppCodeCache.load("\n".join((*includes, *bodies)))
+    # In the way in which Inductor compiles one: its headers are compiled already there.
+    bodies.append('extern "C" void kernel() {}')
+    loaded = CppPythonBindingsCodeCache.load_pybinding([], "\n".join((*includes, *bodies)))
+    library = ctypes.CDLL(loaded.__self__.__file__)
     for i, kernel in enumerate(kernels):
         kernel.compiled = getattr(library, f"kernel_{i}")
 
