@@ -40,7 +40,7 @@ from tests.strategies import LARGEST, Masks, RandomProgram, choices_for, drawn
 from workbench.bench import Workbench
 from workbench.compiler import exact, pipeline
 from workbench.compiler.facts import fusion_key
-from workbench.errors import ChoiceError
+from workbench.errors import ChoiceError, PlanError
 from workbench.runs import accuracy, differences
 from workbench.runs.accuracy import Stepper
 from workbench.runs.differences import Recorded
@@ -287,9 +287,8 @@ def signature(plan: pipeline.Plan) -> tuple[Any, ...]:
     return statements, plan.counts["compilations"]
 
 
-def choose(bench: Workbench, choices: Mapping[str, str], counts: Counter[str]) -> bool:
-    """Make as many of the choices as are accepted together."""
-    wanted = dict(choices)
+def choose(bench: Workbench, wanted: dict[str, str], counts: Counter[str]) -> bool:
+    """Make as many of the choices as are accepted together; the others are taken out."""
     while wanted:
         try:
             bench.choose(wanted)
@@ -354,7 +353,13 @@ def distinct(subject: Subject, seed: int, sets: int, counts: Counter[str]) -> It
         if i % 3 != 2:
             while bench.choices:
                 bench.undo()
-        if not choose(bench, choices_for(random, bench.sites()), counts):
+        choices = choices_for(random, bench.sites())
+        try:
+            if not choose(bench, choices, counts):
+                continue
+        except PlanError:
+            # An option that is offered, and a plan that is then refused: it is refused again when it is tried.
+            yield {**bench.choices, **choices}
             continue
         if (found := signature(bench.plan)) in seen:
             counts["sets that change nothing, or as another did"] += 1
@@ -368,6 +373,8 @@ def tried(subject: Subject, choices: Mapping[str, str], counts: Counter[str] | N
     """How a set of choices is wrong, in words; empty where it is right."""
     try:
         kind, what = subject.wrong(subject.bench.plan_under(choices))
+    except PlanError as error:
+        kind, what = "refused by the proof", str(error)
     except Exception:  # noqa: BLE001  # whatever it is, it is reported
         kind, what = "error", traceback.format_exc(limit=-6)
     if counts is not None:
