@@ -360,6 +360,7 @@ class FailingRun:
     """In the place of a run that fails."""
 
     state = "failed"
+    warnings = ()
 
     def observe(self, _: object) -> None:
         pass

@@ -88,9 +88,10 @@ def test_a_run_tells_what_it_measured(finished: Run) -> None:
     assert finished.ok, (finished.error, finished.detail)
     told = json.loads(json.dumps(finished.to_json(), allow_nan=False))
     assert list(told) == [
-        "ok", "error", "warnings", "compile_s", "compile_attributed", "stages", "step_s", "times", "clocks",
-        "against", "memory", "accuracy", "run_dir"
+        "ok", "error", "warnings", "compile_s", "compile_attributed", "proven", "rules", "stages", "step_s", "times",
+        "clocks", "against", "memory", "accuracy", "run_dir"
     ]  # fmt: skip
+    assert told["proven"] is None, "without choices unmodified Thunder runs, and there is nothing to prove"
     assert told["compile_attributed"] > 0.95
     assert sum(stage["seconds"] for stage in told["stages"]) == pytest.approx(told["compile_s"])
     assert told["stages"][-1] == {

@@ -30,8 +30,8 @@ RULES: dict[str, Rule] = {
         ),
         Rule(
             "shallow copy",
-            "the output of `shallow_copy` is its input",
-            "Thunder renames a value with it where a gradient rule hands it on; no element changes",
+            "the output of `shallow_copy`, and of a reshape or expand to the shape that there is, is its input",
+            "Thunder renames a value with it where a gradient rule hands it on; no element changes, nor its memory",
         ),
         Rule(
             "redundant cast",

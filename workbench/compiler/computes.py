@@ -93,11 +93,12 @@ def alone(bsym: Any, sources: Mapping[str, str | int]) -> Computation:
     else:
         executor = bsym.sym.executor
         prefix = "" if executor is None or executor.name in ("torch", "python") else f"{executor.name}."
-        arguments = [_static(arg, operands) for arg in bsym.args]
+        arguments = [_static(arg, operands) for arg in _shaped(bsym)]
         # What is PyTorch's default is left out: Thunder's primitives leave it out, too.
         given_too = ((key, arg) for key, arg in bsym.kwargs.items() if (key, arg) != ("alpha", 1))
         arguments += [f"{key}={_static(arg, operands)}" for key, arg in given_too]
-        call = f"{prefix}{bsym.sym.name}({', '.join(arguments)})"
+        symbol = _SAME.get(bsym.sym.name, bsym.sym.name)
+        call = "shallow_copy($)" if _keeps_shape(bsym) else f"{prefix}{symbol}({', '.join(arguments)})"
     outputs = made(bsym)
     shares: list[str] = []
     first: dict[int, int] = {}
@@ -116,6 +117,26 @@ def alone(bsym: Any, sources: Mapping[str, str | int]) -> Computation:
         tuple(_kind(out) for out in outputs),
     )
     return Computation((step,), tuple((0, i) for i in range(len(outputs))))
+
+
+_SAME = {"torch_prims_reshape_impl": "reshape", "view": "reshape"}
+"""Symbols of Thunder's PyTorch executor that compute what another one does; whose memory it lives in stands apart."""
+
+_SHAPED = ("expand", "reshape")
+"""Symbols that take the shape of what they make: as one argument, as several, or with a length left open."""
+
+
+def _shaped(bsym: Any) -> Sequence[Any]:
+    """A statement's arguments, with the shape that it asks for as what it comes to."""
+    if _SAME.get(bsym.sym.name, bsym.sym.name) in _SHAPED:
+        return (bsym.args[0], tuple(int(length) for length in bsym.output.shape))
+    return tuple(bsym.args)
+
+
+def _keeps_shape(bsym: Any) -> bool:
+    """Whether a statement asks for the shape that there is: it hands its input on, and fusions leave it out."""
+    shaped = _SAME.get(bsym.sym.name, bsym.sym.name) in _SHAPED and isinstance(bsym.output, TensorProxy)
+    return shaped and tuple(bsym.args[0].shape) == tuple(bsym.output.shape)
 
 
 def joined(bsym: Any, parts: Sequence[tuple[Any, Computation]]) -> Computation | None:
