@@ -44,8 +44,8 @@ def eager(program: Any, *args: Any, **settings: Any) -> Eager:
 
 
 def planned(program: Any, *args: Any, **settings: Any) -> Workbench:
-    """The same program for a GPU that is not there."""
-    return workbench.open(program, *args, device="planned", executor="nvfuser", **settings)
+    """The same program for a GPU that is not there, captured as `eager` names its tensors."""
+    return workbench.open(program, *args, device="planned", executor="nvfuser", capture="interpreter", **settings)
 
 
 def fusions(bench: Workbench) -> list[Any]:

@@ -27,6 +27,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(36000 if FULL else 900)]
 def check(program: RandomProgram, data: st.DataObject) -> None:
     # Eager adds gradients up in an order of its own, which shows in bfloat16.
     assume("bfloat16" not in repr(program))
+    # Of a tensor given twice eager has one gradient, and a replay one for each name.
+    assume("the last is the first" not in repr(program))
     try:
         known = proof.reference(program.build, program.build_eager)
     except proof.Unusable:

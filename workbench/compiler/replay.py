@@ -65,7 +65,7 @@ def replay(
     arguments : mapping of str to Tensor
         By name in the forward trace; they are copied first.
     cotangents : sequence of Tensor, optional
-        One per output; by default ones.
+        One per output; by default ones, and zeros for outputs that no gradient flows into, such as integers.
     without_set : collection of str
         Names of copies whose value nvFuser aliases as it is, without a `set`.
 
@@ -81,12 +81,16 @@ def replay(
             return Replayed(tuple(tree_flatten(returned)[0]), {}, own)
         outcome, (saved, others) = returned
         outputs = tuple(outcome["flat_output"])
-        given = [torch.ones_like(o) for o in outputs] if cotangents is None else list(cotangents)
+        given = [_cotangent(output) for output in outputs] if cotangents is None else list(cotangents)
         gradients = _run(
             backward, {"saved_for_backward": [list(saved), list(others)], "cotangents": given}, without_set
         )
     by_name = dict(zip((proxy.name for proxy in forward.args), tree_flatten(gradients)[0], strict=True))
     return Replayed(outputs, by_name, own)
+
+
+def _cotangent(output: torch.Tensor) -> torch.Tensor:
+    return torch.ones_like(output) if output.is_floating_point() else torch.zeros_like(output)
 
 
 def _run(trace: TraceCtx, names: dict[str, Any], without_set: Collection[str]) -> Any:
