@@ -247,7 +247,7 @@ def _inductor_options() -> Iterator[None]:
     """
     here = threading.get_ident()
     with _ONE_AT_A_TIME:
-        stock = torch.compile
+        stock: Callable[..., Any] = torch.compile
 
         def with_options(*args: Any, **kwargs: Any) -> Any:
             ours: dict[str, Any] = {"options": _INDUCTOR_OPTIONS} if threading.get_ident() == here else {}
