@@ -88,8 +88,8 @@ class Seam:
         try:
             value: Any = importlib.import_module(module)
             value = _walk(value, attribute) if attribute else value
-        except (ImportError, AttributeError) as error:
-            return None, [Missing(target, str(error))]
+        except Exception as error:  # noqa: BLE001 - a module of another version may fail to import in any way
+            return None, [Missing(target, f"{type(error).__name__}: {error}")]
         gone = []
         for member in self.members.get(name, ()):
             try:

@@ -16,6 +16,10 @@ SEAM = Seam(
     distributions=("torch",),
     wanted="2.10.0",
     names={
+        "BackendCompilerFailed": "torch._dynamo.exc:BackendCompilerFailed",
+        "OpOverload": "torch._ops:OpOverload",
+        "OpOverloadPacket": "torch._ops:OpOverloadPacket",
+        "TorchDynamoException": "torch._dynamo.exc:TorchDynamoException",
         "FakeStore": "torch.testing._internal.distributed.fake_pg:FakeStore",
         "FakeTensorMode": "torch._subclasses.fake_tensor:FakeTensorMode",
         "TorchDispatchMode": "torch.utils._python_dispatch:TorchDispatchMode",
@@ -25,6 +29,7 @@ SEAM = Seam(
         "_get_dispatch_mode": "torch._C:_get_dispatch_mode",
         "_len_torch_function_stack": "torch._C:_len_torch_function_stack",
         "_pop_mode_temporarily": "torch.overrides:_pop_mode_temporarily",
+        "_log_api_usage_once": "torch._C:_log_api_usage_once",
         "_pytree": "torch.utils._pytree",
         "_record_memory_history": "torch.cuda.memory:_record_memory_history",
         "_snapshot": "torch.cuda.memory:_snapshot",
@@ -36,7 +41,7 @@ SEAM = Seam(
         "_EventType": ("Allocation",),
         "_TorchDispatchModeKey": ("FAKE",),
         "_pytree": ("keystr", "tree_flatten", "tree_flatten_with_path", "tree_leaves", "tree_unflatten"),
-        "dynamo_config": ("accumulated_recompile_limit", "patch", "recompile_limit"),
+        "dynamo_config": ("accumulated_recompile_limit", "ignore_logger_methods", "patch", "recompile_limit"),
         "dynamo_utils": ("compilation_time_metrics", "counters"),
     },
 )

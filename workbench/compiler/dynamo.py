@@ -18,11 +18,11 @@ from weakref import WeakMethod, ref
 
 import torch
 from torch import fx
-from torch._dynamo.exc import BackendCompilerFailed, TorchDynamoException
 
 from workbench.compiler import patches
 from workbench.compiler.fx_trace import constants_of, frames_of, function_of
 from workbench.errors import ProgramError, WorkbenchError
+from workbench.torch_api import BackendCompilerFailed, TorchDynamoException, dynamo_config
 
 RECOMPILE_LIMIT = 64
 """Ways to call a program, each captured on its own: shapes, modes, train or eval. PyTorch's own limit is 8."""
@@ -215,11 +215,11 @@ def _compiled(program: Callable[..., Any], backend: Callable[..., Any]) -> Calla
 @contextlib.contextmanager
 def _settings() -> Iterator[None]:
     loggers = {getattr(logging.Logger, name) for name in dir(logging.Logger) if not name.startswith("_")}
-    with torch._dynamo.config.patch(
+    with dynamo_config.patch(
         recompile_limit=RECOMPILE_LIMIT,
         accumulated_recompile_limit=RECOMPILE_LIMIT * 8,
         # What a program logs is no part of what it computes.
-        ignore_logger_methods={*torch._dynamo.config.ignore_logger_methods, *filter(callable, loggers)},
+        ignore_logger_methods={*dynamo_config.ignore_logger_methods, *filter(callable, loggers)},
     ):
         yield
 

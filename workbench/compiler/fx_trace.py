@@ -19,7 +19,6 @@ from typing import Any, NoReturn
 
 import torch
 from torch import fx
-from torch.utils import _pytree as pytree
 
 from workbench.compiler import patches
 from workbench.compiler.names import read_line
@@ -39,8 +38,10 @@ from workbench.compiler.thunder_api import (
     tracectx,
 )
 from workbench.errors import ProgramError
+from workbench.torch_api import OpOverload, OpOverloadPacket, _log_api_usage_once
+from workbench.torch_api import _pytree as pytree
 
-WITHOUT_EFFECT = frozenset({torch._C._log_api_usage_once})
+WITHOUT_EFFECT = frozenset({_log_api_usage_once})
 """Functions that Dynamo keeps in its graphs and that give and change nothing."""
 
 _FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
@@ -316,7 +317,7 @@ def _refuse(frame: Frame, node: fx.Node, error: Exception) -> NoReturn:
 def _name_of(target: Any) -> str:
     if isinstance(target, str):
         return f"torch.Tensor.{target}"
-    if isinstance(target, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+    if isinstance(target, OpOverload | OpOverloadPacket):
         return f"torch.ops.{target}".replace("::", ".")
     module, name = getattr(target, "__module__", "") or "torch", getattr(target, "__name__", str(target))
     return f"{module}.{name}"

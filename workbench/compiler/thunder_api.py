@@ -201,6 +201,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "RETURN",
         "UNPACK_TRIVIAL",
     ),
+    "ProxyTag": ("RECOMPUTE_IN_BACKWARD",),
     "Symbol": (
         "_module",
         "bind",
@@ -245,6 +246,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
     "dtypes": (
         "bfloat16",
         "float16",
+        "float32",
         "is_inexact_dtype",
         "uint8",
     ),
@@ -285,6 +287,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "SpdaBackend.FLASH_ATTENTION",
         "SpdaBackend.MEMORY_EFFICIENT",
     ),
+    "thunder_functions": ("get",),
     "torch_executor": (
         "can_execute",
         "get_execution_transform",

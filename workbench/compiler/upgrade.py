@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from workbench import torch_api
 from workbench.compiler import devices, nvfuser_api, thunder_api
-from workbench.errors import SeamError
 from workbench.seams import Missing, Seam
 
 
@@ -35,8 +34,8 @@ def _why_no_nvfuser() -> str:
         return reason
     try:
         devices.nvfuser_module()
-    except (ImportError, SeamError) as error:
-        return str(error)
+    except Exception as error:  # noqa: BLE001 - a module of another version may fail to import in any way
+        return f"{type(error).__name__}: {error}"
     return ""
 
 
