@@ -12,15 +12,14 @@ import copy
 import dataclasses
 import io
 import re
-import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Protocol
 
 import torch
 
-from workbench.compiler import copies
+from workbench.compiler import copies, patches
 from workbench.compiler.compile_times import RegionTimes
 from workbench.compiler.devices import nvfuser_module
 from workbench.compiler.facts import fusion_key
@@ -226,41 +225,12 @@ class LazyRegion:
             return self.compiled(*args)
         members, inputs, outputs = list(bsym.subsymbols), list(bsym.args), list(bsym.output)
         with FirstCall(compilation, self.name) as first:
-            with _inductor_options():
+            with patches.inductor_options():
                 compiled = self._context.run(make_compiled, members, inputs, outputs, mode=self.mode)
             compilation.shared[key] = compiled
             self.compiled = compiled
             first.defined()
             return compiled(*args)
-
-
-_INDUCTOR_OPTIONS = {"joint_graph_constant_folding": False}
-"""Inductor (PyTorch 2.10) takes ``x + zeros`` for ``x`` itself, and hands its caller that very tensor for a new one."""
-
-
-@contextlib.contextmanager
-def _inductor_options() -> Iterator[None]:
-    """Inside, this thread's `torch.compile` takes our options: Thunder's `make_compiled` passes none on.
-
-    They hold for compiling again too, as for other strides. It can go when `make_compiled` takes options, or the output
-    of ``torch.compile(lambda x: x + torch.zeros_like(x))`` has memory of its own.
-    """
-    here = threading.get_ident()
-    with _ONE_AT_A_TIME:
-        stock: Callable[..., Any] = torch.compile
-
-        def with_options(*args: Any, **kwargs: Any) -> Any:
-            ours: dict[str, Any] = {"options": _INDUCTOR_OPTIONS} if threading.get_ident() == here else {}
-            return stock(*args, **kwargs, **ours)
-
-        torch.compile = with_options
-        try:
-            yield
-        finally:
-            torch.compile = stock
-
-
-_ONE_AT_A_TIME = threading.Lock()
 
 
 class FirstCall:

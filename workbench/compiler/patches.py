@@ -5,9 +5,11 @@ Every patch adds something and changes nothing that unmodified Thunder reads.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sysconfig
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from types import FunctionType
 from typing import Any
@@ -156,3 +158,31 @@ def choose_sets(nvfuser: Any) -> None:
         return source
 
     nvfuser._translation_map[PrimIDs.COPY_] = copy_
+
+
+_INDUCTOR_OPTIONS = {"joint_graph_constant_folding": False}
+"""Inductor (PyTorch 2.10) takes ``x + zeros`` for ``x`` itself, and hands its caller that very tensor for a new one."""
+
+_ONE_AT_A_TIME = threading.Lock()
+
+
+@contextlib.contextmanager
+def inductor_options() -> Iterator[None]:
+    """Inside, this thread's `torch.compile` takes our options: Thunder's `make_compiled` passes none on.
+
+    They hold for compiling again too, as for other strides. It can go when `make_compiled` takes options, or the output
+    of ``torch.compile(lambda x: x + torch.zeros_like(x))`` has memory of its own.
+    """
+    here = threading.get_ident()
+    with _ONE_AT_A_TIME:
+        stock: Callable[..., Any] = torch.compile
+
+        def with_options(*args: Any, **kwargs: Any) -> Any:
+            ours: dict[str, Any] = {"options": _INDUCTOR_OPTIONS} if threading.get_ident() == here else {}
+            return stock(*args, **kwargs, **ours)
+
+        torch.compile = with_options
+        try:
+            yield
+        finally:
+            torch.compile = stock
