@@ -263,22 +263,28 @@ class Lab:
         The notebook keeps no trace of it, and code that raises is an `AssertionError` with the kernel's traceback. It
         waits for its turn where a cell is running.
         """
+        # A cell that failed a moment ago aborts what came in meanwhile: that is asked again.
         outputs = self.page.evaluate(
             """async ([code, timeout_ms]) => {
                 const kernel = jupyterapp.shell.currentWidget.sessionContext.session.kernel;
-                const future = kernel.requestExecute({code, store_history: false, stop_on_error: false});
-                const outputs = [];
-                future.onIOPub = message => {
-                    const type = message.header.msg_type;
-                    if (['stream', 'execute_result', 'error'].includes(type))
-                        outputs.push({output_type: type, ...message.content});
-                };
-                let timer;
-                const late = new Promise((_, reject) => {
-                    timer = setTimeout(() => reject(new Error(`no answer in ${timeout_ms} ms`)), timeout_ms);
-                });
-                try { await Promise.race([future.done, late]); } finally { clearTimeout(timer); }
-                return outputs;
+                const give_up = Date.now() + timeout_ms;
+                for (;;) {
+                    const future = kernel.requestExecute({code, store_history: false, stop_on_error: false});
+                    const outputs = [];
+                    future.onIOPub = message => {
+                        const type = message.header.msg_type;
+                        if (['stream', 'execute_result', 'error'].includes(type))
+                            outputs.push({output_type: type, ...message.content});
+                    };
+                    let timer;
+                    const late = new Promise((_, reject) => {
+                        timer = setTimeout(
+                            () => reject(new Error(`no answer in ${timeout_ms} ms`)), give_up - Date.now());
+                    });
+                    let reply;
+                    try { reply = await Promise.race([future.done, late]); } finally { clearTimeout(timer); }
+                    if (reply.content.status !== 'aborted') return outputs;
+                }
             }""",
             [code, timeout_s * 1000],
         )

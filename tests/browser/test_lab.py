@@ -57,6 +57,13 @@ def test_a_failing_cell_ends_the_wait_with_its_traceback(lab: Lab) -> None:
         lab.kernel_eval("nothing")
 
 
+def test_what_is_asked_while_a_cell_fails_is_answered(lab: Lab) -> None:
+    lab.write_notebook("failing.ipynb", ["import time; time.sleep(2); 1 / 0"])
+    lab.open_notebook("failing.ipynb")
+    lab.run_all()
+    assert lab.kernel_eval("6 * 7") == "42"
+
+
 def test_what_asks_for_the_network_is_refused_and_told(lab: Lab) -> None:
     lab.write_notebook(
         "asking.ipynb",
