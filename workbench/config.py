@@ -162,7 +162,7 @@ class Config:
         fn : callable
             The function or module, as `thunder.jit` takes it.
         observer : optional
-            Told of each stage of the compilation; see `workbench.compiler.pipeline`.
+            Told of each stage of the compilation; see `workbench.compiler.fusion.Observer`.
         **options
             Further options of `thunder.jit`.
         """

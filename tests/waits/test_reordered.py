@@ -15,6 +15,7 @@ from thunder.executors.passes import del_last_used
 import workbench as wb
 from workbench.compiler import pipeline
 from workbench.compiler.pipeline import Plan
+from workbench.compiler.replan import UNORDERED_KEPT
 from workbench.errors import ChoiceError
 from workbench.graph import Graph
 
@@ -213,5 +214,5 @@ def test_the_stock_plan_is_kept_whatever_else_is_tried(sharded: wb.Workbench) ->
     stock = pipeline.plan(sharded._captured, {})
     for bucket in ("layer", "1MiB", "2MiB", "3MiB", "4MiB"):
         pipeline.plan(sharded._captured, {"waits.bucket": bucket})
-    assert len(sharded._captured._unordered) == pipeline.UNORDERED_KEPT
+    assert len(sharded._captured._unordered) == UNORDERED_KEPT
     assert pipeline.plan(sharded._captured, {}) is stock

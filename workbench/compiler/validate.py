@@ -1,9 +1,10 @@
-"""No plan is shown whose traces read what they do not define."""
+"""No plan is shown whose traces read what they do not define, or that is not proven."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from workbench.analysis.equivalence import Proof
 from workbench.compiler.thunder_api import TraceCtx, prims
 from workbench.errors import PlanError
 from workbench.graph import Graph
@@ -77,3 +78,11 @@ def _validate_members(bsym: object, side: str) -> None:
     for out in bsym.flat_proxy_outs:  # type: ignore[attr-defined]
         if out.name not in known:
             raise PlanError(f"{side}: {symbol.name} returns {out.name}, which it does not make")
+
+
+def unequal(proof: Proof, program: str) -> str:
+    """What is said of a plan that is not proven to compute what the stock plan does."""
+    return (
+        f"{proof.message}. The plan under these choices would not compute what {program} does; nothing is changed. "
+        "Choose otherwise there, and report this: no choice that is offered should come to it"
+    )

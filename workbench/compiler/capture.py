@@ -1,0 +1,174 @@
+"""A program traced once, nothing executed, and its joint trace kept: `Capture`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from workbench.analysis.equivalence import Prover
+from workbench.compiler import devices, dynamo, parallel, thunder_api
+from workbench.compiler.hooks import Hooks, StageLog, StageTime, fingerprint
+from workbench.compiler.stage import Stage
+from workbench.compiler.thunder_api import (
+    PrimIDs,
+    TraceCtx,
+    compile_data,
+    langctxs,
+)
+from workbench.errors import ProgramError, WorkbenchError, shown
+from workbench.programs import Program
+from workbench.programs.files import what
+
+if TYPE_CHECKING:
+    from workbench.compiler.replan import _Unordered
+
+
+@dataclasses.dataclass
+class Capture:
+    """A program traced once, and the joint trace kept.
+
+    Attributes
+    ----------
+    program : Program
+    executor : str
+    stage : Stage
+        Of the unmodified joint trace.
+    stages : tuple of StageTime
+        What the first trace cost.
+    ranks : Ranks or None
+    way : {'dynamo', 'interpreter'}
+        How it was traced.
+    why : str
+        The reason why that way was taken.
+    """
+
+    program: Program
+    executor: str
+    stage: Stage
+    stages: tuple[StageTime, ...]
+    ranks: parallel.Ranks | None
+    _compile_data: Any
+    _compile_stats: Any
+    _cache_info: dict[str, Any]
+    way: str = "interpreter"
+    why: str = ""
+    _prover: Prover | None = None
+    """Of the stock plan."""
+    _unordered: OrderedDict[tuple[tuple[str, str], ...], _Unordered] = dataclasses.field(default_factory=OrderedDict)
+    """Plans in which no choice is made that only orders statements, by the choices made in them."""
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Thunder's state as it was while the program was traced."""
+        token = thunder_api._cache_info_ctx.set(dict(self._cache_info))
+        try:
+            with (
+                langctxs.langctx(self._compile_data.langctx),
+                compile_data.compile_data_and_stats(self._compile_data, self._compile_stats),
+            ):
+                yield
+        finally:
+            thunder_api._cache_info_ctx.reset(token)
+
+    @property
+    def initial(self) -> TraceCtx:
+        """The trace of the program as Thunder interpreted it, before anything is done to it."""
+        first: TraceCtx = self._compile_stats.last_traces[0]
+        return first
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """`fingerprint` of the program."""
+        return fingerprint(self.stage.origins)
+
+    def fresh_stage(self) -> Stage:
+        """The captured stage, with the graph and the names already worked out, for another round of choices."""
+        again = dataclasses.replace(self.stage, partitioned=None, execution=None, offloader=None)
+        for cached in ("graph", "random", "places", "origin_by_value", "recomputer", "predictor"):
+            again.__dict__[cached] = getattr(self.stage, cached)
+        return again
+
+
+def capture(program: Program, executor: str, ranks: parallel.Ranks | None = None, way: str = "interpreter") -> Capture:
+    """Trace a program once, execute nothing, keep the joint trace.
+
+    Parameters
+    ----------
+    program : Program
+    executor : str
+    ranks : Ranks, optional
+        Trace it as rank 0 of so many, the others not being there.
+    way : {'auto', 'dynamo', 'interpreter'}
+        How it is traced; see `workbench.open`.
+
+    Raises
+    ------
+    ProgramError
+        If it cannot be traced that way; the message holds the reason.
+    """
+    if way == "interpreter":
+        return _capture(program, executor, ranks, way, "asked for")
+    if ranks is not None:
+        if way == "dynamo":
+            raise ProgramError(
+                "capture='dynamo' is for programs of one process; ranks share a program by its parameters, which "
+                "Thunder's interpreter knows: use capture='interpreter'"
+            )
+        return _capture(program, executor, ranks, "interpreter", "ranks share the program")
+    if way == "dynamo":
+        return _capture(program, executor, ranks, way, "asked for")
+    if program.spec["kind"] == "builtin":
+        return _capture(program, executor, ranks, "interpreter", "built-in programs are read whole by it")
+    try:
+        return _capture(program, executor, ranks, "dynamo", "Dynamo gives the whole program as one graph")
+    except ProgramError as first:
+        try:
+            return _capture(program, executor, ranks, "interpreter", f"not by Dynamo: {first}")
+        except ProgramError as second:
+            raise ProgramError(f"{first}\nThunder's interpreter cannot trace it either: {second}") from first
+
+
+def _capture(program: Program, executor: str, ranks: parallel.Ranks | None, way: str, why: str) -> Capture:
+    log = StageLog()
+    hooks = Hooks(executor, {}, log, ranks.parallel if ranks is not None else "")
+    try:
+        with ExitStack() as inside:
+            if program.fake_mode is not None:
+                inside.enter_context(devices.planned_gpu(program.fake_mode))
+            transforms = hooks.transforms()
+            if ranks is not None:
+                transforms[1:1] = inside.enter_context(parallel.fake_group(ranks, program.callable, program.device))
+            function, args, kwargs = program.callable, program.args, program.kwargs
+            if way == "dynamo":
+                hooks.restart()
+                whole = dynamo.whole_graph(function, args, kwargs)
+                function, args, kwargs = whole.function, whole.inputs, {}
+                hooks.mark("capture")
+            jitted = thunder_api.jit(function, executors=hooks.executors(), transforms=transforms)
+            hooks.restart()
+            entry, inputs, _ = jitted._lc_cd.get_computation_and_inputs(*args, **kwargs)
+    except WorkbenchError:
+        raise
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the program's own code may raise anything, and exit
+        raise ProgramError(f"Thunder cannot trace {shown(program.name)}: {what(error)}") from error
+    stage = hooks.stage
+    assert stage is not None
+    stage.partitioned = None
+    names = [
+        out.name
+        for b in entry.computation_traces[0].bound_symbols
+        if b.sym.id is PrimIDs.UNPACK_TRIVIAL
+        for out in b.flat_proxy_outs
+    ]
+    stage.arguments = {n: t for n, t in zip(names, inputs, strict=True) if isinstance(t, torch.Tensor)}
+    return Capture(
+        program, executor, stage, tuple(log.times), ranks, jitted._lc_cd, jitted._lc_cs, hooks.cache_info, way, why
+    )

@@ -1,0 +1,365 @@
+"""Choices at work inside Thunder's pipeline: `Hooks`, which serve a plan and a replayed config alike.
+
+A config acts through ``thunder.jit(fn, executors=…, transforms=…)`` alone: a fusion executor without any op, placed
+first, gets the joint trace before fusion; the controlled fusion executor takes its options from the levers; a transform
+edits the traces after the split.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workbench.analysis.equivalence import Proof, prove
+from workbench.compiler import parallel, patches, thunder_api
+from workbench.compiler.fusion import (
+    Control,
+    FusionOptions,
+    Observer,
+    nvfuser_executor,
+    region_executor,
+)
+from workbench.compiler.names import tag_origins
+from workbench.compiler.reader import read_execution
+from workbench.compiler.stage import Stage
+from workbench.compiler.thunder_api import (
+    BoundSymbol,
+    BoundSymbolTag,
+    FusionExecutor,
+    TraceCtx,
+    TraceTag,
+    Transform,
+    _transform_for_operator_executor_execution,
+    compile_data,
+    del_last_used,
+    from_trace,
+    get_always_executors,
+    split_into_forward_and_backward,
+    unwrap_return_value,
+)
+from workbench.compiler.validate import unequal
+from workbench.config import Config
+from workbench.errors import ConfigWarning, PlanError
+from workbench.graph import Origin
+from workbench.levers.base import Site, all_levers
+
+patches.record_scopes()
+
+
+@dataclasses.dataclass(frozen=True)
+class StageTime:
+    """Wall time of one stage of planning or compilation."""
+
+    name: str
+    seconds: float
+
+
+class StageLog:
+    """An `Observer` that keeps stage times."""
+
+    def __init__(self) -> None:
+        self.times: list[StageTime] = []
+
+    def stage(self, name: str, seconds: float) -> None:
+        """Keep the time."""
+        self.times.append(StageTime(name, seconds))
+
+    def fusion_begin(self, name: str, index: int, count: int) -> None:
+        """Planning compiles no fusion."""
+
+    def fusion_end(
+        self, name: str, index: int, count: int, seconds: float, parts: Mapping[str, float], cached: bool
+    ) -> None:
+        """Planning compiles no fusion."""
+
+
+class _Origins(Transform):
+    """Tags the initial trace; the end of interpretation, as far as the clock goes."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self.hooks = hooks
+
+    def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any, **_: Any) -> Any:
+        self.hooks.mark("interpret")
+        tagged, self.hooks.origins = tag_origins(computation)
+        self.hooks.program = tagged
+        self.hooks.mark("origins")
+        self.hooks.waiting_for = "prologue"
+        return prologue, tagged, epilogue
+
+
+class _AfterSplit(Transform):
+    """Lets levers edit the forward trace, then the backward trace."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self.hooks = hooks
+
+    def transform_trace_post_optimization(self, trace: TraceCtx, **_: Any) -> TraceCtx:
+        # What went before the backward trace's turn is nothing but the forward trace's.
+        if TraceTag.BACKWARD not in trace.tags:
+            self.hooks.mark("split")
+        edited = self.hooks.after_split(trace)
+        self.hooks.mark("after split")
+        return edited
+
+
+class _JointEditor(FusionExecutor):
+    """Claims nothing; gets the claimed joint trace before any real fusion executor."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        super().__init__("workbench_joint")
+        self.hooks = hooks
+
+    # First in the list, it is asked about each statement, which tells where Thunder is: the gradient transform asks
+    # whether it can execute or fuse a statement, and claiming, which comes next, whether it can fuse it.
+
+    def can_execute_or_fuse(self, bsym: BoundSymbol) -> bool:
+        self.hooks.reached("prologue", then="grad")
+        return False
+
+    def can_fuse(self, bsym: BoundSymbol) -> bool:
+        self.hooks.reached("prologue", "grad", then="claim")
+        return False
+
+    def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
+        self.hooks.mark("claim")
+        edited = self.hooks.before_fusion(trace)
+        self.hooks.mark("edit")
+        return edited
+
+
+class _AfterFusion(FusionExecutor):
+    """Claims nothing; gets the joint trace after fusion."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        super().__init__("workbench_fused")
+        self.hooks = hooks
+
+    def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
+        edited = self.hooks.after_fusion(trace)
+        self.hooks.restart()
+        return edited
+
+
+class Hooks:
+    """Choices at work in one compilation: what is put into ``thunder.jit`` and what comes of it.
+
+    Parameters
+    ----------
+    executor : str
+    choices : mapping of str to str
+        Site id to option.
+    observer : Observer, optional
+    parallel : str
+        How ranks share the program; empty for one process.
+    """
+
+    def __init__(
+        self, executor: str, choices: Mapping[str, str], observer: Observer | None = None, parallel: str = ""
+    ) -> None:
+        self.executor = executor
+        self.parallel = parallel
+        self.choices = dict(choices)
+        self.observer = observer
+        self.config: Config | None = None
+        self.warn = False
+        self.cache_info: dict[str, Any] = {}
+        self.origins: tuple[Any, ...] = ()
+        self.program: TraceCtx | None = None
+        self.stage: Stage | None = None
+        self.control = Control(self.configure, observer)
+        self.waiting_for = ""
+        self.proofs: list[Proof] | None = None
+        """Where each compilation is proven before it runs, one for each."""
+        self._since = time.perf_counter()
+        self._forward: TraceCtx | None = None
+
+    def executors(self) -> list[Any]:
+        """For ``thunder.jit(executors=…)``."""
+        stock = [e for e in thunder_api.get_default_executors() if not isinstance(e, FusionExecutor)]
+        if self.executor == "torchcompile":
+            stock = [region_executor(self.control), *(e for e in stock)]
+        elif self.executor == "nvfuser":
+            stock = [*(e for e in stock if e.name != "torch"), nvfuser_executor(self.control)]
+        return [_JointEditor(self), *stock, _AfterFusion(self)]
+
+    def transforms(self) -> list[Transform]:
+        """For ``thunder.jit(transforms=…)``."""
+        return [_Origins(self), _AfterSplit(self)]
+
+    def restart(self) -> None:
+        """Start the clock of the next stage now."""
+        self._since = time.perf_counter()
+
+    def mark(self, stage: str) -> None:
+        """End a stage now."""
+        now = time.perf_counter()
+        if self.observer is not None:
+            self.observer.stage(stage, now - self._since)
+        self._since = now
+
+    def reached(self, *ended: str, then: str) -> None:
+        """End the stage under way now, if it is one of those, and begin the next."""
+        if self.waiting_for in ended:
+            self.mark(self.waiting_for)
+            self.waiting_for = then
+
+    def before_fusion(self, trace: TraceCtx) -> TraceCtx:
+        """Note the claimed joint trace, then let every lever edit it."""
+        _, stats = compile_data._compile_data.get()
+        self.cache_info = dict(thunder_api._get_cache_info())
+        joint = stats.last_traces[-1] if stats is not None and stats.last_traces else trace
+        return self.edit(
+            Stage(
+                executor=self.executor,
+                origins=self.origins,
+                joint=joint,
+                claimed=trace,
+                has_backward=any(BoundSymbolTag.BACKWARD in b.tags for b in trace.bound_symbols),
+                gathers_again=self.parallel == parallel.ZERO3,
+                # What shares a program among ranks changes shapes in the trace as interpreted: it is none any more.
+                program=None if self.parallel else self.program,
+            )
+        )
+
+    def edit(self, stage: Stage) -> TraceCtx:
+        """Apply the levers that act before fusion."""
+        # from_trace shares the set of names: later passes, and the next round of choices, would find them taken.
+        stage.claimed = _own_names(stage.claimed)
+        stage.unfused = self.control.unfused
+        stage.unfused.clear()
+        self.stage = stage
+        trace = _own_names(stage.claimed)
+        for lever in all_levers():
+            for setting in lever.settings():
+                site = setting.site(lever.name, self.choices, stage)
+                if site.choice != site.default:
+                    site.check(site.choice)
+        for lever in all_levers():
+            trace = lever.before_fusion(trace, self.choices, stage)
+        return trace
+
+    def configure(self, partitioned: TraceCtx) -> FusionOptions:
+        """Options of the fusion executor for this partition."""
+        assert self.stage is not None
+        self.stage.partitioned = partitioned
+        options = FusionOptions()
+        for lever in all_levers():
+            lever.fusion(options, self.choices, self.stage)
+        return options
+
+    def after_fusion(self, trace: TraceCtx) -> TraceCtx:
+        """Apply the levers that act on the fused joint trace."""
+        assert self.stage is not None
+        self.stage.report = self.control.report
+        for lever in all_levers():
+            trace = lever.after_fusion(trace, self.choices, self.stage)
+        return trace
+
+    def after_split(self, trace: TraceCtx) -> TraceCtx:
+        """Apply the levers that act on the split traces."""
+        assert self.stage is not None
+        for lever in all_levers():
+            trace = lever.after_split(trace, self.choices, self.stage)
+        # Only now are all sites known: those of collectives are found on the split traces.
+        last = TraceTag.BACKWARD in trace.tags or not self.stage.has_backward
+        if self.warn and last:
+            self._warn_of_unmatched()
+        if self.proofs is not None:
+            if TraceTag.BACKWARD not in trace.tags:
+                self._forward = trace
+            if last:
+                self._prove(trace if TraceTag.BACKWARD in trace.tags else None)
+        return trace
+
+    def _prove(self, backward: TraceCtx | None) -> None:
+        """Prove what is about to run, before it does.
+
+        The joint trace says what the program computes; where Thunder itself makes something else of it, that is what
+        choices are held to.
+        """
+        assert self.stage is not None
+        assert self._forward is not None
+        assert self.proofs is not None
+        forward, self._forward = self._forward, None
+        graph = read_execution(forward, backward, self.stage)
+        proof = prove(self.stage.graph, graph)
+        if not proof.proven:
+            stock = Hooks(self.executor, {}, parallel=self.parallel)
+            stage = dataclasses.replace(self.stage, partitioned=None, execution=None, offloader=None)
+            first, second, _ = executed(stock, stock.edit(stage))
+            assert stock.stage is not None
+            proof = prove(read_execution(first, second, stock.stage), graph)
+        if not proof.proven:
+            raise PlanError(unequal(proof, "this program"))
+        self.proofs.append(proof)
+
+    def _warn_of_unmatched(self) -> None:
+        assert self.stage is not None
+        if not self.stage.has_backward and any(id.startswith("saved:") for id in self.choices):
+            # A call without gradients, as for validation: what is chosen is for those with.
+            return
+        # Once: later compilations are of the same program, for other shapes or for fewer gradients.
+        self.warn = False
+        if self.config is not None and (differences := self.config.differences(fingerprint(self.origins))):
+            warnings.warn(ConfigWarning(differences), stacklevel=2)
+        gone = sorted(set(self.choices) - {site.id for site in self.sites()})
+        if gone:
+            warnings.warn(
+                ConfigWarning(
+                    f"{len(gone)} of {len(self.choices)} choices fit nothing in this program and are left out: "
+                    f"{', '.join(gone)}; the program differs from the one that they were made for"
+                ),
+                stacklevel=2,
+            )
+
+    def sites(self) -> tuple[Site, ...]:
+        """All sites of all levers, under the choices in force."""
+        assert self.stage is not None
+        found: list[Site] = []
+        for lever in all_levers():
+            found.extend(setting.site(lever.name, self.choices, self.stage) for setting in lever.settings())
+            found.extend(lever.sites(self.stage, self.choices))
+        return tuple(found)
+
+
+def fingerprint(origins: Sequence[Origin]) -> str:
+    """Digest of a program's statements and where they stand, without lines and shapes."""
+    return hashlib.sha256("\n".join(o.id for o in origins).encode(errors="backslashreplace")).hexdigest()[:16]
+
+
+def _own_names(trace: TraceCtx) -> TraceCtx:
+    own = from_trace(trace)
+    own.names = set(trace.names)
+    own.bound_symbols = list(trace.bound_symbols)
+    return own
+
+
+def executed(hooks: Hooks, trace: TraceCtx) -> tuple[TraceCtx, TraceCtx | None, list[tuple[str, tuple[TraceCtx, ...]]]]:
+    """The traces that run, made of an edited joint trace as Thunder makes them; with those on the way."""
+    traces: list[tuple[str, tuple[TraceCtx, ...]]] = []
+    for executor in hooks.executors():
+        if isinstance(executor, FusionExecutor) and not isinstance(executor, _JointEditor):
+            trace = executor.fusion_pass(trace)
+            name = "choices after fusion" if isinstance(executor, _AfterFusion) else f"fused by {executor.name}"
+            traces.append((name, (trace,)))
+    hooks.restart()
+    trace = _transform_for_operator_executor_execution(trace, get_always_executors())
+    forward, backward = trace, None
+    if "fw_flat_out" in trace.bound_symbols[-1].args[0]:
+        forward, backward = split_into_forward_and_backward(trace)
+    forward = del_last_used(forward)
+    if backward is not None:
+        backward = del_last_used(backward, clear_mutable_collections=True)
+    traces.append(("split, and values freed", tuple(t for t in (forward, backward) if t is not None)))
+    hooks.mark("split")
+    forward = hooks.after_split(forward)
+    if backward is not None:
+        backward = hooks.after_split(backward)
+    else:
+        forward = unwrap_return_value(forward)
+    return forward, backward, traces

@@ -1,0 +1,95 @@
+"""A config replayed: ``thunder.jit`` with exactly its choices; and `unmodified`, what every run is checked against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from workbench.analysis.equivalence import Proof
+from workbench.compiler import dynamo, parallel, thunder_api
+from workbench.compiler.fusion import (
+    Observer,
+)
+from workbench.compiler.hooks import Hooks
+from workbench.compiler.thunder_api import (
+    Transform,
+)
+from workbench.config import Config
+from workbench.errors import ConfigError
+
+
+def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = None, **options: Any) -> Any:
+    """``thunder.jit(fn)`` with exactly the choices of a config.
+
+    Parameters
+    ----------
+    config : Config
+    fn : callable or torch.nn.Module
+    observer : Observer, optional
+        Told of stages and fusions while they are compiled.
+    **options
+        Passed to ``thunder.jit``; ``transforms`` are put before the workbench's. Where they are not given, those that
+        share the program as the config says, among the ranks of the process group that this process is in.
+
+    Warns
+    -----
+    ConfigWarning
+        At the first call, saying that the config was made with other versions or for another program, and naming
+        choices that fit nothing in this program; they are left out.
+
+    Raises
+    ------
+    ChoiceError
+        At the first call, if a choice is illegal for this program.
+    ConfigError
+        If ``executors=`` is given too, or ranks share the program and this process is in no group of them.
+    ProgramError
+        If `fn` cannot be shared among so many ranks.
+    PlanError
+        At the first call, before anything has run, if what was compiled is not proven to compute what `fn` does.
+    """
+    if "executors" in options:
+        raise ConfigError("executors= cannot be given here: the config names them")
+    shared = options.pop("transforms", None)
+    if shared is None:
+        shared = parallel.transforms_here(config, fn) if config.parallel else ()
+    proofs: list[Proof] = []
+    # The same for each graph, as for each call that Thunder compiles anew: what was warned of is known to all.
+    hooks = Hooks(config.executor, config.choices, observer, config.parallel)
+    hooks.config, hooks.warn, hooks.proofs = config, True, proofs
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        hooks.restart()
+        own = hooks.transforms()
+        transforms = [own[0], *shared, *own[1:]]
+        return thunder_api.jit(function, executors=hooks.executors(), transforms=transforms, **options)
+
+    jitted = dynamo.jit(fn, compiled, observer) if config.capture == "dynamo" else compiled(fn)
+    jitted._workbench_proofs = proofs
+    return jitted
+
+
+def proofs_of(jitted: Any) -> tuple[Proof, ...]:
+    """The proofs of what `jit` gave, one for each compilation so far; none for what it did not give."""
+    return tuple(getattr(jitted, "_workbench_proofs", ()))
+
+
+def unmodified(
+    fn: Callable[..., Any], transforms: Sequence[Transform] = (), capture: str = "interpreter"
+) -> Callable[..., Any]:
+    """``thunder.jit(fn)`` as it comes, with its default executors: what every run is checked against.
+
+    Parameters
+    ----------
+    fn : callable or torch.nn.Module
+    transforms : sequence of Transform, optional
+        Those that share it among ranks.
+    capture : {'dynamo', 'interpreter'}
+        How it comes in.
+    """
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        return thunder_api.jit(function, transforms=list(transforms))
+
+    jitted: Callable[..., Any] = dynamo.jit(fn, compiled) if capture == "dynamo" else compiled(fn)
+    return jitted
