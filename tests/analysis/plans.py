@@ -22,7 +22,7 @@ from workbench.graph import (
     Values,
 )
 
-_STATEMENT = re.compile(r"(?P<outputs>\w+(, \w+)*)( in (?P<shares>\S+))? = (?P<call>.+)")
+_STATEMENT = re.compile(r"(?P<outputs>\w+(, \w+)*)( in (?P<shares>\S+))? = (?P<call>.+?)( from (?P<moves>\S+))?")
 _KINDS = {"copy_": Kind.COPY, "update_aliases": Kind.FENCE, "wait": Kind.WAIT}
 
 
@@ -30,6 +30,7 @@ def plan(text: str, kinds: Mapping[str, str] | None = None, *, executor: str = "
     """A graph of lines such as ``t = tanh($x)``, a ``$`` before each value that is read.
 
     ``v in 0 = view($t, 4)`` lives in the memory of the first value read, ``a, b in -,~0 = …`` both in one of their own.
+    ``r in 0 = expand($t, (4, 4)) from 4;4,4;0,1;0`` only moves elements: from there.
     ``take x, w`` names the arguments, ``return y`` ends the forward; then ``hand t, x`` (or ``hand t as u``) says what
     goes on to the backward, ``cotangent dy`` what it is given, and ``gradients g, -`` what it returns. Values are
     ``float32[4]@cpu`` unless `kinds` says otherwise.
@@ -77,9 +78,10 @@ def plan(text: str, kinds: Mapping[str, str] | None = None, *, executor: str = "
             " ".join(str(inputs.index(value(name))) for name in operands),
             " ".join(shares),
             " ".join(map(kind, made)),
+            *([str(found["moves"])] if found["moves"] else []),
         )
-        ends = " ".join(f"0.{i}" for i in range(len(made)))
-        rows.append((call.partition("(")[0], side, inputs, outputs, "\t".join((call, *fields)) + f"\n={ends}"))
+        gives = " ".join(f"0.{i}" for i in range(len(made)))
+        rows.append((call.partition("(")[0], side, inputs, outputs, "\t".join((call, *fields)) + f"\n={gives}"))
         origins.append(Origin(f"plan/{number}", "plan", call.partition("(")[0], "plan.py", number, line))
     handed = [(name.split(" as ")[0], name.split(" as ")[-1]) for name in lists.get("hand", ())]
     ends = Ends(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from random import Random
 
 import pytest
+import torch
 
 import workbench
 from tests.analysis.plans import plan
 from workbench.analysis.equivalence import prove
 from workbench.analysis.rules import RULES
+from workbench.analysis.terms import Move, contiguous
 from workbench.graph import Graph
 
 STEP = """
@@ -194,6 +197,22 @@ STORED = """
     gradients g
 """
 
+SQUARE = {"b": "float32[4,4]@cpu", "e": "float32[4,4]@cpu", "u": "float32[1,4]@cpu", "h": "float32[2]@cpu"}
+WRITTEN_IN_PARTS = """
+    take b, h
+    u in 0 = __getitem__($b, (slice(1, 2))) from 4,4;1,4;4,1;4
+    v in 0 = squeeze($u, 0) from 1,4;4;1;0
+    w in 0 = __getitem__($v, (slice(2, 4))) from 4;2;1;2
+    c in 1 = copy_($h, $w)
+    return b
+"""
+WRITTEN_AT_ONCE = """
+    take b, h
+    w in 0 = __getitem__($b, (1, slice(2, 4))) from 4,4;2;1;6
+    c in 1 = copy_($h, $w)
+    return b
+"""
+
 BY_RULE: dict[str, tuple[Graph, Graph, Graph]] = {
     "fence": (
         plan("take a, b, x\nf, h in 0,1 = update_aliases(($a, $b))\nc in 1 = copy_($x, $f)\nreturn x"),
@@ -205,6 +224,20 @@ BY_RULE: dict[str, tuple[Graph, Graph, Graph]] = {
         plan("take x\ns in 0 = shallow_copy($x)\ny = tanh($s)\nreturn y"),
         plan("take x\ny = tanh($x)\nreturn y"),
         plan("take x\ns = clone_and_scale($x)\ny = tanh($s)\nreturn y"),
+    ),
+    "moved elements": (
+        plan("take x\ne in 0 = expand($x, (4, 4)) from 4;4,4;0,1;0\nreturn e", SQUARE),
+        plan(
+            "take x\nu in 0 = unsqueeze($x, 0) from 4;1,4;4,1;0\n"
+            "e in 0 = expand($u, (4, 4)) from 1,4;4,4;0,1;0\nreturn e",
+            SQUARE,
+        ),
+        # Along the other dimension.
+        plan(
+            "take x\nu in 0 = unsqueeze($x, 1) from 4;4,1;1,1;0\n"
+            "e in 0 = expand($u, (4, 4)) from 4,1;4,4;1,0;0\nreturn e",
+            {**SQUARE, "u": "float32[4,1]@cpu"},
+        ),
     ),
     "redundant cast": (
         plan("take x\nc = to($x, torch.float32)\ny = tanh($c)\nreturn y"),
@@ -304,6 +337,54 @@ def test_a_cast_on_the_way_counts_where_nvfuser_is_not_at_work() -> None:
     plain = [dataclasses.replace(g.statements, executor=("",) * len(g.statements)) for g in (stock, applied)]
     one, other = (dataclasses.replace(g, statements=s) for g, s in zip((stock, applied), plain, strict=True))
     assert not prove(one, other).proven
+
+
+def test_a_write_through_a_view_of_a_view_is_one_into_those_elements() -> None:
+    one, other = (plan(text, {**SQUARE, "w": "float32[2]@cpu"}) for text in (WRITTEN_IN_PARTS, WRITTEN_AT_ONCE))
+    assert prove(one, other).rules == ("moved elements",)
+    elsewhere = plan(WRITTEN_AT_ONCE.replace(";1;6", ";1;5"), {**SQUARE, "w": "float32[2]@cpu"})
+    assert not prove(one, elsewhere).proven
+
+
+def random_view(tensor: torch.Tensor, random: Random) -> torch.Tensor:
+    """A view of a tensor, or a reshape that has to copy."""
+    dim = random.randrange(tensor.dim())
+    length = tensor.shape[dim]
+    return random.choice(
+        (
+            lambda: tensor.transpose(dim, random.randrange(tensor.dim())),
+            lambda: tensor.unsqueeze(dim),
+            lambda: tensor.unsqueeze(dim).expand(*tensor.shape[:dim], 2, *tensor.shape[dim:]),
+            lambda: tensor.narrow(dim, length // 3, length - length // 3),
+            lambda: tensor[(slice(None),) * dim + (slice(0, None, 2),)],
+            lambda: tensor.flatten(),
+            lambda: tensor.reshape(*tensor.shape[:dim], -1, *tensor.shape[dim + 1 :], 1),
+            lambda: tensor.reshape(-1, length),
+            lambda: tensor.squeeze(),
+            lambda: tensor if tensor.dim() == 1 else tensor.select(dim, length - 1),
+        )
+    )()
+
+
+def test_views_of_views_take_the_elements_that_pytorch_takes() -> None:
+    random, composed = Random(0), 0
+    for _ in range(400):
+        whole = torch.arange(24).reshape(random.choice(((24,), (4, 6), (2, 3, 4), (1, 24), (2, 1, 12))))
+        tensor, move = whole, Move(tuple(whole.shape), tuple(whole.shape), contiguous(whole.shape), 0)
+        for _ in range(4):
+            if not tensor.dim() or tensor.numel() > 500:
+                break
+            state = random.getstate()
+            made = random_view(tensor, random)
+            random.setstate(state)
+            alone = random_view(torch.empty(tensor.shape, device="meta"), random)
+            after = Move.of(tuple(tensor.shape), tuple(alone.shape), alone.stride(), int(alone.storage_offset()))
+            found = move.then(after)
+            if found is None:
+                break
+            tensor, move, composed = made, found, composed + 1
+            assert torch.equal(whole.reshape(-1).as_strided(move.shape, move.strides, move.offset), tensor)
+    assert composed > 1000
 
 
 def test_what_was_sent_and_overwritten_is_not_what_it_was() -> None:

@@ -14,6 +14,7 @@ import workbench
 from workbench.analysis.effects import compared
 from workbench.analysis.equivalence import prove
 from workbench.bench import Workbench
+from workbench.compiler.devices import why_no_nvfuser
 from workbench.compiler.pipeline import proofs_of
 from workbench.compiler.reader import read_execution
 from workbench.compiler.stage import Stage
@@ -120,3 +121,23 @@ def test_a_draw_that_a_checkpoint_repeats_is_found_by_what_the_program_draws() -
 def test_a_batch_norm_and_an_optimizer_lose_nothing() -> None:
     for name, settings in (("batch_norm", {"channels": 2, "batch": 2, "size": 2}), ("adam", {})):
         assert workbench.open(name, device="cpu", executor="torch", settings=settings).plan.warnings == ()
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda b: b.expand(4, 4),
+        lambda b: b.reshape(2, 2)[1].repeat_interleave(2).expand(4, 4),
+    ],
+)
+def test_what_only_moves_elements_is_the_same_inside_a_fusion_of_nvfuser_and_outside(view: Any) -> None:
+    if reason := why_no_nvfuser():
+        pytest.skip(reason)
+
+    def program(a: torch.Tensor, b: torch.Tensor) -> None:
+        a.copy_(view(b))
+
+    arguments = torch.ones(4, 4), torch.ones(4)
+    bench = workbench.open(program, *arguments, device="planned", executor="nvfuser", capture="interpreter")
+    bench.choose({"copies.fences": "drop"})
+    assert "moved elements" in bench.plan.proof.rules

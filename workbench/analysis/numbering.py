@@ -13,6 +13,7 @@ from workbench.analysis.terms import (
     COPY,
     DRAW,
     FENCE,
+    MOVE,
     PACK,
     PLAIN,
     RELOAD,
@@ -23,6 +24,7 @@ from workbench.analysis.terms import (
     UNTOLD,
     WAIT,
     WRITES,
+    Move,
     Step,
     Terms,
     comes_apart,
@@ -317,6 +319,8 @@ class Walk:
             return content
         if last is not None and last[0] == "write" and last[1] == view:
             return int(last[3])
+        if isinstance(call, Move):
+            return self._moved(content, call)
         base = self.number((call, *(content if number is None else number for number in numbers)))
         return self.number(("output", base, place)) if place else base
 
@@ -325,7 +329,7 @@ class Walk:
         state = self.version.setdefault(node.storage, [0, -1])
         whole, at = content, node
         while at.parent is not None:
-            if at.view[0] != ("argument",):
+            if at.view[0] != ("argument",) and not (isinstance(at.view[0], Move) and at.view[0].whole):
                 before = self.read(at.parent)
                 term = ("write", at.view, before, whole)
                 whole = self.number(term)
@@ -407,6 +411,8 @@ class Walk:
             return self._send(step, operands, numbers)
         if action == WAIT and len(operands) == 1:
             return self._wait(step, operands, numbers)
+        if action == MOVE and not flag & (_RANDOM | UNTOLD) and all(share in (-1, 0) for share in step.shares):
+            return self._move(step, operands[0], numbers[0])
         if action in _STRUCTURED:
             return _STRUCTURED[action](self, step, operands, numbers)
         term: tuple[Any, ...] = (step.call, *numbers)
@@ -423,6 +429,45 @@ class Walk:
             for i, node in enumerate(operands[:1] if action == WRITES else operands):
                 self._write(node, self.number(("written by", number, i)))
         return found
+
+    def _move(self, step: Step, node: _Node, number: int) -> list[_Node]:
+        """Elements of one tensor, which are told by their places in it, however they are asked for."""
+        found = []
+        state = self.version.get(node.storage)
+        for move, share, kind in zip(step.moves, step.shares, step.made, strict=True):
+            made = self._moved(number, move)
+            if self.structure.get(made) != ("moved", move, number):
+                self._apply("moved elements", made)
+            if share != 0:
+                found.append(self._new(made, kind))
+                continue
+            parent, view = node, move
+            while parent.parent is not None and isinstance(parent.view[0], Move):
+                through = parent.view[0].then(view)
+                if through is None:
+                    break
+                parent, view = parent.parent, through
+            version = 0 if state is None else state[0]
+            found.append(_Node(made, kind, node.storage, version, parent, (view, (None,), 0)))
+        return found
+
+    def _moved(self, number: int, move: Move) -> int:
+        """The number of elements taken from what has a number."""
+        term = (move, number)
+        found = self.terms.ids.get(term)
+        if found is not None:
+            return found
+        known = self.structure.get(number)
+        if move.whole:
+            made = number
+        elif known is not None and known[0] == "moved" and (through := known[1].then(move)) is not None:
+            made = self._moved(known[2], through)
+        else:
+            made = self.number(term)
+            self.structure[made] = ("moved", move, number)
+            return made
+        self.terms.ids[term] = made
+        return made
 
     def _copy(self, step: Step, operands: list[_Node], numbers: list[int]) -> list[_Node]:
         source, destination = operands

@@ -34,6 +34,11 @@ RULES: dict[str, Rule] = {
             "Thunder renames a value with it where a gradient rule hands it on; no element changes, nor its memory",
         ),
         Rule(
+            "moved elements",
+            "a view or reshape of a view is one of what that is a view of, told by where its elements come from",
+            "PyTorch has many functions that only move elements, and Thunder takes them apart inside nvFuser's fusions",
+        ),
+        Rule(
             "redundant cast",
             "a cast to the data type, shape and device that a value has already is that value",
             "no element changes; whether it is a copy in memory of its own is followed apart from what it holds",

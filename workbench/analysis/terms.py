@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import Any
 from workbench.graph import Graph
 
 # What a step does beside making values of values: by its symbol.
-PLAIN, COPY, FENCE, SHALLOW, CAST, SEND, WAIT, PACK, UNPACK, STORE, RELOAD, ARRIVE, DRAW, WRITES = range(14)
+PLAIN, COPY, FENCE, SHALLOW, CAST, SEND, WAIT, PACK, UNPACK, STORE, RELOAD, ARRIVE, DRAW, WRITES, MOVE = range(15)
 _BY_NAME = {
     "copy_": COPY,
     "update_aliases": FENCE,
@@ -64,15 +65,100 @@ UNTOLD = 1 << 20
 class Step:
     """One line of a statement's text, parsed."""
 
-    __slots__ = ("action", "call", "made", "operands", "shares", "symbol")
+    __slots__ = ("action", "call", "made", "moves", "operands", "shares", "symbol")
 
     def __init__(self, line: str) -> None:
-        self.call, operands, shares, made = line.split("\t")
+        self.call, operands, shares, made, *moves = line.split("\t")
         self.symbol = self.call.partition("(")[0]
-        self.action = _action(self.symbol)
+        self.moves = tuple(map(Move.read, moves[0].split())) if moves else ()
+        self.action = MOVE if self.moves else _action(self.symbol)
         self.operands = tuple(_ref(text) for text in operands.split())
         self.shares = tuple(_share(text) for text in shares.split())
         self.made = tuple(made.split())
+
+
+@dataclasses.dataclass(frozen=True)
+class Move:
+    """Elements taken from a tensor as they are, told by their places in it.
+
+    Attributes
+    ----------
+    taken, shape, strides : tuple of int
+        Shape of that tensor and of what is made of it; steps along each of the latter's dimensions, in elements of a
+        contiguous tensor, 0 where there is but one place.
+    offset : int
+        Place of the first one.
+    """
+
+    taken: tuple[int, ...]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+    @classmethod
+    def of(cls, taken: tuple[int, ...], shape: tuple[int, ...], strides: Sequence[int], offset: int) -> Move:
+        """One that is written as every other that takes the same elements."""
+        if not all(shape):
+            return cls(taken, shape, (0,) * len(shape), 0)
+        steps = tuple(stride if length > 1 else 0 for length, stride in zip(shape, strides, strict=True))
+        return cls(taken, shape, steps, offset)
+
+    @classmethod
+    def read(cls, text: str) -> Move:
+        """As `workbench.compiler.computes` writes it."""
+        taken, shape, strides, offset = (tuple(int(n) for n in each.split(",") if n) for each in text.split(";"))
+        return cls.of(taken, shape, strides, offset[0])
+
+    @property
+    def whole(self) -> bool:
+        """Whether all elements are where they were."""
+        return self.taken == self.shape and self == Move.of(self.taken, self.shape, contiguous(self.shape), 0)
+
+    def then(self, after: Move) -> Move | None:
+        """Both, one after the other, as one; None where no strides say where elements come from."""
+        if after.taken != self.shape:
+            return None
+        if not all(after.shape):
+            return Move.of(self.taken, after.shape, after.strides, 0)
+        dims = _merged(self.shape, self.strides)
+        places = [_digits(step, dims) for step in (*after.strides, after.offset)]
+        reach = [*(length - 1 for length in after.shape), 1]
+        for dim, (length, _) in enumerate(dims):
+            # Steps along several dimensions add up: none may run over into the next row.
+            if sum(place[dim] * times for place, times in zip(places, reach, strict=True)) >= length:
+                return None
+        *steps, first = [sum(n * stride for n, (_, stride) in zip(place, dims, strict=True)) for place in places]
+        return Move.of(self.taken, after.shape, steps, self.offset + first)
+
+
+def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a tensor whose elements follow each other."""
+    strides = [1]
+    for length in reversed(shape[1:]):
+        strides.insert(0, strides[0] * max(length, 1))
+    return tuple(strides[: len(shape)])
+
+
+def _merged(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
+    """Lengths and strides of the fewest dimensions that have the same elements in the same order."""
+    found: list[tuple[int, int]] = []
+    for length, stride in zip(shape, strides, strict=True):
+        if length == 1:
+            continue
+        if found and found[-1][1] == length * stride:
+            found[-1] = (found[-1][0] * length, stride)
+        else:
+            found.append((length, stride))
+    return found or [(1, 0)]
+
+
+def _digits(place: int, dims: Sequence[tuple[int, int]]) -> list[int]:
+    """A place among the elements in order as one along each dimension."""
+    found = []
+    for length, _ in reversed(dims[1:]):
+        place, digit = divmod(place, length)
+        found.append(digit)
+    return [place, *reversed(found)]
 
 
 def _ref(text: str) -> tuple[int, int]:

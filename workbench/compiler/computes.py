@@ -1,7 +1,7 @@
 """What a statement computes, as text: equal texts on equal inputs give equal outputs, whatever names a trace uses.
 
 A text holds one line per step. Statements that no executor has claimed are written as the PyTorch functions that would
-run for them, so that an op reads the same inside a fusion and outside. A line has four fields, parted by tabs:
+run for them, so that an op reads the same inside a fusion and outside. A line has four fields or five, parted by tabs:
 
 ``linear($, $, $)``
     the symbol with its static arguments, exactly (floats in hexadecimal), and a ``$`` for each value;
@@ -10,7 +10,10 @@ run for them, so that an op reads the same inside a fusion and outside. A line h
 ``- 0 ~0``
     per output whose memory it lives in: its own, that of the ``$`` of that number, or that of another output;
 ``float32[4,4]@cpu``
-    per output its data type, shape and device.
+    per output its data type, shape and device;
+``4;4,4;0,1;0``
+    only where elements are moved and nothing else: per output the shape of the first ``$`` and its own, and where in
+    the first one, as if it were contiguous, its elements are: strides and offset.
 
 The last line, which starts with ``=``, says which of these the outputs of the statement are.
 """
@@ -41,9 +44,10 @@ class Step:
     operands: tuple[Ref, ...]
     shares: tuple[str, ...]
     made: tuple[str, ...]
+    moves: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        fields = (map(_written, self.operands), self.shares, self.made)
+        fields = (map(_written, self.operands), self.shares, self.made, *((self.moves,) if self.moves else ()))
         return "\t".join((self.call, *map(" ".join, fields)))
 
 
@@ -76,7 +80,7 @@ def made(bsym: Any) -> list[Any]:
     return list({out.name: out for out in bsym.flat_proxy_outs if out.name not in taken}.values())
 
 
-def alone(bsym: Any, sources: Mapping[str, str | int]) -> Computation:
+def alone(bsym: Any, sources: Mapping[str, str | int], moves: Sequence[str] = ()) -> Computation:
     """The computation of a statement that is one step.
 
     Parameters
@@ -85,6 +89,8 @@ def alone(bsym: Any, sources: Mapping[str, str | int]) -> Computation:
     sources : mapping of str to (str or int)
         For an output that lives in an input's memory the name of that; for others a number, equal for those that
         share memory.
+    moves : sequence of str
+        For a symbol of `MOVING` where the elements of each output come from, if it is one that only moves them.
     """
     operands: list[str] = []
     inputs = {name: i for i, name in enumerate(given(bsym))}
@@ -98,7 +104,9 @@ def alone(bsym: Any, sources: Mapping[str, str | int]) -> Computation:
         given_too = ((key, arg) for key, arg in bsym.kwargs.items() if (key, arg) != ("alpha", 1))
         arguments += [f"{key}={_static(arg, operands)}" for key, arg in given_too]
         symbol = _SAME.get(bsym.sym.name, bsym.sym.name)
-        call = "shallow_copy($)" if _keeps_shape(bsym) else f"{prefix}{symbol}({', '.join(arguments)})"
+        call = f"{prefix}{symbol}({', '.join(arguments)})"
+        if _keeps_shape(bsym):
+            call, moves = "shallow_copy($)", ()
     outputs = made(bsym)
     shares: list[str] = []
     first: dict[int, int] = {}
@@ -115,12 +123,32 @@ def alone(bsym: Any, sources: Mapping[str, str | int]) -> Computation:
         tuple((-1, inputs[name]) for name in operands),
         tuple(shares),
         tuple(_kind(out) for out in outputs),
+        tuple(moves) if len(moves) == len(outputs) else (),
     )
     return Computation((step,), tuple((0, i) for i in range(len(outputs))))
 
 
 _SAME = {"torch_prims_reshape_impl": "reshape", "view": "reshape"}
 """Symbols of Thunder's PyTorch executor that compute what another one does; whose memory it lives in stands apart."""
+
+MOVING = frozenset(
+    (
+        *("expand", "reshape", "view", "torch_prims_reshape_impl", "view_as", "reshape_as", "flatten", "squeeze"),
+        *("unsqueeze", "permute", "transpose", "movedim", "swapaxes", "swapdims", "diagonal", "unbind", "select"),
+        *("split", "chunk", "tensor_split", "narrow", "__getitem__", "torch_slice_prim_impl"),
+    )
+)
+"""Symbols of Thunder's PyTorch executor that move elements and do nothing else, wherever their results are views.
+
+Thunder leaves what only moves elements out of nvFuser's fusions where nothing else is beside it, and so in one piece;
+inside a fusion it is taken apart into primitives. Where the elements come from is the same.
+"""
+
+
+def where(taken: Sequence[int], shape: Sequence[int], strides: Sequence[int], offset: int) -> str:
+    """An output's elements by their places in what it is made of, were that contiguous."""
+    return ";".join((*(",".join(map(str, each)) for each in (taken, shape, strides)), str(offset)))
+
 
 _SHAPED = ("expand", "reshape")
 """Symbols that take the shape of what they make: as one argument, as several, or with a length left open."""

@@ -89,6 +89,8 @@ class _Fact:
     transient_bytes: int = 0
     flops: int = 0
     assumed: bool = False
+    moves: tuple[str, ...] = ()
+    """Per output tensor where its elements come from, where nothing but that is done."""
     parts: tuple[tuple[Any, computes.Computation], ...] = ()
     """What the statement was taken apart into, in order."""
     computation: computes.Computation | None = None
@@ -344,7 +346,24 @@ class _Walk:
             new_bytes=tuple(new_bytes),
             transient_bytes=max(0, peak - before - sum(new_bytes)),
             flops=allocations.flops,
+            moves=self._moves(bsym, inputs, outputs),
         )
+
+    def _moves(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[str, ...]:
+        """Where the elements of each output come from, found with contiguous inputs; none where it is no view."""
+        if bsym.sym.name not in computes.MOVING or not inputs:
+            return ()
+        text, namespace = source(bsym)
+        with fake_execution(self.cache.mode):
+            namespace.update((proxy.name, empty(proxy)) for proxy in inputs)
+            whole = namespace[inputs[0].name]
+            exec(text, namespace)
+            made = [namespace[proxy.name] for proxy in outputs]
+        if any(t.untyped_storage()._cdata != whole.untyped_storage()._cdata for t in made):
+            return ()
+        if any(t.dtype != whole.dtype or t.is_conj() or t.is_neg() for t in made):
+            return ()
+        return tuple(computes.where(whole.shape, t.shape, t.stride(), int(t.storage_offset())) for t in made)
 
 
 def _told(fact: _Fact, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Fact:
@@ -357,7 +376,7 @@ def _told(fact: _Fact, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any])
             out.name: inputs[origin].name if origin >= 0 else origin
             for out, origin in zip(outputs, fact.sources, strict=True)
         }
-        whole = computes.alone(bsym, sources)
+        whole = computes.alone(bsym, sources, fact.moves)
     return dataclasses.replace(fact, computation=whole, parts=fact.parts if bsym.sym.is_fusion else ())
 
 
