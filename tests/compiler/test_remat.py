@@ -17,8 +17,9 @@ from thunder.core import utils
 
 import workbench
 from tests.strategies import RandomProgram, programs
+from workbench.compiler.cuts import Network
 from workbench.compiler.pipeline import Hooks
-from workbench.compiler.remat import Network, RematOptions, Report, find_cut, rematerialize
+from workbench.compiler.remat import RematOptions, Report, find_cut, rematerialize
 from workbench.errors import ProgramError
 
 FULL = settings.default.max_examples > 100
@@ -28,7 +29,7 @@ PROGRAMS = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.fil
 def partitioned(bench: workbench.Workbench) -> Any:
     """The trace with regions made and nothing recomputed between them."""
     hooks = Hooks("torchcompile", {})
-    with bench._captured._inside():
+    with bench._captured.inside():
         trace = hooks.edit(bench._captured.fresh_stage())
         executor = next(e for e in hooks.executors() if "torchcompile" in str(e.name))
         return executor._partition(trace)

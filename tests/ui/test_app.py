@@ -20,9 +20,9 @@ from workbench.ui.alive import measured_content
 from workbench.ui.app import App, mimebundles
 from workbench.ui.compile_tab import Waterfall
 from workbench.ui.controls import Controls
+from workbench.ui.drawing import Style
 from workbench.ui.experiments import Experiments, run_row
 from workbench.ui.graph_view import GraphView
-from workbench.ui.layout import Style
 from workbench.ui.names import node_ids
 from workbench.ui.tables import RunsAsked, runs_content, site_rows, trace_lines
 from workbench.ui.timeline import timeline_content

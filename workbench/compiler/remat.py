@@ -1,13 +1,11 @@
 """Rematerialization between fusions, with the cut in our hands: legality read off first, then a minimum cut per pair.
 
 The pass gives what `thunder.core.rematerialization.rematerialize` gives, to the order of statements, but weights and
-pins are inputs. Of all cuts of least cost the one nearest to the consumer is taken, which is the one that Thunder's
-NetworkX call returns.
+pins are inputs. Of all cuts of least cost the one nearest to the consumer is taken, as Thunder does.
 
 It is fast because a statement is flattened once a pass, not once a pair; because what is inside a fusion is indexed by
 name, and anew only when it changes; and because a search for a cut begins at what the consumer reads and ends at what
-the producer has to hand out or is given. SciPy's maximum flow is asked only where something flows between the two,
-and once for networks of the same shape.
+the producer has to hand out or is given.
 """
 
 from __future__ import annotations
@@ -19,11 +17,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import chain
 from typing import Any
 
-import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import maximum_flow
-
 from workbench.compiler.copies import Writes
+from workbench.compiler.crossings import tagged
+from workbench.compiler.cuts import Network
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     NumberProxy,
@@ -32,22 +28,22 @@ from workbench.compiler.thunder_api import (
     TraceCtx,
     TraceProvenance,
     from_trace,
-    has_tags,
     order_proxies,
     prims,
-    utils,
 )
 
 STOCK_ARGUMENT_WEIGHT = 0.5
 """Thunder weighs a producer's own argument half: it is in memory anyway."""
 
+
 _UNIT = 1 << 12
 """Capacities are whole numbers of 1/4096 byte."""
-_RELUCTANT = 1 << 24
-"""Capacity of a variable that shall not be saved: above any sum of real weights, below `_INFINITE`."""
-_INFINITE = 1 << 30
 
-_NEVER_RECOMPUTED = {prims.OpTags.REDUCTION_OP, prims.OpTags.RANDOM_OP, prims.OpTags.MATMUL_OP}
+
+_RELUCTANT = 1 << 24
+"""Capacity of a variable that shall not be saved: above any sum of real weights, below `cuts.INFINITE`."""
+
+
 _READS_NOTHING = {prims.PrimIDs.DEL, prims.PrimIDs.COMMENT, prims.PrimIDs.UNPACK_TRIVIAL}
 
 
@@ -68,106 +64,6 @@ class RematOptions:
     enabled: bool = True
     argument_weight: float = STOCK_ARGUMENT_WEIGHT
     pins: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
-class Crossing:
-    """A variable that one fusion makes and another reads, before any rematerialization.
-
-    Attributes
-    ----------
-    name : str
-    producer : str
-        Name of the fusion that makes it.
-    consumers : tuple of str
-        Names of the fusions that read it.
-    why_not : str
-        Reason why it cannot be recomputed, starting with ``external`` or ``tagged``; empty where it can.
-    depends_on : tuple of str
-        Other crossing variables that its producer needs to make it.
-    """
-
-    name: str
-    producer: str
-    consumers: tuple[str, ...]
-    why_not: str
-    depends_on: tuple[str, ...]
-
-
-def _tagged(bsym: BoundSymbol) -> bool:
-    return bool(has_tags(bsym, _NEVER_RECOMPUTED))
-
-
-def crossings(trace: TraceCtx) -> list[Crossing]:
-    """Variables that cross from fusion to fusion in a partitioned trace, in program order."""
-    consumers = utils.consumers(trace)
-    found: dict[str, Crossing] = {}
-    for fusion in trace.bound_symbols:
-        if not fusion.sym.is_fusion:
-            continue
-        makers = {out.name: sub for sub in fusion.subsymbols for out in sub.flat_proxy_outs}
-        for value in fusion.flat_proxy_outs:
-            users = [user for user in consumers.get(value, ()) if user.sym.id is not prims.PrimIDs.DEL]
-            fusions = [user.sym.name for user in users if user.sym.is_fusion]
-            if not fusions:
-                continue
-            others = sorted({user.sym.name for user in users if not user.sym.is_fusion})
-            why_not = ""
-            if others:
-                where = "the program's return" if "return" in " ".join(others) else others[0]
-                why_not = f"external: {where}, which is no fusion, reads it too, so it is in memory anyway"
-            elif value.name not in makers:
-                why_not = "argument: its fusion only passes it on"
-            elif _tagged(makers[value.name]):
-                why_not = (
-                    f"tagged: {makers[value.name].sym.name} is a reduction, random or matmul op, "
-                    "too dear or not safe to repeat"
-                )
-            found[value.name] = Crossing(
-                name=value.name,
-                producer=fusion.sym.name,
-                consumers=tuple(dict.fromkeys(fusions)),
-                why_not=why_not,
-                depends_on=_needed(makers, value.name, found),
-            )
-    return list(found.values())
-
-
-def _needed(makers: Mapping[str, BoundSymbol], name: str, known: Mapping[str, Crossing]) -> tuple[str, ...]:
-    needed, queue, seen = [], [name], {name}
-    while queue:
-        maker = makers.get(queue.pop())
-        if maker is None:
-            continue
-        for arg in maker.flat_proxy_args:
-            if arg.name not in seen:
-                seen.add(arg.name)
-                queue.append(arg.name)
-                if arg.name in known:
-                    needed.append(arg.name)
-    return tuple(needed)
-
-
-def cut_every(k: int, candidates: Sequence[Crossing]) -> dict[str, str]:
-    """Pins that save a variable wherever k recomputed ones would hang on each other.
-
-    Parameters
-    ----------
-    k : int
-        Longest chain of recomputed variables, itself saved at the end; at least 1.
-    candidates : sequence of Crossing
-        From `crossings`.
-    """
-    depth: dict[str, int] = {}
-    pins: dict[str, str] = {}
-    for crossing in candidates:
-        if crossing.why_not:
-            continue
-        depth[crossing.name] = 1 + max((depth.get(name, 0) for name in crossing.depends_on), default=0)
-        if depth[crossing.name] >= k:
-            depth[crossing.name] = 0
-            pins[crossing.name] = "save"
-    return pins
 
 
 @dataclasses.dataclass
@@ -220,7 +116,7 @@ class _Members:
         alike = self._alike[tuple(out.name for out in outs)]
         key = next((m.key for m in alike if hash(m.bsym) == hash(bsym) and m.bsym == bsym), id(bsym))
         made = tuple(out.name for out in outs if out.name not in args)
-        member = _Member(bsym, key, args, outs, made, tuple(order_proxies([bsym])), _tagged(bsym))
+        member = _Member(bsym, key, args, outs, made, tuple(order_proxies([bsym])), tagged(bsym))
         alike.append(member)
         self._known[id(bsym)] = member
         return member
@@ -328,118 +224,6 @@ class _Fusion:
 
 def _names(proxies: Iterable[Proxy]) -> list[str]:
     return [proxy.name for proxy in proxies]
-
-
-class Network:
-    """What lies between two fusions: variables with capacities, which of them the source feeds and the sink drains.
-
-    Parameters
-    ----------
-    capacity : mapping of str to int
-        Of every variable.
-    edges : collection of pairs of str
-        From a variable to one that is made of it, if the source does not feed that one.
-    fed, drained : set of str
-    order : mapping of str to int
-        Where variables stand in the program: networks of the same shape are solved once.
-    """
-
-    def __init__(
-        self,
-        capacity: Mapping[str, int],
-        edges: Collection[tuple[str, str]],
-        fed: set[str],
-        drained: set[str],
-        order: Mapping[str, int],
-    ) -> None:
-        self.capacity = capacity
-        self.edges = edges
-        self.fed = fed
-        self.drained = drained
-        self.order = order
-
-    def cuts(self) -> tuple[set[str], set[str]]:
-        """The variables in the least cut nearest to the sink, and in the one nearest to the source."""
-        users, sources = defaultdict(list), defaultdict(list)
-        for start, end in self.edges:
-            users[start].append(end)
-            sources[end].append(start)
-        # Both cuts take what stands between source and sink alone, whatever it costs.
-        alone = self.fed & self.drained
-        near_source, reached = self._until_stopped(self.fed - alone, users)
-        if reached.isdisjoint(self.drained):
-            near_sink, _ = self._until_stopped(self.drained - alone, sources)
-        else:
-            near_sink, near_source = self._flow(alone)
-        return alone | near_sink, alone | near_source
-
-    def _until_stopped(self, starts: Iterable[str], following: Mapping[str, list[str]]) -> tuple[set[str], set[str]]:
-        """Variables without capacity that are met first from `starts` on, and what is passed on the way."""
-        queue = list(starts)
-        seen = set(queue)
-        stopped = set()
-        while queue:
-            name = queue.pop()
-            if not self.capacity[name]:
-                stopped.add(name)
-                continue
-            for other in following.get(name, ()):
-                if other not in seen:
-                    seen.add(other)
-                    queue.append(other)
-        return stopped, seen - stopped
-
-    def _flow(self, alone: set[str]) -> tuple[set[str], set[str]]:
-        names = sorted(self.capacity.keys() - alone, key=lambda name: (self.order.get(name, -1), name))
-        index = {name: i for i, name in enumerate(names)}
-        near_sink, near_source = least_cuts(
-            tuple(self.capacity[name] for name in names),
-            frozenset((index[a], index[b]) for a, b in self.edges if a in index and b in index),
-            frozenset(index[name] for name in self.fed - alone),
-            frozenset(index[name] for name in self.drained - alone),
-        )
-        return {names[i] for i in near_sink}, {names[i] for i in near_source}
-
-
-@functools.lru_cache(maxsize=4096)
-def least_cuts(
-    capacities: tuple[int, ...], edges: frozenset[tuple[int, int]], fed: frozenset[int], drained: frozenset[int]
-) -> tuple[frozenset[int], frozenset[int]]:
-    """The least cut nearest to the sink, and the one nearest to the source, of variables by number: see `Network`."""
-    # Node 0 is the source, 1 the sink, 2 i + 2 and 2 i + 3 the two halves of variable i.
-    limits = {(2 * i + 2, 2 * i + 3): capacity for i, capacity in enumerate(capacities)}
-    infinite = [(0, 2 * i + 2) for i in fed] + [(2 * i + 3, 1) for i in drained]
-    limits |= dict.fromkeys(infinite + [(2 * i + 3, 2 * j + 2) for i, j in edges], _INFINITE)
-    rows, columns = np.array(list(limits), np.int32).T
-    size = 2 * len(capacities) + 2
-    matrix = csr_array((np.array(list(limits.values()), np.int32), (rows, columns)), shape=(size, size))
-    flow = maximum_flow(matrix, 0, 1).flow.tocoo()
-    used = dict(zip(zip(*(nodes.tolist() for nodes in flow.coords), strict=True), flow.data.tolist(), strict=True))
-    onward, back = defaultdict(list), defaultdict(list)
-    for (start, end), limit in limits.items():
-        flowing = used.get((start, end), 0)
-        if flowing < limit:
-            onward[start].append(end)
-            back[end].append(start)
-        if flowing > 0:
-            onward[end].append(start)
-            back[start].append(end)
-    sink_side, source_side = _reached(1, back), _reached(0, onward)
-    variables = range(len(capacities))
-    return (
-        frozenset(i for i in variables if 2 * i + 2 not in sink_side and 2 * i + 3 in sink_side),
-        frozenset(i for i in variables if 2 * i + 2 in source_side and 2 * i + 3 not in source_side),
-    )
-
-
-def _reached(start: int, following: Mapping[int, list[int]]) -> set[int]:
-    queue, seen = [start], {start}
-    while queue:
-        for node in following.get(queue.pop(), ()):
-            if node not in seen:
-                seen.add(node)
-                queue.append(node)
-    return seen
 
 
 def _bytes_of(variable: Proxy) -> float:

@@ -17,12 +17,13 @@ import torch
 from workbench.analysis.effects import compared
 from workbench.analysis.memory import Predictor
 from workbench.analysis.recompute import Recomputer
+from workbench.compiler.crossings import Crossing, crossings
 from workbench.compiler.facts import FactsCache
 from workbench.compiler.fusion import contains
 from workbench.compiler.names import CLONE_PREFIX, name_places, origin_of
 from workbench.compiler.offload import Offloader
 from workbench.compiler.reader import read_joint
-from workbench.compiler.remat import Crossing, Report, crossings
+from workbench.compiler.remat import Report
 from workbench.compiler.thunder_api import BoundSymbol, BoundSymbolTag, TraceCtx, prims
 from workbench.graph import Graph, Origin
 

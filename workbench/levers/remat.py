@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from workbench.compiler.crossings import Crossing, cut_every
 from workbench.compiler.fusion import FusionOptions
-from workbench.compiler.remat import STOCK_ARGUMENT_WEIGHT, Crossing, RematOptions, cut_every
+from workbench.compiler.remat import STOCK_ARGUMENT_WEIGHT, RematOptions
 from workbench.compiler.stage import Stage
 from workbench.errors import ChoiceError
 from workbench.levers.base import Lever, Setting, Site, only_with_fusions, refused, register

@@ -8,12 +8,12 @@
  *   height: number}} Section
  */
 
-const HEAD = 30; // height of the sticky column headings, in pixels; `layout.HEADER`
+const HEAD = 30; // height of the sticky column headings, in pixels; `drawing.HEADER`
 const FOOT = 34; // height of the bar with legend and tools below the canvas, in pixels
-const ROW = 20; // height of a statement at zoom 1; `layout.ROW`
-const BLOCK_PAD = 4; // empty height at the top of a block at zoom 1; `layout.BLOCK_PAD`
-const SECTION = 26; // height of a layer's heading at zoom 1; `layout.SECTION`
-const NARROWEST = 440; // a narrower view is scrolled sideways, in pixels; `layout.NARROWEST`
+const ROW = 20; // height of a statement at zoom 1; `drawing.ROW`
+const BLOCK_PAD = 4; // empty height at the top of a block at zoom 1; `drawing.BLOCK_PAD`
+const SECTION = 26; // height of a layer's heading at zoom 1; `drawing.SECTION`
+const NARROWEST = 440; // a narrower view is scrolled sideways, in pixels; `drawing.NARROWEST`
 const MIN_ZOOM = 0.01;
 const MAX_ZOOM = 3;
 const LANE = 66; // width of the CPU's lane between the columns, in pixels
@@ -243,7 +243,7 @@ class View {
   // Zooming out squeezes heights alone: the columns stay as wide as the view, so that what is written stays readable.
   get scaleX() { return Math.max(1, this.zoom); }
 
-  /** Columns in screen pixels before scrolling; the same shares as `layout.Columns.fit`. */
+  /** Columns in screen pixels before scrolling; the same shares as `drawing.Columns.fit`. */
   columns() {
     const width = Math.max(this.width, NARROWEST), margin = 12, space = 18;
     // Beside the columns there is room for collectives only where there are any.

@@ -17,7 +17,7 @@ from workbench.levers.base import Site
 from workbench.summary import human_bytes, human_shape
 from workbench.ui import lanes
 from workbench.ui import layout as u_layout
-from workbench.ui.layout import Layout, Style
+from workbench.ui.drawing import Layout, Style
 from workbench.ui.names import next_option, node_ids, short_name
 from workbench.ui.panel import Answering
 

@@ -13,7 +13,7 @@ from workbench.summary import count_name, human_bytes, human_change, human_count
 from workbench.ui.panel import Panel, esm
 
 if TYPE_CHECKING:
-    from workbench.ui.layout import Layout
+    from workbench.ui.drawing import Layout
 
 _LEVERS = {
     "saved": "Saved for the backward",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from workbench.compiler.buckets import layer_of
 from workbench.graph import FORWARD, Graph, Kind, StatementFlag
 from workbench.levers.base import Site
-from workbench.ui.layout import Layout
+from workbench.ui.drawing import Layout
 
 LEVER = "waits"
 COLUMNS = 5

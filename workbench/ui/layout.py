@@ -10,313 +10,35 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.graph import BACKWARD, FORWARD, Graph, Kind, StatementFlag
+from workbench.graph import FORWARD, Graph
 from workbench.levers.base import Site
-
-ROW = 20.0
-"""Height of a statement, in pixels at zoom 1; also the height between two arcs that leave one statement."""
-NODE_GAP = 3.0
-"""Part of a row that stays empty under a statement."""
-BLOCK_PAD = 4.0
-"""Empty height at the top and at the bottom of a block."""
-SECTION = 26.0
-"""Height of a layer's heading."""
-NARROWEST = 440.0
-"""A narrower view is scrolled sideways."""
-HEADER = 30.0
-"""Height above the first block, for the columns' headings."""
-
-SAVED = "saved"
-"""The lever whose sites always run from the forward to the backward."""
-REMAT = "remat"
-CROSSING = (SAVED, REMAT)
-"""Levers whose sites are values on their way, drawn as arcs. Any other lever's sites are marks on a statement."""
+from workbench.ui.drawing import (
+    BLOCK_PAD,
+    HEADER,
+    NODE_GAP,
+    ROW,
+    SECTION,
+    Arcs,
+    Blocks,
+    Ints,
+    Layout,
+    Lines,
+    Marks,
+    Nodes,
+    Runs,
+    Section,
+    Shape,
+)
+from workbench.ui.ends import Arc, Index, Mark, arcs_of_sites, marks_of_sites
 
 _LAYER = re.compile(r"^(.*?(?:^|\.)\d+)(?:\.|$)")
-_PLACE_END = re.compile(r"[><\[~]")
-"""What follows an origin's id in the place that a site's id names."""
+
+
 _DIGITS = re.compile(r"\d+")
-_HIDDEN = (Kind.ARGUMENT, Kind.RETURN)
-
-Ints = NDArray[np.int32]
-Floats = NDArray[np.float32]
-
-
-class Style(IntEnum):
-    """How an arc is drawn, from what the plan makes of its site."""
-
-    SAVED = 0
-    RECOMPUTED = 1
-    OFFLOADED = 2
-
-
-class Shape(IntEnum):
-    """Where an arc runs."""
-
-    CROSS = 0
-    """From the left column to the right one."""
-    SIDE = 1
-    """Between two statements of one column."""
-    STUB = 2
-    """To the lower edge of a folded layer, whose hidden neighbour reads the value."""
-
-
-@dataclass(frozen=True)
-class Nodes:
-    """One row per box drawn: a statement, the heading of a fusion, or the ghost of a value kept nowhere.
-
-    Attributes
-    ----------
-    statement : int32
-        Index into the graph's statements; -1 for a ghost.
-    ghost : int32
-        For a ghost the site whose value the forward no longer makes; -1 otherwise.
-    side, block, fusion : int8, int32, int32
-        Column, row of `Blocks`, and the fusion that the node heads or belongs to (a statement index, or -1).
-    heading : bool
-        Whether the node is the heading of its fusion.
-    y, height : float32
-        Upper edge and height, in pixels at zoom 1.
-    """
-
-    statement: Ints
-    ghost: Ints
-    side: NDArray[np.int8]
-    block: Ints
-    fusion: Ints
-    heading: NDArray[np.bool_]
-    y: Floats
-    height: Floats
-
-    def __len__(self) -> int:
-        return len(self.statement)
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """One row per user statement shown: its origin (-1: none) and its vertical extent."""
-
-    origin: Ints
-    y: Floats
-    height: Floats
-
-    def __len__(self) -> int:
-        return len(self.origin)
-
-
-@dataclass(frozen=True)
-class Lines:
-    """Consecutive blocks that come from one source line: first block, number of blocks, extent."""
-
-    block: Ints
-    count: Ints
-    y: Floats
-    height: Floats
-
-
-@dataclass(frozen=True)
-class Runs:
-    """Vertical pieces of a fusion's box: consecutive members in one column."""
-
-    fusion: Ints
-    side: NDArray[np.int8]
-    y: Floats
-    height: Floats
-
-
-@dataclass(frozen=True)
-class Section:
-    """The heading of a layer, or of identical layers folded into one.
-
-    Attributes
-    ----------
-    stem : str
-        What folds and unfolds together: ``layers`` of ``layers.0``.
-    first, last : str
-        Scopes of the first and last layer that it stands for.
-    count : int
-        Number of layers that it stands for.
-    identical : int
-        Number of consecutive identical layers around it: above 1, it can be folded.
-    y, height : float
-        Extent with the layer's blocks, in pixels at zoom 1.
-    """
-
-    stem: str
-    first: str
-    last: str
-    count: int
-    identical: int
-    y: float
-    height: float
-
-
-@dataclass(frozen=True)
-class Arcs:
-    """One row per arc.
-
-    Attributes
-    ----------
-    sites : tuple of tuple of int
-        Indices of the sites that it shows; the first is the one that a click turns. A folded layer's arc has
-        those of all layers that it stands for in `peers`.
-    peers : tuple of tuple of int
-        The first sites of the same arc in all layers that the arc stands for, its own included.
-    source, target : int32
-        Node indices; -1 where the end is a folded layer's edge.
-    side : int8
-        Column of a `Shape.SIDE` arc.
-    shape, style : int8
-        `Shape` and `Style`.
-    y0, y1 : float32
-        Heights of its ends.
-    bytes : int64
-        Bytes of one value.
-    """
-
-    sites: tuple[tuple[int, ...], ...]
-    peers: tuple[tuple[int, ...], ...]
-    source: Ints
-    target: Ints
-    side: NDArray[np.int8]
-    shape: NDArray[np.int8]
-    style: NDArray[np.int8]
-    y0: Floats
-    y1: Floats
-    bytes: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.sites)
-
-
-@dataclass(frozen=True)
-class Marks:
-    """One row per mark: a choice shown on a statement.
-
-    Attributes
-    ----------
-    site : tuple of int
-        Index of its site.
-    peers : tuple of tuple of int
-        The sites of the same mark in all layers that it stands for, its own included.
-    node, place : int32
-        The node that carries it, and how many other marks stand to the right of it there.
-    """
-
-    site: tuple[int, ...]
-    peers: tuple[tuple[int, ...], ...]
-    node: Ints
-    place: Ints
-
-    def __len__(self) -> int:
-        return len(self.site)
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Everything that is drawn. Heights are pixels at zoom 1, from the top.
-
-    Attributes
-    ----------
-    node_of : int32
-        For each statement of the graph the node that shows it (in a folded layer its representative), or -1.
-    unplaced : tuple of int
-        Sites about values that the graph does not show; they are reached through the table of sites.
-    """
-
-    nodes: Nodes
-    blocks: Blocks
-    lines: Lines
-    runs: Runs
-    sections: tuple[Section, ...]
-    arcs: Arcs
-    marks: Marks
-    node_of: Ints
-    unplaced: tuple[int, ...]
-    height: float
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Horizontal extents of the columns, in pixels at zoom 1."""
-
-    label: tuple[float, float]
-    forward: tuple[float, float]
-    backward: tuple[float, float]
-    width: float
-
-    @classmethod
-    def fit(cls, width: float) -> Columns:
-        """Share `width` among label, forward, gap and backward. ``graph_view.js`` computes the same."""
-        width = max(width, NARROWEST)
-        margin, space = 12.0, 18.0
-        free = width - 2 * margin - space
-        label, box = free * 0.27, free * 0.27
-        forward = margin + label + space
-        backward = width - margin - box
-        return cls((margin, margin + label), (forward, forward + box), (backward, backward + box), width)
-
-
-@dataclass(frozen=True)
-class _Index:
-    """Look-ups over the graph's tables. Blocks are numbered by origin plus one; 0 is what has no origin at all."""
-
-    shown: NDArray[np.bool_]
-    headed: NDArray[np.bool_]
-    block: Ints
-    producer: Ints
-    readers_start: Ints
-    readers: Ints
-
-    @classmethod
-    def of(cls, graph: Graph) -> _Index:
-        statements = graph.statements
-        shown = ~np.isin(statements.kind, _HIDDEN)
-        headed = np.zeros(len(statements), bool)
-        headed[statements.parent[statements.parent >= 0]] = True
-        # A member says more than its fusion about where a value comes from and goes to.
-        ends = shown & ~headed
-        made_by = np.repeat(np.arange(len(statements)), np.diff(statements.outputs.offsets))
-        made, made_by = statements.outputs.items[ends[made_by]], made_by[ends[made_by]]
-        producer = np.full(len(graph.values), -1, np.int32)
-        producer[made[::-1]] = made_by[::-1]
-        read_by = np.repeat(np.arange(len(statements)), np.diff(statements.inputs.offsets))
-        read, read_by = statements.inputs.items[ends[read_by]], read_by[ends[read_by]]
-        order = np.argsort(read, kind="stable")
-        start = np.searchsorted(read[order], np.arange(len(graph.values) + 1))
-        block = _blocks_of_statements(graph, ends)
-        return cls(shown, headed, block, producer, start.astype(np.int32), read_by[order].astype(np.int32))
-
-    def readers_of(self, value: int) -> list[int]:
-        return self.readers[self.readers_start[value] : self.readers_start[value + 1]].tolist()
-
-
-@dataclass(frozen=True)
-class _Arc:
-    """An arc before heights are known. Ends are statements; a `source` of -1 is a ghost in `block`."""
-
-    sites: tuple[int, ...]
-    source: int
-    block: int
-    targets: tuple[int, ...]
-    style: Style
-    bytes: int
-    peers: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Mark:
-    """A mark before nodes are known: on a statement, in its block."""
-
-    site: int
-    statement: int
-    block: int
-    peers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -342,12 +64,6 @@ class _Fold:
     """For each statement the one that is shown in its place; -1 where it is shown itself."""
 
 
-def style_of(site: Site) -> Style:
-    """How the arc of a site is drawn."""
-    outcome = site.outcome or site.choice
-    return {"recompute": Style.RECOMPUTED, "offload": Style.OFFLOADED}.get(outcome, Style.SAVED)
-
-
 def compute(graph: Graph, sites: Sequence[Site] = (), *, unfolded: Collection[str] = ()) -> Layout:
     """Lay out a graph.
 
@@ -360,9 +76,9 @@ def compute(graph: Graph, sites: Sequence[Site] = (), *, unfolded: Collection[st
     unfolded : collection of str
         Stems of layer scopes, such as ``layers``, whose identical layers are shown one by one.
     """
-    index = _Index.of(graph)
-    arcs, lost = _arcs(graph, sites, index)
-    marks, unmarked = _marks(graph, sites, index)
+    index = Index.of(graph)
+    arcs, lost = arcs_of_sites(graph, sites, index)
+    marks, unmarked = marks_of_sites(graph, sites, index)
     fold = _fold(graph, index, sites, arcs, marks, unfolded)
     arcs = [replace(arc, peers=tuple(p.sites[0] for p in peers)) for arc, peers in _folded(arcs, fold)]
     marks = [replace(mark, peers=tuple(p.site for p in peers)) for mark, peers in _folded(marks, fold)]
@@ -383,79 +99,7 @@ def compute(graph: Graph, sites: Sequence[Site] = (), *, unfolded: Collection[st
     )
 
 
-def _blocks_of_statements(graph: Graph, ends: NDArray[np.bool_]) -> Ints:
-    """Block of each statement: what has no origin stands with what runs just before it on its side."""
-    block = np.where(ends, graph.statements.origin + 1, 0).astype(np.int32)
-    for side in (FORWARD, BACKWARD):
-        rows = np.flatnonzero(graph.statements.side == side)
-        known = np.flatnonzero(block[rows] > 0)
-        if len(known):
-            previous = np.searchsorted(known, np.arange(len(rows)), side="right") - 1
-            block[rows] = block[rows][known[np.maximum(previous, 0)]]
-    return block
-
-
-def _arcs(graph: Graph, sites: Sequence[Site], index: _Index) -> tuple[list[_Arc], list[int]]:
-    """One arc for each value that sites are about; what crosses to the backward is one arc for all levers."""
-    found: dict[tuple[int | str, bool], _Arc] = {}
-    unplaced: list[int] = []
-    origins = {origin.id: number for number, origin in enumerate(graph.origins)}
-    side = graph.statements.side
-    # What is saved comes first: it owns the arc that crosses, and other levers' sites join it.
-    for number in sorted(range(len(sites)), key=lambda n: sites[n].lever != SAVED):
-        site = sites[number]
-        if not site.values or site.lever not in CROSSING:
-            continue
-        values = [graph.value_index[name] for name in site.values if name in graph.value_index]
-        root = next((v for v in values if index.producer[v] >= 0), values[0] if values else -1)
-        key: int | str = root if root >= 0 else site.values[0]
-        block = origins.get(_PLACE_END.split(_place(site), maxsplit=1)[0], -1) + 1
-        arc = _arc(graph, index, number, site, root, values, block)
-        if arc is None:
-            unplaced.append(number)
-            continue
-        crosses = arc.source < 0 or any(side[target] != side[arc.source] for target in arc.targets)
-        if (key, crosses) in found:
-            first = found[key, crosses]
-            found[key, crosses] = replace(first, sites=(*first.sites, number), style=max(first.style, arc.style))
-        else:
-            found[key, crosses] = arc
-    return list(found.values()), unplaced
-
-
-def _place(site: Site) -> str:
-    """Where the site is, as its id says."""
-    return site.id.partition(":")[2]
-
-
-def _marks(graph: Graph, sites: Sequence[Site], index: _Index) -> tuple[list[_Mark], list[int]]:
-    """Marks of the sites that are not arcs; those about nothing that is shown come second."""
-    marks: list[_Mark] = []
-    unplaced: list[int] = []
-    origins = {origin.id: number for number, origin in enumerate(graph.origins)}
-    statements = graph.statements
-    ends = index.shown & ~index.headed
-    rows_of: dict[int, list[int]] = {}
-    for row in np.flatnonzero(ends).tolist():
-        rows_of.setdefault(int(statements.origin[row]), []).append(row)
-    for number, site in enumerate(sites):
-        if site.lever in CROSSING or (not site.values and not _place(site)):
-            continue
-        values = [graph.value_index[name] for name in site.values if name in graph.value_index]
-        here = rows_of.get(origins.get(_place(site), -1), [])
-        makers = [int(index.producer[value]) for value in values if index.producer[value] >= 0]
-        readers = [reader for value in values for reader in index.readers_of(value)]
-        # The statement that the id names; where the choice took it away, what it belonged to, or who has its value.
-        there = [row for row in here if row in makers] or [row for row in here if row in readers] or here[-1:]
-        found = [*there, *rows_of.get(origins.get(_place(site).partition("!")[0], -1), []), *makers, *readers]
-        if found:
-            marks.append(_Mark(number, found[0], int(index.block[found[0]])))
-        else:
-            unplaced.append(number)
-    return marks, unplaced
-
-
-def _place_marks(marks: list[_Mark], node_of: Ints) -> Marks:
+def _place_marks(marks: list[Mark], node_of: Ints) -> Marks:
     """Give marks their nodes, and those of one node places side by side."""
     node = node_of[np.asarray([mark.statement for mark in marks], np.int64)]
     used: dict[int, int] = {}
@@ -471,64 +115,12 @@ def _place_marks(marks: list[_Mark], node_of: Ints) -> Marks:
     )
 
 
-def _arc(graph: Graph, index: _Index, number: int, site: Site, root: int, values: list[int], block: int) -> _Arc | None:
-    side, parent = graph.statements.side, graph.statements.parent
-    source = int(index.producer[root]) if root >= 0 else -1
-    readers = [reader for value in values for reader in index.readers_of(value) if reader != source]
-    across = [reader for reader in readers if side[reader] == BACKWARD]
-    targets: tuple[int, ...]
-    if source < 0 or (side[source] == BACKWARD and site.lever == SAVED):
-        # The forward makes it no longer as a value of its own, or it is an argument: a ghost stands for it.
-        again = (source,) if source >= 0 else tuple(across) or _clones(graph, index, "", block)
-        block = int(index.block[again[0]]) if again and not block else block
-        targets, source = again, -1
-        if not targets:
-            return None
-    else:
-        block = int(index.block[source])
-        if style_of(site) is Style.OFFLOADED and (back := _reloads(graph, index, values)):
-            targets = back
-        elif side[source] == FORWARD and across:
-            targets = tuple(across)
-        elif side[source] == FORWARD and style_of(site) is Style.RECOMPUTED and site.lever == SAVED:
-            targets = _clones(graph, index, graph.statements.name[source], block)
-        else:
-            other = [r for r in readers if parent[r] != parent[source] or parent[r] < 0]
-            targets = tuple(other or readers)
-        if not targets:
-            return None
-    size = site.bytes or (int(graph.values.bytes[root]) if root >= 0 else 0)
-    return _Arc((number,), source, block, targets, style_of(site), size)
-
-
-def _reloads(graph: Graph, index: _Index, values: Sequence[int]) -> tuple[int, ...]:
-    """Statements that bring back what was taken off the device of `values`."""
-    statements = graph.statements
-    away = [
-        int(kept)
-        for value in values
-        for reader in index.readers_of(value)
-        if statements.kind[reader] == Kind.OFFLOAD
-        for kept in statements.outputs[reader]
-    ]
-    return tuple(r for kept in away for r in index.readers_of(kept) if statements.kind[r] == Kind.RELOAD)
-
-
-def _clones(graph: Graph, index: _Index, name: str, block: int) -> tuple[int, ...]:
-    """Backward statements that compute a block's value again; without one, what else the backward does there."""
-    statements = graph.statements
-    here = (statements.side == BACKWARD) & index.shown & ~index.headed & (index.block == block)
-    again = here & ((statements.flags & StatementFlag.CLONE) != 0)
-    rows = np.flatnonzero(again if again.any() else here).tolist()
-    return tuple(row for row in rows if statements.name[row] == name) or tuple(rows)
-
-
 def _layer(scope: str) -> str:
     match = _LAYER.match(scope)
     return match.group(1) if match else ""
 
 
-def _spans(graph: Graph, index: _Index) -> list[_Span]:
+def _spans(graph: Graph, index: Index) -> list[_Span]:
     spans: list[_Span] = []
     for block in np.unique(index.block[index.shown]).tolist():
         layer = _layer(graph.origins[block - 1].scope) if block else ""
@@ -539,7 +131,7 @@ def _spans(graph: Graph, index: _Index) -> list[_Span]:
     return spans
 
 
-def _members(index: _Index, side: NDArray[np.int8]) -> dict[int, list[int]]:
+def _members(index: Index, side: NDArray[np.int8]) -> dict[int, list[int]]:
     """Statements of each block, forward first, in program order."""
     rows = np.flatnonzero(index.shown & ~index.headed)
     rows = rows[np.lexsort((rows, side[rows], index.block[rows]))]
@@ -549,7 +141,7 @@ def _members(index: _Index, side: NDArray[np.int8]) -> dict[int, list[int]]:
     return members
 
 
-def _by_block[T: (_Arc, _Mark)](found: Sequence[T]) -> dict[int, list[T]]:
+def _by_block[T: (Arc, Mark)](found: Sequence[T]) -> dict[int, list[T]]:
     rows: dict[int, list[T]] = {}
     for one in found:
         rows.setdefault(one.block, []).append(one)
@@ -558,10 +150,10 @@ def _by_block[T: (_Arc, _Mark)](found: Sequence[T]) -> dict[int, list[T]]:
 
 def _fold(
     graph: Graph,
-    index: _Index,
+    index: Index,
     sites: Sequence[Site],
-    arcs: list[_Arc],
-    marks: list[_Mark],
+    arcs: list[Arc],
+    marks: list[Mark],
     unfolded: Collection[str],
 ) -> _Fold:
     """Find runs of identical layers and choose what is shown of them."""
@@ -614,7 +206,7 @@ def _fold(
     return _Fold(tuple(shown), tuple(stands_for), tuple(identical), twin)
 
 
-def _folded[T: (_Arc, _Mark)](found: list[T], fold: _Fold) -> list[tuple[T, tuple[T, ...]]]:
+def _folded[T: (Arc, Mark)](found: list[T], fold: _Fold) -> list[tuple[T, tuple[T, ...]]]:
     """What starts in the layers that are shown, each with all that it stands for."""
     rows = _by_block(found)
     return [
@@ -625,7 +217,7 @@ def _folded[T: (_Arc, _Mark)](found: list[T], fold: _Fold) -> list[tuple[T, tupl
     ]
 
 
-def _nodes(graph: Graph, index: _Index, fold: _Fold, arcs: list[_Arc]) -> tuple[Nodes, dict[int, int]]:
+def _nodes(graph: Graph, index: Index, fold: _Fold, arcs: list[Arc]) -> tuple[Nodes, dict[int, int]]:
     """Nodes in the order in which they stand: by block, column, and downwards. Ghosts come by their site."""
     statements = graph.statements
     blocks = np.asarray([block for span in fold.shown for block in span.blocks], np.int32)
@@ -672,12 +264,12 @@ def _node_of(graph: Graph, nodes: Nodes, fold: _Fold) -> Ints:
     return node_of
 
 
-def _source_nodes(arcs: list[_Arc], node_of: Ints, ghosts: dict[int, int]) -> list[int]:
+def _source_nodes(arcs: list[Arc], node_of: Ints, ghosts: dict[int, int]) -> list[int]:
     return [ghosts[arc.sites[0]] if arc.source < 0 else int(node_of[arc.source]) for arc in arcs]
 
 
 def _heights(
-    nodes: Nodes, arcs: list[_Arc], node_of: Ints, ghosts: dict[int, int], fold: _Fold
+    nodes: Nodes, arcs: list[Arc], node_of: Ints, ghosts: dict[int, int], fold: _Fold
 ) -> tuple[Nodes, Blocks, tuple[Section, ...], float]:
     """Stack nodes in blocks and blocks under each other."""
     ports = np.bincount(np.asarray(_source_nodes(arcs, node_of, ghosts), np.int64), minlength=len(nodes))
@@ -760,7 +352,7 @@ def _runs(nodes: Nodes) -> Runs:
 
 
 def _place_arcs(
-    arcs: list[_Arc],
+    arcs: list[Arc],
     graph: Graph,
     nodes: Nodes,
     node_of: Ints,

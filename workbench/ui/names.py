@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from workbench.graph import Graph
 from workbench.levers.base import Site
-from workbench.ui.layout import Layout
+from workbench.ui.drawing import Layout
 
 
 def short_name(name: str) -> str:

@@ -9,7 +9,7 @@ from workbench.graph import Graph
 from workbench.levers.base import Site
 from workbench.summary import human_bytes, human_shape
 from workbench.ui import layout as u_layout
-from workbench.ui.layout import HEADER, SECTION, Columns, Layout, Shape, Style
+from workbench.ui.drawing import HEADER, SECTION, Columns, Layout, Shape, Style
 from workbench.ui.names import short_name
 
 MAX_HEIGHT = 2400

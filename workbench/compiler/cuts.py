@@ -1,0 +1,131 @@
+"""The least cuts of a network of variables that lies between two fusions.
+
+Of all cuts of least cost both ends are found: the one nearest to the sink, which is the one that Thunder's NetworkX
+call returns, and the one nearest to the source. A search ends at what costs nothing; SciPy's maximum flow is asked only
+where something flows between the two, and once for networks of the same shape.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_flow
+
+INFINITE = 1 << 30
+"""Capacity of an edge that no cut takes."""
+
+
+class Network:
+    """What lies between two fusions: variables with capacities, which of them the source feeds and the sink drains.
+
+    Parameters
+    ----------
+    capacity : mapping of str to int
+        Of every variable.
+    edges : collection of pairs of str
+        From a variable to one that is made of it, if the source does not feed that one.
+    fed, drained : set of str
+    order : mapping of str to int
+        Where variables stand in the program: networks of the same shape are solved once.
+    """
+
+    def __init__(
+        self,
+        capacity: Mapping[str, int],
+        edges: Collection[tuple[str, str]],
+        fed: set[str],
+        drained: set[str],
+        order: Mapping[str, int],
+    ) -> None:
+        self.capacity = capacity
+        self.edges = edges
+        self.fed = fed
+        self.drained = drained
+        self.order = order
+
+    def cuts(self) -> tuple[set[str], set[str]]:
+        """The variables in the least cut nearest to the sink, and in the one nearest to the source."""
+        users, sources = defaultdict(list), defaultdict(list)
+        for start, end in self.edges:
+            users[start].append(end)
+            sources[end].append(start)
+        # Both cuts take what stands between source and sink alone, whatever it costs.
+        alone = self.fed & self.drained
+        near_source, reached = self._until_stopped(self.fed - alone, users)
+        if reached.isdisjoint(self.drained):
+            near_sink, _ = self._until_stopped(self.drained - alone, sources)
+        else:
+            near_sink, near_source = self._flow(alone)
+        return alone | near_sink, alone | near_source
+
+    def _until_stopped(self, starts: Iterable[str], following: Mapping[str, list[str]]) -> tuple[set[str], set[str]]:
+        """Variables without capacity that are met first from `starts` on, and what is passed on the way."""
+        queue = list(starts)
+        seen = set(queue)
+        stopped = set()
+        while queue:
+            name = queue.pop()
+            if not self.capacity[name]:
+                stopped.add(name)
+                continue
+            for other in following.get(name, ()):
+                if other not in seen:
+                    seen.add(other)
+                    queue.append(other)
+        return stopped, seen - stopped
+
+    def _flow(self, alone: set[str]) -> tuple[set[str], set[str]]:
+        names = sorted(self.capacity.keys() - alone, key=lambda name: (self.order.get(name, -1), name))
+        index = {name: i for i, name in enumerate(names)}
+        near_sink, near_source = least_cuts(
+            tuple(self.capacity[name] for name in names),
+            frozenset((index[a], index[b]) for a, b in self.edges if a in index and b in index),
+            frozenset(index[name] for name in self.fed - alone),
+            frozenset(index[name] for name in self.drained - alone),
+        )
+        return {names[i] for i in near_sink}, {names[i] for i in near_source}
+
+
+@functools.lru_cache(maxsize=4096)
+def least_cuts(
+    capacities: tuple[int, ...], edges: frozenset[tuple[int, int]], fed: frozenset[int], drained: frozenset[int]
+) -> tuple[frozenset[int], frozenset[int]]:
+    """The least cut nearest to the sink, and the one nearest to the source, of variables by number: see `Network`."""
+    # Node 0 is the source, 1 the sink, 2 i + 2 and 2 i + 3 the two halves of variable i.
+    limits = {(2 * i + 2, 2 * i + 3): capacity for i, capacity in enumerate(capacities)}
+    infinite = [(0, 2 * i + 2) for i in fed] + [(2 * i + 3, 1) for i in drained]
+    limits |= dict.fromkeys(infinite + [(2 * i + 3, 2 * j + 2) for i, j in edges], INFINITE)
+    rows, columns = np.array(list(limits), np.int32).T
+    size = 2 * len(capacities) + 2
+    matrix = csr_array((np.array(list(limits.values()), np.int32), (rows, columns)), shape=(size, size))
+    flow = maximum_flow(matrix, 0, 1).flow.tocoo()
+    used = dict(zip(zip(*(nodes.tolist() for nodes in flow.coords), strict=True), flow.data.tolist(), strict=True))
+    onward, back = defaultdict(list), defaultdict(list)
+    for (start, end), limit in limits.items():
+        flowing = used.get((start, end), 0)
+        if flowing < limit:
+            onward[start].append(end)
+            back[end].append(start)
+        if flowing > 0:
+            onward[end].append(start)
+            back[start].append(end)
+    sink_side, source_side = _reached(1, back), _reached(0, onward)
+    variables = range(len(capacities))
+    return (
+        frozenset(i for i in variables if 2 * i + 2 not in sink_side and 2 * i + 3 in sink_side),
+        frozenset(i for i in variables if 2 * i + 2 in source_side and 2 * i + 3 not in source_side),
+    )
+
+
+def _reached(start: int, following: Mapping[int, list[int]]) -> set[int]:
+    queue, seen = [start], {start}
+    while queue:
+        for node in following.get(queue.pop(), ()):
+            if node not in seen:
+                seen.add(node)
+                queue.append(node)
+    return seen
