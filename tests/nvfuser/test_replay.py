@@ -52,7 +52,7 @@ def test_every_legal_choice_is_right(name: str) -> None:
     @settings(max_examples=100 if FULL else 4, suppress_health_check=list(HealthCheck))
     @given(st.data())
     def check(data: st.DataObject) -> None:
-        at = bench._at
+        at = bench._history.at
         try:
             bench.choose(data.draw(choice_sets(bench.sites())))
         except ChoiceError:
@@ -60,7 +60,7 @@ def test_every_legal_choice_is_right(name: str) -> None:
             return
         event("taken")
         replays.holds(bench, known)
-        while bench._at > at:
+        while bench._history.at > at:
             bench.undo()
 
     check()
@@ -71,24 +71,24 @@ def test_every_legal_choice_is_right(name: str) -> None:
 @pytest.mark.parametrize("name", WRITING)
 def test_every_policy_is_right_with_fences_and_without(name: str, fences: str, policy: str) -> None:
     bench, known = opened(name)
-    before = bench._at
+    before = bench._history.at
     bench.choose({"copies.policy": policy, "copies.fences": fences})
     replays.holds(bench, known)
-    while bench._at > before:
+    while bench._history.at > before:
         bench.undo()
 
 
 def at_its_word(name: str) -> tuple[replays.Replayed, replays.Eager]:
     """A step without any `set`, as nvFuser would execute it if nothing were refused."""
     bench, known = opened(name)
-    before = bench._at
+    before = bench._history.at
     bench.choose({"copies.fences": "drop"})
     try:
         split = bench.plan.split
         everything = {name for site in bench.sites("copies") for name in site.values}
         return replays.replay(split.forward, split.backward, known.before, without_set=everything), known
     finally:
-        while bench._at > before:
+        while bench._history.at > before:
             bench.undo()
 
 

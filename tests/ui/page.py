@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from workbench.ui.graph_view import MODULES
 from workbench.ui.panel import esm
 
 UI = Path(__file__).parents[2] / "workbench" / "ui"
@@ -56,7 +57,7 @@ def _encode(value: Any) -> Any:
 
 def page(module: str, state: dict[str, Any], *, dark: bool = False, width: int = 860, cls: str = "wb-panel") -> str:
     """The page's text: `module` of ``workbench/ui`` mounted with the traits in `state`."""
-    source = (UI / module).read_text() if module == "graph_view.js" else esm(module)
+    source = esm(*(MODULES if module == "graph_view.js" else (module,)))
     return _PAGE.format(
         css=(UI / "style.css").read_text(),
         light="false" if dark else "true",

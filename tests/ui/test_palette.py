@@ -33,8 +33,8 @@ def panels(dark: bool) -> dict[str, str]:
 
 
 def canvas(dark: bool) -> dict[str, list[str]]:
-    """Colours of ``graph_view.js``."""
-    source = (UI / "graph_view.js").read_text()
+    """Colours of ``graph_scene.js``."""
+    source = (UI / "graph_scene.js").read_text()
     block = re.search(rf"const {'DARK' if dark else 'LIGHT'} = \{{(.*?)\}};", source, re.DOTALL)
     assert block is not None
     found = re.findall(r"(\w+): (\[[^\]]*\]|\"#[0-9a-f]{6}\")", block.group(1))

@@ -54,7 +54,6 @@ def plan(
 ) -> int:
     """Plan a program: what Thunder would execute, predicted. Nothing runs."""
     from workbench.analysis import chrome
-    from workbench.bench import alive_at_peak
 
     if sites is not None:
         check_lever(sites)
@@ -65,7 +64,7 @@ def plan(
     if found is not None:
         bench.choose(found.choices)
     overlap = bench.overlap()
-    document = {**bench.plan.to_json(), "alive_at_peak": alive_at_peak(bench.plan)}
+    document = {**bench.plan.to_json(), "alive_at_peak": bench.plan.alive_at_peak()}
     if overlap is not None:
         document["overlap"] = overlap.to_json()
     if found is not None:

@@ -85,7 +85,7 @@ def ranks_of(program: str, callable_: Any, count: int, parallel: str) -> Ranks |
         )
     if parallel == "tensor" and (reason := tensor_parallel.why_not(callable_, count)):
         raise ProgramError(f"{program} cannot be split over {count} ranks by parallel='tensor': {reason}")
-    return Ranks(count, cast(Parallel, parallel))
+    return Ranks(count, cast("Parallel", parallel))
 
 
 def transforms(ranks: Ranks, device: torch.device, group: Any) -> tuple[Transform, ...]:

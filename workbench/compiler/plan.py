@@ -14,7 +14,7 @@ from workbench.analysis.census import Census
 from workbench.analysis.cost import Calibration
 from workbench.analysis.equivalence import Proof
 from workbench.analysis.machines import H100, Machine
-from workbench.analysis.memory import Timeline
+from workbench.analysis.memory import Timeline, alive_at
 from workbench.analysis.overlap import Overlap, overlap
 from workbench.compiler.hooks import StageTime
 from workbench.compiler.thunder_api import (
@@ -191,6 +191,29 @@ class Plan:
             return overlap(self.graph, self.ranks, machine, calibration)
         known = self.unordered.overlap_on(machine, calibration)
         return known.reordered(self.graph, self.rows) if known is not None else None
+
+    def alive_at_peak(self) -> list[dict[str, Any]]:
+        """What is alive at the peak, the largest first.
+
+        Returns
+        -------
+        list of dict
+            ``bytes``, ``value``, and the ``statement`` that makes it, -1 for an argument, with its ``name`` and
+            ``source``.
+        """
+        if self.timeline.peak_statement < 0:
+            return []
+        name = self.graph.statements.name
+        return [
+            {
+                "bytes": value.bytes,
+                "value": value.name,
+                "statement": value.producer,
+                "name": name[value.producer] if value.producer >= 0 else "",
+                "source": value.source,
+            }
+            for value in alive_at(self.graph, self.timeline.peak_statement)
+        ]
 
     def place(self, row: int) -> str:
         """The option of a collective's site that puts it right before a statement of the graph, or what it is part of.

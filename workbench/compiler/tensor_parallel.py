@@ -50,7 +50,7 @@ def pairs_of(module: torch.nn.Module) -> list[Pair]:
 
 
 def _linear(module: torch.nn.Module, path: str) -> torch.nn.Linear:
-    return cast(torch.nn.Linear, module.get_submodule(path))
+    return cast("torch.nn.Linear", module.get_submodule(path))
 
 
 def why_not(module: torch.nn.Module, ranks: int) -> str:

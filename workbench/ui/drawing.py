@@ -243,7 +243,7 @@ class Columns:
 
     @classmethod
     def fit(cls, width: float) -> Columns:
-        """Share `width` among label, forward, gap and backward. ``graph_view.js`` computes the same."""
+        """Share `width` among label, forward, gap and backward. ``graph_places.js`` computes the same."""
         width = max(width, NARROWEST)
         margin, space = 12.0, 18.0
         free = width - 2 * margin - space

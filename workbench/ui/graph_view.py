@@ -19,12 +19,14 @@ from workbench.ui import lanes
 from workbench.ui import layout as u_layout
 from workbench.ui.drawing import Layout, Style
 from workbench.ui.names import next_option, node_ids, short_name
-from workbench.ui.panel import Answering
+from workbench.ui.panel import Answering, esm
 
 HERE = pathlib.Path(__file__).parent
+MODULES = ("graph_scene.js", "graph_places.js", "graph_drawing.js", "graph_view.js")
+"""The page's side, each file building on those before it."""
 
 HEADING, GHOST, RANDOM, CLONE, VIEW, COLLECTIVE = 1, 2, 4, 8, 16, 32
-"""Bits of a node's flags, as `graph_view.js` reads them."""
+"""Bits of a node's flags, as `graph_scene.js` names them."""
 CHANGED, FIXED = 1, 2
 """Bits of a mark's state: chosen otherwise than stock, and with nothing else legal."""
 
@@ -364,7 +366,7 @@ class GraphView(Answering):
     >>> view.show(plan.graph, plan.sites)
     """
 
-    _esm = HERE / "graph_view.js"
+    _esm = esm(*MODULES)
     _css = HERE / "style.css"
 
     data = traitlets.Dict().tag(sync=True)

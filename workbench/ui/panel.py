@@ -49,6 +49,6 @@ class Panel(Answering):
             self.on_msg(lambda _widget, message, _buffers: on_message(message))
 
 
-def esm(module: str) -> str:
-    """The source of a panel's ES module, with what all panels share in front of it."""
-    return f"{(HERE / 'dom.js').read_text()}\n{(HERE / module).read_text()}"
+def esm(*modules: str) -> str:
+    """The source of a widget's ES module, of one file or several, with what all share in front of it."""
+    return "\n".join((HERE / module).read_text() for module in ("dom.js", *modules))

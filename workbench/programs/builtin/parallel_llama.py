@@ -93,7 +93,7 @@ class GPT(nn.Module):
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """Loss of `tokens` against `targets`, both of shape (batch, sequence)."""
         x = self.transformer["wte"](tokens)
-        for block in cast(nn.ModuleList, self.transformer["h"]):
+        for block in cast("nn.ModuleList", self.transformer["h"]):
             x = block(x, self.cos, self.sin)
         logits = self.lm_head(self.transformer["ln_f"](x))
         return F.cross_entropy(logits.view(-1, logits.shape[-1]).float(), targets.view(-1))

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.machines import H100, Machine
-from workbench.analysis.overlap import Overlap, OverlapChange, change
-from workbench.config import CAPTURES, Config, installed_versions
-from workbench.errors import Advice, ChoiceError, ConfigError, ConfigWarning, RunError, nearest, shown
+from workbench.analysis.overlap import Overlap, change
+from workbench.bench.changes import PlanDiff, changed_counts, changed_sites, diff
+from workbench.bench.history import History
+from workbench.config import Config, installed_versions
+from workbench.errors import Advice, ChoiceError, RunError, nearest, shown
 from workbench.levers.base import Effect, Site, all_levers
-from workbench.programs import Program, parallel_of, resolve
+from workbench.programs import Program
 
 if TYPE_CHECKING:
     from workbench.analysis.memory import Prediction
@@ -25,68 +26,9 @@ if TYPE_CHECKING:
     from workbench.runs.jobs import Run
     from workbench.runs.request import RunOptions
 
+
 PLANS_KEPT = 16
 """Plans kept, so that undo and comparing effects cost nothing."""
-DEFAULT_RANKS = 8
-"""Processes that share a program where their number is not given: the GPUs of one machine."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PlanDiff:
-    """What a change of choices did to the plan: after minus before.
-
-    Attributes
-    ----------
-    peak_bytes, saved_bytes, saved_tensors, flops, fusions : int
-    counts : mapping of str to int
-        The plan's `counts` that changed.
-    changed : tuple of str
-        Ids of all sites whose choice, outcome or legality changed, or that came or went.
-    overlap : OverlapChange or None
-        Simulated; None where no ranks share the program.
-    """
-
-    peak_bytes: int
-    saved_bytes: int
-    saved_tensors: int
-    flops: int
-    fusions: int
-    counts: Mapping[str, int]
-    changed: tuple[str, ...]
-    overlap: OverlapChange | None = None
-
-
-def diff(before: Plan, after: Plan, machine: Machine = H100) -> PlanDiff:
-    """What changed from one plan to another; what is simulated, on that machine."""
-    return PlanDiff(
-        peak_bytes=after.peak_bytes - before.peak_bytes,
-        saved_bytes=after.saved_bytes - before.saved_bytes,
-        saved_tensors=after.saved_tensors - before.saved_tensors,
-        flops=after.flops - before.flops,
-        fusions=after.census.count - before.census.count,
-        counts=_changed_counts(before, after),
-        changed=_changed_sites(before, after),
-        overlap=change(before.overlap_on(machine), after.overlap_on(machine)),
-    )
-
-
-def _changed_sites(before: Plan, after: Plan) -> tuple[str, ...]:
-    if len(before.sites) == len(after.sites):
-        both = [(was, now) for was, now in zip(before.sites, after.sites, strict=True) if was is not now]
-        if all(was.id == now.id for was, now in both):
-            return tuple(now.id for was, now in both if _state(was) != _state(now))
-    old, new = ({site.id: site for site in plan.sites} for plan in (before, after))
-    ends = ((id, old.get(id), new.get(id)) for id in {**old, **new})
-    return tuple(id for id, was, now in ends if was is not now and _state(was) != _state(now))
-
-
-def _state(site: Site | None) -> tuple[str, str, dict[str, str]] | None:
-    return None if site is None else (site.choice, site.outcome, dict(site.illegal))
-
-
-def _changed_counts(before: Plan, after: Plan) -> dict[str, int]:
-    moved = {name: after.counts[name] - before.counts[name] for name in after.counts}
-    return {name: by for name, by in moved.items() if by}
 
 
 def _machine_of(machine: str | Machine, ranks: int) -> Machine:
@@ -95,31 +37,6 @@ def _machine_of(machine: str | Machine, ranks: int) -> Machine:
     from workbench.runs.rates import machine_of
 
     return machine_of(machine, ranks)
-
-
-def alive_at_peak(plan: Plan) -> list[dict[str, Any]]:
-    """What a plan has alive at its peak, the largest first.
-
-    Returns
-    -------
-    list of dict
-        ``bytes``, ``value``, and the ``statement`` that makes it, -1 for an argument, with its ``name`` and ``source``.
-    """
-    from workbench.analysis.memory import alive_at
-
-    if plan.timeline.peak_statement < 0:
-        return []
-    statements = plan.graph.statements
-    return [
-        {
-            "bytes": value.bytes,
-            "value": value.name,
-            "statement": value.producer,
-            "name": statements.name[value.producer] if value.producer >= 0 else "",
-            "source": value.source,
-        }
-        for value in alive_at(plan.graph, plan.timeline.peak_statement)
-    ]
 
 
 class Workbench:
@@ -166,8 +83,7 @@ class Workbench:
         self._plans: OrderedDict[tuple[tuple[str, str], ...], Plan] = OrderedDict()
         self._captured: Capture = pipeline.capture(program, executor, ranks, capture)
         self.unmatched: dict[str, str] = {}
-        self._history: list[dict[str, str]] = [self._fitting(choices or {})]
-        self._at = 0
+        self._history = History(self._fitting(choices or {}))
 
     def __repr__(self) -> str:
         from workbench.summary import text_summary
@@ -208,7 +124,7 @@ class Workbench:
     def choices(self) -> dict[str, str]:
         """The choices in force that differ from unmodified Thunder."""
         with self._lock:
-            return dict(self._history[self._at])
+            return self._history.choices
 
     @property
     def ranks(self) -> int:
@@ -370,10 +286,7 @@ class Workbench:
                         continue
                 wanted[id] = option
             after = self._settle(wanted, set(choices))
-            if wanted != self.choices:
-                del self._history[self._at + 1 :]
-                self._history.append(wanted)
-                self._at += 1
+            self._history.make(wanted)
         self._tell()
         return diff(before, after, self.machine)
 
@@ -437,8 +350,8 @@ class Workbench:
         fusions = 0
         overlapped = None
         if isinstance(now, Plan) and isinstance(then, Plan):
-            changed = tuple(c for c in _changed_sites(now, then) if c not in choices)
-            counts = _changed_counts(now, then)
+            changed = tuple(c for c in changed_sites(now, then) if c not in choices)
+            counts = changed_counts(now, then)
             fusions = then.census.count - now.census.count
             overlapped = change(self.overlap(now), self.overlap(then))
         return Effect(
@@ -500,19 +413,18 @@ class Workbench:
     @property
     def can_undo(self) -> bool:
         """Whether there is a change to take back."""
-        return self._at > 0
+        return self._history.can_go(-1)
 
     @property
     def can_redo(self) -> bool:
         """Whether there is a change to make again."""
-        return self._at + 1 < len(self._history)
+        return self._history.can_go(1)
 
     def _go(self, by: int) -> None:
         with self._lock:
-            at = self._at + by
-            if not 0 <= at < len(self._history):
+            if not self._history.can_go(by):
                 return
-            self._at = at
+            self._history.go(by)
         self._tell()
 
     # Who is told.
@@ -631,7 +543,7 @@ class Workbench:
             config_text=self.config.text(self._notes()),
             name=name,
             predicted_peak_bytes=plan.peak_bytes,
-            predicted_alive=alive_at_peak(plan),
+            predicted_alive=plan.alive_at_peak(),
             variants=variants,
             options=options,
             ranks=self.ranks,
@@ -682,98 +594,3 @@ class Workbench:
         from workbench.ui.app import App
 
         return App(self)
-
-
-def open(
-    model_or_fn_or_name: Any,
-    *args: Any,
-    device: str | None = None,
-    executor: str | None = None,
-    config: Config | str | Path | None = None,
-    ranks: int | None = None,
-    parallel: str = "",
-    machine: str | Machine = H100,
-    capture: str | None = None,
-    seed: int = 0,
-    settings: Mapping[str, Any] | None = None,
-    **kwargs: Any,
-) -> Workbench:
-    """Open a program on the workbench: trace it once and plan it.
-
-    Parameters
-    ----------
-    model_or_fn_or_name : callable, module or str
-        A function or module, a built-in name, or ``file.py:factory``.
-    *args, **kwargs
-        Example inputs; for a name, keywords are settings of its factory.
-    device : {'cpu', 'cuda', 'planned'}, optional
-        By default where the inputs are.
-    executor : {'torch', 'torchcompile', 'nvfuser'}, optional
-        What fuses. By default nvFuser on a GPU, PyTorch's own ops on a CPU.
-    config : Config or path, optional
-        Choices to begin with. What does not fit is left out, with a `ConfigWarning`. There is one, too, if the config
-        was made with other versions, or for a program of other statements.
-    ranks : int, optional
-        Processes that share the program. A plan is that of rank 0, the others not being there; a run has them all.
-        By default `DEFAULT_RANKS` for a program that is shared, and one otherwise.
-    parallel : {'fsdp', 'fsdp_zero3', 'ddp', 'tensor'}, optional
-        How they share it: parameters sharded and gathered for use, once or in the backward again; replicated; or
-        pairs of linears split. By default as the config says, or as a built-in program is made for.
-    machine : str or Machine
-        What ranks are simulated on: ``H100``, ``H200``, ``A100``, ``PCIe box``, ``this CPU``, or a
-        `workbench.analysis.machines.Machine` of one's own.
-    capture : {'auto', 'dynamo', 'interpreter'}, optional
-        How the program comes in: as one graph by Dynamo, which most models need, or by Thunder's bytecode interpreter.
-        ``auto`` takes Dynamo where it gives the whole program, and `Workbench.capture_reason` says why it did or did
-        not. By default as the config says, else ``auto``. Ids and sites are the same either way.
-    seed : int
-        Under which a factory draws parameters and inputs.
-    settings : mapping, optional
-        More settings for a factory.
-
-    Returns
-    -------
-    Workbench
-
-    Raises
-    ------
-    ProgramError, DeviceError, ConfigError
-        Saying what was given, what is legal, and what to do.
-    """
-    from workbench.compiler import devices
-    from workbench.compiler.parallel import ranks_of
-    from workbench.config import load
-
-    if isinstance(config, str | Path):
-        config = load(config)
-    if config is not None:
-        device = device or config.device
-        executor = executor or config.executor
-        ranks = config.ranks if ranks is None and config.ranks > 1 else ranks
-        if model_or_fn_or_name == config.program:
-            settings = {**config.settings, **(settings or {})}
-    if capture is None:
-        capture = config.capture if config is not None else "auto"
-    if capture not in ("auto", *CAPTURES):
-        raise ConfigError(f"there is no capture {shown(capture)}; legal: auto, {', '.join(CAPTURES)}")
-    if device is not None or executor is not None:
-        devices.check(device or "cpu", executor or "torch")
-    program = resolve(model_or_fn_or_name, *args, settings=settings, device=device, seed=seed, **kwargs)
-    executor = executor or devices.default_executor(program.device)
-    devices.check(program.device, executor)
-    parallel = parallel or (config.parallel if config is not None else "") or parallel_of(program.name)
-    count = ranks if ranks is not None else DEFAULT_RANKS if parallel else 1
-    shared = ranks_of(program.name, program.callable, count, parallel)
-    bench = Workbench(program, executor, config.choices if config is not None else None, shared, machine, capture)
-    if config is not None and (differences := config.differences(bench.config.fingerprint)):
-        warnings.warn(ConfigWarning(differences), stacklevel=2)
-    if bench.unmatched:
-        reasons = "; ".join(f"{id}: {reason}" for id, reason in sorted(bench.unmatched.items()))
-        warnings.warn(
-            ConfigWarning(
-                f"{len(bench.unmatched)} of {len(config.choices if config else ())} choices do not fit "
-                f"{program.name!r} and are left out: {reasons}"
-            ),
-            stacklevel=2,
-        )
-    return bench

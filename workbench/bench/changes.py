@@ -1,0 +1,74 @@
+"""What a change of choices did to the plan: after minus before."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from workbench.analysis.machines import H100, Machine
+from workbench.analysis.overlap import OverlapChange, change
+from workbench.levers.base import Site
+
+if TYPE_CHECKING:
+    from workbench.compiler.pipeline import Plan
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlanDiff:
+    """What a change of choices did to the plan: after minus before.
+
+    Attributes
+    ----------
+    peak_bytes, saved_bytes, saved_tensors, flops, fusions : int
+    counts : mapping of str to int
+        The plan's `counts` that changed.
+    changed : tuple of str
+        Ids of all sites whose choice, outcome or legality changed, or that came or went.
+    overlap : OverlapChange or None
+        Simulated; None where no ranks share the program.
+    """
+
+    peak_bytes: int
+    saved_bytes: int
+    saved_tensors: int
+    flops: int
+    fusions: int
+    counts: Mapping[str, int]
+    changed: tuple[str, ...]
+    overlap: OverlapChange | None = None
+
+
+def diff(before: Plan, after: Plan, machine: Machine = H100) -> PlanDiff:
+    """What changed from one plan to another; what is simulated, on that machine."""
+    return PlanDiff(
+        peak_bytes=after.peak_bytes - before.peak_bytes,
+        saved_bytes=after.saved_bytes - before.saved_bytes,
+        saved_tensors=after.saved_tensors - before.saved_tensors,
+        flops=after.flops - before.flops,
+        fusions=after.census.count - before.census.count,
+        counts=changed_counts(before, after),
+        changed=changed_sites(before, after),
+        overlap=change(before.overlap_on(machine), after.overlap_on(machine)),
+    )
+
+
+def changed_sites(before: Plan, after: Plan) -> tuple[str, ...]:
+    """Ids of all sites whose choice, outcome or legality differs, or that only one plan has."""
+    if len(before.sites) == len(after.sites):
+        both = [(was, now) for was, now in zip(before.sites, after.sites, strict=True) if was is not now]
+        if all(was.id == now.id for was, now in both):
+            return tuple(now.id for was, now in both if _state(was) != _state(now))
+    old, new = ({site.id: site for site in plan.sites} for plan in (before, after))
+    ends = ((id, old.get(id), new.get(id)) for id in {**old, **new})
+    return tuple(id for id, was, now in ends if was is not now and _state(was) != _state(now))
+
+
+def _state(site: Site | None) -> tuple[str, str, dict[str, str]] | None:
+    return None if site is None else (site.choice, site.outcome, dict(site.illegal))
+
+
+def changed_counts(before: Plan, after: Plan) -> dict[str, int]:
+    """The plans' counts that differ, and by how much."""
+    moved = {name: after.counts[name] - before.counts[name] for name in after.counts}
+    return {name: by for name, by in moved.items() if by}

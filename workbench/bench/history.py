@@ -1,0 +1,44 @@
+"""What was chosen, step by step: undo and redo."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class History:
+    """Choices in the order in which they were made; the last, or one gone back to, are in force.
+
+    Parameters
+    ----------
+    choices : mapping of str to str
+        To begin with.
+
+    Attributes
+    ----------
+    at : int
+        Which of them are in force.
+    """
+
+    def __init__(self, choices: Mapping[str, str]) -> None:
+        self._made = [dict(choices)]
+        self.at = 0
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """Those in force."""
+        return dict(self._made[self.at])
+
+    def make(self, choices: Mapping[str, str]) -> None:
+        """Put choices in force, if they are others; what was undone is gone then."""
+        if choices != self._made[self.at]:
+            del self._made[self.at + 1 :]
+            self._made.append(dict(choices))
+            self.at += 1
+
+    def can_go(self, by: int) -> bool:
+        """Whether there are so many steps forward, or backward where negative."""
+        return 0 <= self.at + by < len(self._made)
+
+    def go(self, by: int) -> None:
+        """Go so many steps forward, or backward where negative."""
+        self.at += by

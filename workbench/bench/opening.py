@@ -1,0 +1,112 @@
+"""`open`: a program on the workbench."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.analysis.machines import H100, Machine
+from workbench.bench.bench import Workbench
+from workbench.config import CAPTURES, Config
+from workbench.errors import ConfigError, ConfigWarning, shown
+from workbench.programs import parallel_of, resolve
+
+DEFAULT_RANKS = 8
+"""Processes that share a program where their number is not given: the GPUs of one machine."""
+
+
+def open(
+    model_or_fn_or_name: Any,
+    *args: Any,
+    device: str | None = None,
+    executor: str | None = None,
+    config: Config | str | Path | None = None,
+    ranks: int | None = None,
+    parallel: str = "",
+    machine: str | Machine = H100,
+    capture: str | None = None,
+    seed: int = 0,
+    settings: Mapping[str, Any] | None = None,
+    **kwargs: Any,
+) -> Workbench:
+    """Open a program on the workbench: trace it once and plan it.
+
+    Parameters
+    ----------
+    model_or_fn_or_name : callable, module or str
+        A function or module, a built-in name, or ``file.py:factory``.
+    *args, **kwargs
+        Example inputs; for a name, keywords are settings of its factory.
+    device : {'cpu', 'cuda', 'planned'}, optional
+        By default where the inputs are.
+    executor : {'torch', 'torchcompile', 'nvfuser'}, optional
+        What fuses. By default nvFuser on a GPU, PyTorch's own ops on a CPU.
+    config : Config or path, optional
+        Choices to begin with. What does not fit is left out, with a `ConfigWarning`. There is one, too, if the config
+        was made with other versions, or for a program of other statements.
+    ranks : int, optional
+        Processes that share the program. A plan is that of rank 0, the others not being there; a run has them all.
+        By default `DEFAULT_RANKS` for a program that is shared, and one otherwise.
+    parallel : {'fsdp', 'fsdp_zero3', 'ddp', 'tensor'}, optional
+        How they share it: parameters sharded and gathered for use, once or in the backward again; replicated; or
+        pairs of linears split. By default as the config says, or as a built-in program is made for.
+    machine : str or Machine
+        What ranks are simulated on: ``H100``, ``H200``, ``A100``, ``PCIe box``, ``this CPU``, or a
+        `workbench.analysis.machines.Machine` of one's own.
+    capture : {'auto', 'dynamo', 'interpreter'}, optional
+        How the program comes in: as one graph by Dynamo, which most models need, or by Thunder's bytecode interpreter.
+        ``auto`` takes Dynamo where it gives the whole program, and `Workbench.capture_reason` says why it did or did
+        not. By default as the config says, else ``auto``. Ids and sites are the same either way.
+    seed : int
+        Under which a factory draws parameters and inputs.
+    settings : mapping, optional
+        More settings for a factory.
+
+    Returns
+    -------
+    Workbench
+
+    Raises
+    ------
+    ProgramError, DeviceError, ConfigError
+        Saying what was given, what is legal, and what to do.
+    """
+    from workbench.compiler import devices
+    from workbench.compiler.parallel import ranks_of
+    from workbench.config import load
+
+    if isinstance(config, str | Path):
+        config = load(config)
+    if config is not None:
+        device = device or config.device
+        executor = executor or config.executor
+        ranks = config.ranks if ranks is None and config.ranks > 1 else ranks
+        if model_or_fn_or_name == config.program:
+            settings = {**config.settings, **(settings or {})}
+    if capture is None:
+        capture = config.capture if config is not None else "auto"
+    if capture not in ("auto", *CAPTURES):
+        raise ConfigError(f"there is no capture {shown(capture)}; legal: auto, {', '.join(CAPTURES)}")
+    if device is not None or executor is not None:
+        devices.check(device or "cpu", executor or "torch")
+    program = resolve(model_or_fn_or_name, *args, settings=settings, device=device, seed=seed, **kwargs)
+    executor = executor or devices.default_executor(program.device)
+    devices.check(program.device, executor)
+    parallel = parallel or (config.parallel if config is not None else "") or parallel_of(program.name)
+    count = ranks if ranks is not None else DEFAULT_RANKS if parallel else 1
+    shared = ranks_of(program.name, program.callable, count, parallel)
+    bench = Workbench(program, executor, config.choices if config is not None else None, shared, machine, capture)
+    if config is not None and (differences := config.differences(bench.config.fingerprint)):
+        warnings.warn(ConfigWarning(differences), stacklevel=2)
+    if bench.unmatched:
+        reasons = "; ".join(f"{id}: {reason}" for id, reason in sorted(bench.unmatched.items()))
+        warnings.warn(
+            ConfigWarning(
+                f"{len(bench.unmatched)} of {len(config.choices if config else ())} choices do not fit "
+                f"{program.name!r} and are left out: {reasons}"
+            ),
+            stacklevel=2,
+        )
+    return bench

@@ -1,0 +1,479 @@
+// The scene drawn on the canvas. After `graph_places.js`.
+
+class Drawing extends Places {
+  redraw() {
+    if (this.pending) return;
+    this.pending = requestAnimationFrame(() => { this.pending = 0; this.draw(); });
+  }
+
+  font(size, family = MONO, weight = 400) {
+    this.context.font = `${weight} ${size}px ${family}`;
+    this.fontKey = `${weight} ${size} ${family === MONO ? "m" : "s"}`;
+  }
+
+  /** `text` shortened with an ellipsis to fit `width` in the current font. */
+  shorten(text, width) {
+    const key = `${this.fontKey}|${Math.floor(width)}|${text}`;
+    let known = this.texts.get(key);
+    if (known !== undefined) return known;
+    known = text;
+    if (this.context.measureText(text).width > width) {
+      let low = 0, high = text.length;
+      while (low < high) {
+        const middle = (low + high + 1) >> 1;
+        if (this.context.measureText(`${text.slice(0, middle).trimEnd()}…`).width <= width) low = middle;
+        else high = middle - 1;
+      }
+      known = low ? `${text.slice(0, low).trimEnd()}…` : "";
+    }
+    if (this.texts.size > 20000) this.texts.clear();
+    this.texts.set(key, known);
+    return known;
+  }
+
+  draw() {
+    const c = this.context;
+    if (!this.width) return;
+    const began = performance.now();
+    c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    c.fillStyle = this.paper;
+    c.fillRect(0, 0, this.width, this.heightPx);
+    if (this.scene) {
+      const low = this.worldY(HEAD - 30), high = this.worldY(this.heightPx + 30);
+      c.textBaseline = "middle";
+      c.textAlign = "left";
+      this.drawLines(low, high);
+      this.drawSections(low, high);
+      this.drawRuns(low, high);
+      this.drawLane();
+      this.drawArcs(low, high);
+      this.drawBars();
+      this.drawNodes(low, high);
+      this.drawSelection();
+      this.drawHeadings();
+      this.drawMap();
+    }
+    this.drawHead();
+    this.drawn = performance.now() - began;
+  }
+
+  /** Collectives on their way: a bar from issue to wait, its wait a filled end; what is dragged follows the pointer. */
+  drawBars() {
+    this.wireKey.hidden = this.scene.bar.side.length === 0;
+    const c = this.context, { bar, endOf } = this.scene, selected = endOf.get(this.model.get("selected"))?.index;
+    for (let i = 0; i < bar.side.length; i++) {
+      const at = this.barAt(i), moved = this.drag?.bar?.index === i && this.drag.moved;
+      if (moved) at[this.drag.bar.end] = this.drag.at;
+      if (Math.max(at.issue, at.wait) < HEAD || Math.min(at.issue, at.wait) > this.heightPx) continue;
+      const color = moved || i === selected ? this.ink.select : this.ink.arcs[OFFLOADED];
+      c.strokeStyle = c.fillStyle = color;
+      c.lineWidth = moved || i === selected || this.hover?.kind === "bar" && this.hover.index === i ? 4 : 2.5;
+      c.setLineDash(DASHES[Math.max(bar.group[i], 0) % DASHES.length]);
+      c.beginPath();
+      c.moveTo(at.x, at.issue);
+      c.lineTo(at.x, at.wait);
+      c.stroke();
+      c.setLineDash([]);
+      for (const end of ["issue", "wait"]) {
+        c.beginPath();
+        c.arc(at.x, at[end], 3.5, 0, 2 * Math.PI);
+        c.fillStyle = end === "wait" ? color : this.paper;
+        c.fill();
+        c.lineWidth = 1.5;
+        c.stroke();
+      }
+    }
+    if (this.drag?.bar && this.drag.moved) {
+      const { node, strings } = this.scene, target = this.drag.target;
+      if (target >= 0) {
+        this.outline(target, this.ink.select, 2);
+        this.font(11, SANS, 600);
+        const side = bar.side[this.drag.bar.index], { sides } = this.columns();
+        const text = `${this.drag.bar.end} before ${strings[node.name[target]]}`, wide = c.measureText(text).width;
+        const left = side === 0 ? sides[0][1] + 8 : sides[1][0] - 8 - wide;
+        // On paper of its own: it lies over arcs, and over the other column where there is little room.
+        c.fillStyle = this.paper;
+        c.fillRect(left - 4, this.drag.at - 9, wide + 8, 18);
+        c.fillStyle = this.ink.select;
+        c.fillText(text, left, this.drag.at);
+      }
+    }
+  }
+
+  drawHead() {
+    const c = this.context, { label, sides } = this.columns(), ink = this.ink;
+    c.fillStyle = this.paper;
+    c.fillRect(0, 0, this.width, HEAD - 1);
+    c.fillStyle = ink.rule;
+    c.fillRect(0, HEAD - 1, this.width, 1);
+    this.font(11, SANS, 600);
+    c.textBaseline = "middle";
+    const put = (text, x, color, align = "left") => { c.textAlign = align; c.fillStyle = color; c.fillText(text, x, HEAD / 2); };
+    put("program", label[0], ink.muted);
+    put("forward ↓", sides[0][0], ink.texts[0]);
+    const gap = sides[1][0] - sides[0][1] - 16, fits = c.measureText("saved for backward").width <= gap;
+    put(fits ? "saved for backward" : "saved", (sides[0][1] + sides[1][0]) / 2, ink.muted, "center");
+    if (this.scene?.lane) {
+      const [left, right] = this.lane();
+      c.fillStyle = this.paper;
+      c.fillRect(left - 24, 0, right - left + 48, HEAD - 1);
+      put("CPU", (left + right) / 2, ink.arcs[OFFLOADED], "center");
+    }
+    put("↑ backward", sides[1][0], ink.texts[1]);
+    c.textAlign = "left";
+  }
+
+  drawLines(low, high) {
+    const c = this.context, { line, block, strings } = this.scene, { label } = this.columns(), ink = this.ink;
+    const size = 11 * Math.max(1, this.zoom), lead = 15 * Math.max(1, this.zoom);
+    for (let i = 0; i < line.y.length; i++) {
+      if (line.y[i] + line.height[i] < low) continue;
+      if (line.y[i] > high) break;
+      const edge = this.y(line.y[i]), bottom = edge + line.height[i] * this.zoom;
+      if (bottom - edge > 3) { c.fillStyle = ink.hair; c.fillRect(label[0], Math.round(edge), this.width * this.scaleX, 1); }
+      // A long block's words stay in view as long as anything of the block does.
+      const top = Math.max(edge, Math.min(HEAD, bottom - 2 * lead - 6)), height = bottom - top;
+      if (height < lead - 1) continue;
+      const width = label[1] - label[0];
+      const rows = Math.floor((height - 3) / lead);
+      let at = top + (rows < 1 ? height / 2 : 4 + lead / 2);
+      const source = strings[line.text[i]] || strings[block.symbol[line.block[i]]], place = strings[line.place[i]];
+      if (rows >= 2) {
+        this.font(size);
+        c.fillStyle = ink.ink;
+        c.fillText(this.shorten(source, width), label[0], at);
+        at += lead;
+        this.font(size - 0.5, SANS);
+        c.fillStyle = ink.muted;
+        c.fillText(this.shorten(place, width), label[0], at);
+        this.drawSymbols(i, at + lead / 2, size);
+        continue;
+      }
+      // One row: the source line first, its place at the right where there is room for both.
+      this.font(size - 0.5, SANS);
+      const short = strings[line.short[i]], taken = short ? c.measureText(short).width + 10 : 0;
+      const both = taken > 0 && width - taken > 90;
+      if (both) {
+        c.fillStyle = ink.muted;
+        c.textAlign = "right";
+        c.fillText(short, label[1], at);
+        c.textAlign = "left";
+      }
+      this.font(size);
+      c.fillStyle = ink.ink;
+      c.fillText(this.shorten(source, both ? width - taken : width), label[0], at);
+    }
+  }
+
+  /** What each statement of a longer source line is, beside its block, where the line's own words leave room. */
+  drawSymbols(index, below, size) {
+    if (!this.labelled()) return;
+    const c = this.context, { line, block, strings } = this.scene, { label } = this.columns();
+    if (line.count[index] < 2) return;
+    this.font(size - 0.5, MONO);
+    c.fillStyle = this.ink.muted;
+    c.textAlign = "right";
+    for (let i = line.block[index]; i < line.block[index] + line.count[index]; i++) {
+      const middle = this.y(block.y[i]) + (BLOCK_PAD + 9) * this.zoom;
+      if (middle - size / 2 < below) continue;
+      c.fillText(this.shorten(strings[block.symbol[i]], label[1] - label[0]), label[1], middle);
+    }
+    c.textAlign = "left";
+  }
+
+  drawSections(low, high) {
+    const c = this.context, { sections } = this.scene, { label } = this.columns(), ink = this.ink;
+    for (const section of sections) {
+      if (section.y + section.height < low || section.y > high) continue;
+      const top = Math.round(this.y(section.y)), tall = SECTION * this.zoom;
+      const right = this.columns().width - this.left;
+      c.fillStyle = ink.rule;
+      c.fillRect(0, Math.round(this.y(section.y + section.height)), right, 1);
+      if (tall < 3) continue;
+      c.fillStyle = ink.band;
+      c.fillRect(0, top, right, Math.max(tall, 3));
+      c.fillStyle = ink.rule;
+      c.fillRect(0, top, right, 1);
+      if (tall < 11) continue;
+      const size = 11.5 * Math.max(1, this.zoom), middle = top + tall / 2;
+      this.font(size, SANS, 600);
+      c.fillStyle = ink.ink;
+      const folded = section.count > 1, foldable = section.identical > 1;
+      const name = folded ? `${section.first} … ${section.last}` : section.first;
+      const mark = foldable ? (folded ? "▸ " : "▾ ") : "";
+      const title = this.shorten(`${mark}${name}`, this.width / 2);
+      c.fillText(title, label[0], middle);
+      if (!foldable) continue;
+      const x = label[0] + c.measureText(title).width + 10;
+      this.font(size - 0.5, SANS);
+      c.fillStyle = ink.muted;
+      const note = folded ? `${section.count} identical layers shown as one, click to unfold` : "click to fold identical layers";
+      c.fillText(this.shorten(note, this.width - x - 12), x, middle);
+    }
+  }
+
+  drawRuns(low, high) {
+    const c = this.context, { run } = this.scene, { sides } = this.columns(), ink = this.ink;
+    const spines = new Map();
+    for (let i = 0; i < run.y.length; i++) {
+      const key = run.fusion[i] * 2 + run.side[i];
+      const span = spines.get(key);
+      if (span) { span.to = run.y[i] + run.height[i] / 2; span.pieces++; }
+      else spines.set(key, { from: run.y[i] + run.height[i] / 2, to: run.y[i], side: run.side[i], pieces: 1, fusion: run.fusion[i] });
+      if (run.y[i] + run.height[i] < low || run.y[i] > high) continue;
+      const [x0, x1] = sides[run.side[i]];
+      const top = this.y(run.y[i]) - 2, height = run.height[i] * this.zoom + 4;
+      c.beginPath();
+      c.roundRect(x0 - 4, top, x1 - x0 + 8, height, Math.min(5, height / 2));
+      c.fillStyle = ink.fusionFill;
+      c.fill();
+      c.lineWidth = 1;
+      c.strokeStyle = ink.fusion;
+      c.stroke();
+    }
+    c.strokeStyle = ink.fusion;
+    c.lineWidth = 1;
+    for (const { from, to, side, pieces, fusion } of spines.values()) {
+      if (pieces < 2 || to < low || from > high) continue;
+      const lane = 6 + (fusion % 2) * 3;
+      const x = side === 0 ? sides[0][0] - lane : sides[1][1] + lane;
+      const edge = side === 0 ? sides[0][0] - 4 : sides[1][1] + 4;
+      c.beginPath();
+      c.moveTo(edge, this.y(from)); c.lineTo(x, this.y(from)); c.lineTo(x, this.y(to)); c.lineTo(edge, this.y(to));
+      c.stroke();
+    }
+  }
+
+  /** The CPU, between the columns, while anything waits there. */
+  drawLane() {
+    if (!this.scene.lane) return;
+    const c = this.context, [left, right] = this.lane();
+    c.fillStyle = this.ink.arcs[OFFLOADED];
+    c.globalAlpha = 0.08;
+    c.fillRect(left, HEAD, right - left, this.heightPx);
+    c.globalAlpha = 0.35;
+    c.fillRect(left, HEAD, 1, this.heightPx);
+    c.fillRect(right - 1, HEAD, 1, this.heightPx);
+    c.globalAlpha = 1;
+  }
+
+  /** What can be chosen on a statement: its choice or what came of it, in a pill. */
+  drawMarks(node) {
+    const c = this.context, { mark, strings } = this.scene, chosen = this.scene.at.get(this.model.get("selected"));
+    for (const { index } of this.scene.marksOf.get(node) ?? []) {
+      const { left, top, width, height } = this.markBox(index), state = mark.state[index];
+      const strong = (chosen?.kind === "mark" && chosen.index === index) || (this.hover?.kind === "mark" && this.hover.index === index);
+      const color = state & CHANGED ? this.ink.select : state & FIXED ? this.ink.muted : this.ink.fusionText;
+      c.beginPath();
+      c.roundRect(left, top, width, height, height / 2);
+      c.fillStyle = state & CHANGED ? color : this.paper;
+      c.fill();
+      c.lineWidth = strong ? 2 : 0.75;
+      c.strokeStyle = color;
+      if (state & FIXED) c.setLineDash([2, 2]);
+      c.stroke();
+      c.setLineDash([]);
+      this.font(9.5 * Math.max(1, this.zoom), MONO, 500);
+      c.fillStyle = state & CHANGED ? this.paper : color;
+      c.textAlign = "center";
+      c.fillText(strings[mark.text[index]], left + width / 2, top + height / 2 + 0.5);
+      c.textAlign = "left";
+    }
+  }
+
+  drawNodes(low, high) {
+    const c = this.context, { node, strings, columns: order } = this.scene, { sides } = this.columns(), ink = this.ink;
+    const texts = this.zoom * ROW >= 12, size = 11 * Math.max(Math.min(this.zoom, MAX_ZOOM), this.zoom < 1 ? 0.91 : 1);
+    for (const side of [0, 1]) {
+      const list = order[side], [x0, x1] = sides[side];
+      for (let k = firstBelow(list, node, low); k < list.length; k++) {
+        const i = list[k];
+        if (node.y[i] > high) break;
+        const flags = node.flags[i], top = this.y(node.y[i]), height = Math.max(0.75, node.height[i] * this.zoom);
+        const matched = this.matches?.has(i);
+        if (flags & HEADING) {
+          if (texts) {
+            this.font(size, SANS, 600);
+            c.fillStyle = matched ? ink.select : ink.fusionText;
+            const about = strings[node.detail[i]];
+            const name = this.shorten(strings[node.name[i]], x1 - x0 - 12);
+            c.fillText(name, x0 + 4, top + height / 2);
+            const room = x1 - x0 - 20 - c.measureText(name).width;
+            this.font(size - 0.5, SANS);
+            c.textAlign = "right";
+            if (room > 30) c.fillText(this.shorten(about, room), x1 - 4, top + height / 2);
+            c.textAlign = "left";
+          }
+          continue;
+        }
+        const radius = Math.min(3.5, height / 3);
+        c.beginPath();
+        if (height > 5) c.roundRect(x0, top, x1 - x0, height, radius);
+        else c.rect(x0, top, x1 - x0, height);
+        if (flags & GHOST) {
+          c.setLineDash([4, 3]);
+          c.lineWidth = 1;
+          c.strokeStyle = ink.arcs[RECOMPUTED];
+          c.stroke();
+          c.setLineDash([]);
+        } else {
+          c.fillStyle = matched ? ink.found : height > 5 ? ink.fills[side] : ink.strokes[side];
+          c.fill();
+          if (height > 5) {
+            c.lineWidth = 1;
+            c.strokeStyle = flags & CLONE ? ink.arcs[RECOMPUTED] : ink.strokes[side];
+            if (flags & CLONE) c.setLineDash([4, 3]);
+            c.stroke();
+            c.setLineDash([]);
+          }
+        }
+        if (!texts) continue;
+        const middle = top + height / 2, pad = 7 * Math.max(1, this.zoom);
+        const marks = this.scene.marksOf.get(i), last = marks?.at(-1);
+        const taken = last ? (last.right + last.width) * Math.max(1, this.zoom) : 0;
+        this.font(size, MONO, 500);
+        c.fillStyle = flags & GHOST ? ink.arcs[RECOMPUTED] : ink.texts[side];
+        const name = this.shorten(strings[node.name[i]], x1 - x0 - 2 * pad - taken);
+        c.fillText(name, x0 + pad, middle);
+        const room = x1 - x0 - 2 * pad - taken - c.measureText(name).width - 10;
+        if (marks) this.drawMarks(i);
+        this.font(size - 1, MONO);
+        const detail = strings[node.detail[i]];
+        const shown = c.measureText(detail).width <= room ? detail : strings[node.shape[i]];
+        if (shown && c.measureText(shown).width <= room) {
+          c.fillStyle = ink.soft[side];
+          c.textAlign = "right";
+          c.fillText(shown, x1 - pad - taken, middle);
+          c.textAlign = "left";
+        }
+      }
+    }
+  }
+
+  drawArcs(low, high) {
+    const c = this.context, { arc, strings } = this.scene, ink = this.ink;
+    const chosen = this.scene.at.get(this.model.get("selected"));
+    const near = chosen?.kind === "node" ? new Set(this.scene.arcsFrom.get(chosen.index) ?? []) : null;
+    const labels = [];
+    for (let i = 0; i < arc.y0.length; i++) {
+      if (Math.max(arc.y0[i], arc.y1[i]) < low || Math.min(arc.y0[i], arc.y1[i]) > high) continue;
+      const strong = (chosen?.kind === "arc" && chosen.index === i) || near?.has(i) || (this.hover?.kind === "arc" && this.hover.index === i);
+      const inner = arc.shape[i] === SIDE, color = this.arcColor(i);
+      this.tracePath(this.curve(i));
+      if (this.away(i)) this.tracePath(this.wayBack(i), true);
+      c.lineWidth = inner ? (strong ? 2.5 : 1.25) : arc.width[i] * Math.max(0.5, Math.min(1, this.zoom * 1.5)) + (strong ? 1.5 : 0);
+      c.strokeStyle = color;
+      c.globalAlpha = strong ? 1 : near ? 0.35 : 0.85;
+      c.setLineDash(arc.style[i] === RECOMPUTED ? [6, 4] : arc.style[i] === OFFLOADED ? [1.5, 4] : []);
+      c.lineCap = arc.style[i] === OFFLOADED ? "round" : "butt";
+      c.stroke();
+      c.setLineDash([]);
+      c.lineCap = "butt";
+      c.globalAlpha = 1;
+      if (!inner || strong) labels.push([i, color, strong]);
+      if (inner && this.zoom > 0.3) this.dot(i, color);
+    }
+    if (!this.labelled()) return;
+    const scale = Math.max(1, this.zoom);
+    this.font(10 * scale, MONO, 500);
+    for (const [i, color, strong] of labels) {
+      const [x0, y] = this.curve(i);
+      const text = strings[arc.label[i]], width = c.measureText(text).width + 10;
+      const left = this.away(i) ? this.handle(i).x - width / 2 : arc.shape[i] !== SIDE ? x0 + 6 : arc.side[i] === 0 ? x0 + 16 : x0 - 16 - width;
+      c.beginPath();
+      c.roundRect(left, y - 7 * scale, width, 14 * scale, 7 * scale);
+      c.fillStyle = this.paper;
+      c.fill();
+      c.lineWidth = strong ? 1.5 : 0.75;
+      c.strokeStyle = color;
+      c.globalAlpha = strong ? 1 : 0.55;
+      c.stroke();
+      c.globalAlpha = 1;
+      c.fillStyle = color;
+      c.fillText(text, left + 5, y + 0.5);
+    }
+  }
+
+  /** What goes from fusion to fusion has the fusions' colour; green, orange and blue are for what crosses. */
+  arcColor(index) {
+    const { arc } = this.scene;
+    return arc.shape[index] === SIDE && arc.style[index] === SAVED ? this.ink.fusion : this.ink.arcs[arc.style[index]];
+  }
+
+  dot(index, color) {
+    const c = this.context, { x, y } = this.handle(index);
+    c.beginPath();
+    c.arc(x, y, 3.5, 0, 2 * Math.PI);
+    c.fillStyle = this.paper;
+    c.fill();
+    c.lineWidth = 1.5;
+    c.strokeStyle = color;
+    c.stroke();
+  }
+
+  tracePath([x0, y0, a, b, p, q, x1, y1], on = false) {
+    if (!on) this.context.beginPath();
+    this.context.moveTo(x0, y0);
+    this.context.bezierCurveTo(a, b, p, q, x1, y1);
+  }
+
+  /** The selected statement, what it reads from and who reads it. */
+  drawSelection() {
+    const chosen = this.scene.at.get(this.model.get("selected"));
+    const focused = document.activeElement === this.canvas || this.el.getRootNode().activeElement === this.canvas;
+    if (chosen?.kind === "node") {
+      const { into = [], out = [] } = this.scene.neighbours.get(chosen.index) ?? {};
+      for (const other of into) this.outline(other, this.ink.texts[0], 1.25);
+      for (const other of out) this.outline(other, this.ink.arcs[0], 1.25);
+      this.outline(chosen.index, this.ink.select, focused ? 2.5 : 2);
+    } else if (chosen?.kind === "mark") {
+      this.outline(this.scene.mark.node[chosen.index], this.ink.select, focused ? 2.5 : 2);
+    } else if (chosen?.kind === "arc") {
+      const { arc } = this.scene;
+      for (const end of [arc.source[chosen.index], arc.target[chosen.index]]) if (end >= 0) this.outline(end, this.arcColor(chosen.index), 1.75);
+    }
+    if (this.hover?.kind === "node") this.outline(this.hover.index, this.ink.muted, 1);
+  }
+
+  outline(index, color, width) {
+    const c = this.context, { node } = this.scene, [x0, x1] = this.columns().sides[node.side[index]];
+    const height = Math.max(2, node.height[index] * this.zoom), top = this.y(node.y[index]);
+    if (top > this.heightPx || top + height < HEAD) return;
+    c.beginPath();
+    c.roundRect(x0 - 1, top - 1, x1 - x0 + 2, height + 2, Math.min(4, height / 2));
+    c.lineWidth = width;
+    c.strokeStyle = color;
+    c.stroke();
+  }
+
+  /** The name of a fusion whose box begins above the view stays at its upper edge. */
+  drawHeadings() {
+    if (!this.labelled()) return;
+    const c = this.context, { run, strings } = this.scene, { sides } = this.columns(), tall = 16;
+    this.font(11, SANS, 600);
+    for (let i = 0; i < run.y.length; i++) {
+      const top = this.y(run.y[i]), bottom = top + run.height[i] * this.zoom;
+      if (top > HEAD - 4 || bottom < HEAD + 2 * tall) continue;
+      const [x0, x1] = sides[run.side[i]];
+      c.fillStyle = this.paper;
+      c.fillRect(x0 - 3.5, HEAD, x1 - x0 + 7, tall);
+      c.fillStyle = this.ink.fusionFill;
+      c.fillRect(x0 - 3.5, HEAD, x1 - x0 + 7, tall);
+      c.fillStyle = this.ink.fusionText;
+      c.fillText(this.shorten(`↑ ${strings[run.name[i]]}`, x1 - x0 - 8), x0 + 4, HEAD + tall / 2);
+    }
+  }
+
+  /** Where the view stands in the whole, at the right edge. */
+  drawMap() {
+    const total = HEAD + (this.scene.height - HEAD) * this.zoom, room = this.heightPx - HEAD;
+    if (total <= this.heightPx + 1) return;
+    const c = this.context, size = Math.max(24, room * room / total);
+    c.beginPath();
+    c.roundRect(this.width - 6, HEAD + (room - size) * this.top / (total - this.heightPx), 4, size, 2);
+    c.fillStyle = this.ink.muted;
+    c.globalAlpha = 0.5;
+    c.fill();
+    c.globalAlpha = 1;
+  }
+}

@@ -1,0 +1,129 @@
+// The graph view's scene: what Python sends, indexed for drawing, and the colours. Python joins this file to the next ones.
+
+/**
+ * @typedef {{get(name: string): any, set(name: string, value: any): void, save_changes(): void,
+ *   send(message: object): void, on(event: string, callback: Function): void,
+ *   off(event: string, callback: Function): void}} Model
+ * @typedef {{first: string, last: string, stem: string, count: number, identical: number, y: number,
+ *   height: number}} Section
+ */
+
+const HEAD = 30; // height of the sticky column headings, in pixels; `drawing.HEADER`
+const FOOT = 34; // height of the bar with legend and tools below the canvas, in pixels
+const ROW = 20; // height of a statement at zoom 1; `drawing.ROW`
+const BLOCK_PAD = 4; // empty height at the top of a block at zoom 1; `drawing.BLOCK_PAD`
+const SECTION = 26; // height of a layer's heading at zoom 1; `drawing.SECTION`
+const NARROWEST = 440; // a narrower view is scrolled sideways, in pixels; `drawing.NARROWEST`
+const MIN_ZOOM = 0.01;
+const MAX_ZOOM = 3;
+const LANE = 66; // width of the CPU's lane between the columns, in pixels
+const BARS = 44; // width of a communication lane beside a column, in pixels
+const BAR_STEP = 8; // from bar to bar
+const DASHES = [[], [6, 3], [2, 3], [9, 3, 2, 3]]; // of bars, by process group
+const HIT = 6; // how far from an arc, in pixels, a click still means it
+
+const HEADING = 1, GHOST = 2, RANDOM = 4, CLONE = 8, VIEW = 16, COLLECTIVE = 32;
+const CROSS = 0, SIDE = 1;
+const SAVED = 0, RECOMPUTED = 1, OFFLOADED = 2;
+const CHANGED = 1, FIXED = 2; // a mark chosen otherwise than stock; one with nothing else legal
+const MONO = '"JetBrains Mono", "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace';
+const SANS = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial, sans-serif';
+
+const LIGHT = {
+  paper: "#ffffff", ink: "#1f2328", muted: "#59636e", hair: "#e6e9ed", rule: "#d0d7de", band: "#f6f8fa",
+  fills: ["#e9f1fb", "#fcefe6"], strokes: ["#bfd3ec", "#eccfb9"], texts: ["#16406f", "#703510"],
+  soft: ["#4a6484", "#855a3d"], fusion: "#8b6fd0", fusionFill: "rgba(124, 92, 200, 0.07)", fusionText: "#5b3aa8",
+  arcs: ["#267044", "#b04a00", "#0b6b85"], select: "#0b57d0", found: "#ffe58a",
+};
+const DARK = {
+  paper: "#111111", ink: "#e8eaed", muted: "#a3acb7", hair: "#25282c", rule: "#3a4047", band: "#191c20",
+  fills: ["#15273c", "#33211a"], strokes: ["#2f5078", "#6d4632"], texts: ["#c4dcf8", "#f6d3bb"],
+  soft: ["#8fabcb", "#cfa58b"], fusion: "#9b86e0", fusionFill: "rgba(155, 134, 224, 0.10)", fusionText: "#c9bcfa",
+  arcs: ["#63c48a", "#f2a952", "#54c6dc"], select: "#79aeff", found: "#6b5600",
+};
+
+/** Whether the page is dark: JupyterLab says so, other pages are asked by their background. */
+function isDark(/** @type {HTMLElement} */ el) {
+  const stated = document.body.dataset.jpThemeLight;
+  if (stated) return stated === "false";
+  for (let node = /** @type {HTMLElement | null} */ (el); node; node = node.parentElement) {
+    const parts = getComputedStyle(node).backgroundColor.match(/[\d.]+/g)?.map(Number);
+    if (parts && (parts.length < 4 || parts[3] > 0.5)) return 0.3 * parts[0] + 0.6 * parts[1] + 0.1 * parts[2] < 110;
+  }
+  return matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+/** A typed array over a message buffer; copied, for a buffer need not start at a multiple of the item's size. */
+function array(Type, /** @type {DataView | ArrayBuffer} */ view) {
+  const { buffer, byteOffset = 0, byteLength } = view instanceof ArrayBuffer ? { buffer: view, byteLength: view.byteLength } : view;
+  return new Type(buffer.slice(byteOffset, byteOffset + byteLength));
+}
+
+const TYPES = { f: Float32Array, d: Float64Array, i: Int32Array, b: Uint8Array };
+
+/** The scene: `data` as sent by Python, with its arrays typed. */
+function scene(data) {
+  if (!data?.strings) return null;
+  /** @type {any} */
+  const out = { strings: data.strings, sections: data.sections, height: data.height };
+  for (const [table, columns] of Object.entries(data.tables)) {
+    out[table] = {};
+    for (const [name, [code, view]] of Object.entries(columns)) out[table][name] = array(TYPES[code], view);
+  }
+  const { node, arc } = out;
+  out.at = new Map();
+  for (let i = 0; i < node.id.length; i++) out.at.set(out.strings[node.id[i]], { kind: "node", index: i });
+  for (let i = 0; i < arc.id.length; i++) out.at.set(out.strings[arc.id[i]], { kind: "arc", index: i });
+  for (let i = 0; i < out.alias.id.length; i++) {
+    const mark = out.alias.mark[i];
+    out.at.set(out.strings[out.alias.id[i]], mark < 0 ? { kind: "arc", index: out.alias.arc[i] } : { kind: "mark", index: mark });
+  }
+  // Marks of a node, from its right edge leftwards: where each begins and how wide it is, at zoom 1.
+  out.marksOf = new Map();
+  for (let i = 0; i < out.mark.id.length; i++) {
+    out.at.set(out.strings[out.mark.id[i]], { kind: "mark", index: i });
+    const node = out.mark.node[i], others = out.marksOf.get(node) ?? [];
+    const right = others.length ? others.at(-1).right + others.at(-1).width + 3 : 3;
+    out.marksOf.set(node, [...others, { index: i, right, width: 5.8 * out.strings[out.mark.text[i]].length + 11 }]);
+  }
+  // A bar's ends answer to their sites' names, unless a mark does.
+  out.endOf = new Map();
+  for (let i = 0; i < out.bar.side.length; i++) {
+    for (const end of ["issue", "wait"]) {
+      const id = out.strings[out.bar[end][i]];
+      out.endOf.set(id, { index: i, end });
+      if (!out.at.has(id)) out.at.set(id, { kind: "bar", index: i });
+    }
+  }
+  out.lane = arc.style.includes(OFFLOADED);
+  // Nodes of each column from top to bottom, for culling and for the arrow keys.
+  out.columns = [0, 1].map((side) => Array.from(node.y.keys()).filter((i) => node.side[i] === side)
+    .sort((a, b) => node.y[a] - node.y[b]));
+  out.arcsFrom = new Map();
+  for (let i = 0; i < arc.source.length; i++) {
+    for (const end of [arc.source[i], arc.target[i]]) {
+      if (!out.arcsFrom.has(end)) out.arcsFrom.set(end, []);
+      out.arcsFrom.get(end).push(i);
+    }
+  }
+  out.neighbours = new Map();
+  for (let i = 0; i < out.edge.source.length; i++) {
+    const [from, to] = [out.edge.source[i], out.edge.target[i]];
+    if (!out.neighbours.has(from)) out.neighbours.set(from, { into: [], out: [] });
+    if (!out.neighbours.has(to)) out.neighbours.set(to, { into: [], out: [] });
+    out.neighbours.get(from).out.push(to);
+    out.neighbours.get(to).into.push(from);
+  }
+  return out;
+}
+
+/** First place in `order` whose node ends below `y`. */
+function firstBelow(order, node, y) {
+  let low = 0, high = order.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (node.y[order[middle]] + node.height[order[middle]] < y) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
