@@ -255,6 +255,22 @@ def test_a_model_without_memory_is_planned() -> None:
     assert all(parameter.is_meta for parameter in model.parameters())
 
 
+def test_ops_that_thunder_registers_by_itself_are_planned_for_a_gpu_that_is_not_there() -> None:
+    def registered(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        y = torch.roll(torch.addmm(bias, x, weight), 1, 0)
+        y, _ = torch.cummax(torch.logcumsumexp(y, 0), 1)
+        z = nn.functional.pixel_shuffle(y.view(1, 4, 2, 3), 2)
+        steps = torch.diff(torch.arange(6, device=x.device))
+        return z.sum() + torch.logaddexp(y, y).mean() + torch.kthvalue(y, 2)[0].sum() + steps.sum()
+
+    args = [torch.randn(shape, requires_grad=True) for shape in ((4, 3), (3, 6), (6,))]
+    here, planned = (
+        workbench.open(registered, *args, device=device, executor="torch") for device in ("cpu", "planned")
+    )
+    assert "cuda:0" in planned.plan.text()
+    assert planned.plan.text().replace("cuda:0", "cpu") == here.plan.text()
+
+
 def test_what_is_compiled_goes_with_its_callable() -> None:
     import gc
     import weakref

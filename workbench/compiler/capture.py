@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +69,7 @@ class Capture:
         token = thunder_api._cache_info_ctx.set(dict(self._cache_info))
         try:
             with (
+                devices.found_on_meta() if self.program.fake_mode is not None else nullcontext(),
                 langctxs.langctx(self._compile_data.langctx),
                 compile_data.compile_data_and_stats(self._compile_data, self._compile_stats),
             ):

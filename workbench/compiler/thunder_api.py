@@ -251,7 +251,11 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "uint8",
     ),
     "langctxs": ("langctx",),
-    "thunder": ("thunder_general_jit",),
+    "thunder": (
+        "thunder_general_jit",
+        "torch._fake_type_to_thunder",
+        "torch._get_fake_arg",
+    ),
     "prims": (
         "OpTags.DONT_DCE",
         "OpTags.MATMUL_OP",
