@@ -161,13 +161,25 @@ def attention(x: torch.Tensor, weight: torch.Tensor) -> Any:
     return mixed.transpose(1, 2).reshape(ROWS, WIDTH)
 
 
+def a_product_that_blas_cannot_read(x: torch.Tensor, weight: torch.Tensor) -> Any:
+    # The sum's gradient is one row for many: the product that it goes into packs it.
+    return (x @ weight).sum(0, keepdim=True)
+
+
 def dropout(x: torch.Tensor, weight: torch.Tensor) -> Any:
     return torch.nn.functional.dropout(x @ weight, 0.5) @ weight
 
 
 @pytest.mark.parametrize(
     "function",
-    [two_views_of_one_result, a_write_in_place, a_loss_of_classes, attention, dropout],
+    [
+        two_views_of_one_result,
+        a_write_in_place,
+        a_loss_of_classes,
+        attention,
+        a_product_that_blas_cannot_read,
+        dropout,
+    ],
     ids=lambda f: f.__name__,
 )
 def test_views_writes_and_random_numbers_are_counted_as_they_happen(function: Callable[..., Any]) -> None:

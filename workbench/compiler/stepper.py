@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
+from workbench.compiler import thunder_api
+from workbench.compiler.kernels import allocates_inside, peak_inside_bytes
 from workbench.compiler.offload import OFFLOAD, RELOAD, Layout, brought_back, layouts
 from workbench.compiler.thunder_api import (
     NumberProxy,
@@ -157,7 +159,7 @@ def claim(bsym: Any) -> list[Any] | None:
     trace.names = {leaf.name for leaf in (*bsym.flat_args, *bsym.flat_outs) if isinstance(leaf, Proxy)}
     # Values in between get names that nothing around them has: `t1` may be another one there.
     trace._gen_name = lambda number: f"_claimed_{number}"
-    with tracectx(trace):
+    with _defaults(), tracectx(trace):
         symbol = torch_executor.get_execution_transform(bsym) or torch_executor.implmap[bsym.sym.id].symbol
         result = symbol(*bsym.args, **bsym.kwargs)
     swap = {
@@ -166,6 +168,17 @@ def claim(bsym: Any) -> list[Any] | None:
         if isinstance(made, Proxy) and isinstance(wanted, Proxy)
     }
     return [claimed.from_bsym_swap_proxies(swap, skip_subsymbols=True) for claimed in trace.bound_symbols]
+
+
+@contextlib.contextmanager
+def _defaults() -> Iterator[None]:
+    """What functions that make tensors ask for where no type or device is given; Thunder notes it when it compiles."""
+    noted = {"default_dtype": torch.get_default_dtype(), "default_device": torch.get_default_device()}
+    token = thunder_api._cache_info_ctx.set(noted)
+    try:
+        yield
+    finally:
+        thunder_api._cache_info_ctx.reset(token)
 
 
 def runs_as_pytorch(fusion: Any) -> bool:
@@ -347,7 +360,21 @@ class _Steps:
             )
             self.names.update(zip((p.name for p in bsym.flat_proxy_outs), back, strict=True))
         else:
-            exec(text, context, self.names)
+            self._call(bsym, text, context)
+
+    def _call(self, bsym: Any, text: str, context: dict[str, Any]) -> None:
+        """Run a statement; where its kernel may hold more inside than fake tensors show, the kernel is measured."""
+        allocations = self.allocations
+        given = {proxy.name: self.names[proxy.name] for proxy in bsym.flat_proxy_args}
+        before_bytes, before_flops = allocations.live_bytes, allocations.flops
+        exec(text, context, self.names)
+        if allocations.peak_bytes <= before_bytes:
+            return
+        tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
+        if allocates_inside(str(bsym.sym.name), list(tensors.values()), allocations.flops - before_flops):
+            numbers = {name: value for name, value in given.items() if name not in tensors}
+            inside_bytes = peak_inside_bytes(text, {**context, **numbers}, tensors)
+            allocations.peak_bytes = max(allocations.peak_bytes, before_bytes + (inside_bytes or 0))
 
     def _fusion(self, bsym: Any) -> None:
         # What a fused kernel needs inside is not known; its outputs are.
