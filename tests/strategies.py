@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import strategies as st
 
-from workbench.levers.base import Site
+from workbench.lever import Site
 
 NAMESPACE = {"torch": torch, "F": F}
 MOST_ELEMENTS = 4096

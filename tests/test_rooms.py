@@ -19,6 +19,7 @@ ORDER = [
     "config",
     "analysis",
     "programs",
+    "lever",
     "compiler",
     "levers",
     "runs",
@@ -31,9 +32,10 @@ ORDER = [
 """From the ground up, as in docs/architecture.md."""
 
 UPWARD = {
-    # A config replays itself, and levers are what the pipeline drives: both are looked up when called.
+    # A config replays itself, when called.
     ("config", "compiler"),
-    ("compiler", "levers"),
+    # The registry imports every file of the room in which levers are, by its name.
+    ("lever", "levers"),
     # The bench shows itself as the app in a notebook.
     ("bench", "ui"),
 }
@@ -63,6 +65,8 @@ def imports(path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            yield ast.unparse(node.args[0]).lstrip("f").strip("\"'")
 
 
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
@@ -77,6 +81,12 @@ def test_a_room_imports_only_from_above(path: Path) -> None:
             assert above or (room, other) in UPWARD, f"{path.name} imports {name}, which is below it"
         if name.split(".")[0] in ("ipywidgets", "anywidget", "bokeh"):
             assert room == "ui", f"{path.name} imports {name}: only ui/ may"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "compiler").rglob("*.py")), ids=lambda path: path.name)
+def test_the_compiler_knows_no_lever(path: Path) -> None:
+    """Neither in a function, nor for a type checker, nor by name."""
+    assert "workbench.levers" not in path.read_text()
 
 
 def test_every_room_is_in_the_order() -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         RunError,
         WorkbenchError,
     )
-    from workbench.levers.base import Effect, Site
+    from workbench.lever import Effect, Site
     from workbench.programs import Program
 
 __all__ = [
@@ -42,9 +42,9 @@ __all__ = [
 
 _ROOMS = {
     "Config": "config",
-    "Effect": "levers.base",
+    "Effect": "lever",
     "Program": "programs",
-    "Site": "levers.base",
+    "Site": "lever",
     "Workbench": "bench",
     "load": "config",
     "open": "bench",

@@ -17,14 +17,14 @@ import workbench
 from workbench.bench import Workbench
 from workbench.cli import main
 from workbench.errors import ChoiceError, PlanError
-from workbench.levers.base import unregister
+from workbench.lever import unregister
 from workbench.ui.app import App
 
 TOY = '''
 """Lever `toy`: tanh as Thunder makes it, handed on by a shallow copy, or, which no proof knows, negated twice."""
 
 from workbench.compiler.thunder_api import BoundSymbolTag, from_trace, prims, tracectx
-from workbench.levers.base import Lever, Setting, Site, register
+from workbench.lever import Lever, Setting, Site, register
 
 
 def _tanhs(stage):

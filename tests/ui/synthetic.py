@@ -17,7 +17,7 @@ from workbench.graph import (
     ValueFlag,
     Values,
 )
-from workbench.levers.base import Site
+from workbench.lever import Site
 
 
 class Builder:

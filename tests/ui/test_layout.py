@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.ui.synthetic import Builder, llama
 from workbench.graph import BACKWARD, FORWARD, Graph, Kind, ValueFlag
-from workbench.levers.base import Site
+from workbench.lever import Site
 from workbench.ui.drawing import Columns, Layout, Shape, Style
 from workbench.ui.graph_view import payload
 from workbench.ui.layout import compute

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.ui.synthetic import llama
-from workbench.levers.base import Site
+from workbench.lever import Site
 from workbench.runs.accuracy import THUNDER, Accuracy
 from workbench.runs.differences import TensorError
 from workbench.summary import human_bytes, human_count, human_seconds, human_shape, text_summary

@@ -29,7 +29,8 @@ from torch import Tensor, nn
 
 from workbench.compiler import parallel, pipeline
 from workbench.compiler.validate import validate
-from workbench.levers.waits import Waits, site_ids
+from workbench.levers.collectives import site_ids
+from workbench.levers.waits import Waits
 from workbench.runs import accuracy, differences, request, training
 
 ISSUE = ("stock", "earliest", "consumer", "just_in_time", "in_flight(2)")

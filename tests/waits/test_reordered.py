@@ -15,7 +15,7 @@ from thunder.executors.passes import del_last_used
 import workbench as wb
 from workbench.compiler import pipeline
 from workbench.compiler.pipeline import Plan
-from workbench.compiler.replan import UNORDERED_KEPT
+from workbench.compiler.replan import BASES_KEPT
 from workbench.errors import ChoiceError
 from workbench.graph import Graph
 
@@ -101,7 +101,7 @@ def test_a_policy_is_planned_as_anew(planned: wb.Workbench, choices: dict[str, s
 @given(data=st.data())
 @settings(max_examples=4, phases=[Phase.generate])
 def test_places_by_hand_are_planned_as_anew(planned: wb.Workbench, data: st.DataObject) -> None:
-    stage = planned._captured._unordered[()].stage
+    stage = planned._captured.bases[()].stage
     choices = {}
     for schedule in stage.communication.values():
         names = (*schedule.names, "end")
@@ -136,7 +136,7 @@ def test_orders_on_top_of_buckets_are_planned_as_anew(sharded: wb.Workbench, buc
 @settings(max_examples=30)
 def test_an_order_takes_the_least_key_of_what_may_come_next(planned: wb.Workbench, seed: int, spread: int) -> None:
     draw = random.Random(seed)
-    for schedule in planned._captured._unordered[()].stage.communication.values():
+    for schedule in planned._captured.bases[()].stage.communication.values():
         # Some near what is legal, so that sorting is enough, some not.
         keys = [(slot + draw.randrange(spread), 0, 0, 1.0, 0) for slot in schedule.slot]
         order, left = [], set(range(len(keys)))
@@ -214,5 +214,5 @@ def test_the_stock_plan_is_kept_whatever_else_is_tried(sharded: wb.Workbench) ->
     stock = pipeline.plan(sharded._captured, {})
     for bucket in ("layer", "1MiB", "2MiB", "3MiB", "4MiB"):
         pipeline.plan(sharded._captured, {"waits.bucket": bucket})
-    assert len(sharded._captured._unordered) == UNORDERED_KEPT
+    assert len(sharded._captured.bases) == BASES_KEPT
     assert pipeline.plan(sharded._captured, {}) is stock

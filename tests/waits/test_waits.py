@@ -18,7 +18,7 @@ from workbench.analysis.overlap import Overlap
 from workbench.compiler import reorder
 from workbench.compiler.validate import validate
 from workbench.errors import ChoiceError, PlanError, ProgramError, RunError
-from workbench.levers.waits import keys
+from workbench.levers.collectives import keys
 
 pytestmark = pytest.mark.slow
 

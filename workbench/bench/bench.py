@@ -15,7 +15,7 @@ from workbench.bench.changes import PlanDiff, changed_counts, changed_sites, dif
 from workbench.bench.history import History
 from workbench.config import Config, installed_versions
 from workbench.errors import Advice, ChoiceError, RunError, nearest, shown
-from workbench.levers.base import Effect, Site, all_levers
+from workbench.lever import Effect, Site, all_levers
 from workbench.programs import Program
 
 if TYPE_CHECKING:
@@ -393,14 +393,14 @@ class Workbench:
         PlanError
             If there are no collectives, or no order keeps the limit.
         """
-        from workbench.compiler import pipeline
+        from workbench.levers import orders
 
         rates = self.machine if machine is None else _machine_of(machine, self.ranks)
         known = {site.id: site for site in self.plan.sites}
         for option in buckets:
             site = known["waits.bucket"]
             self._widened(site, option).check(option)
-        return pipeline.search(self._captured, self.choices, rates, limit_bytes, buckets)
+        return orders.search(self._captured, self.choices, rates, limit_bytes, buckets)
 
     def undo(self) -> None:
         """Take the last change of choices back, if there is one."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from workbench.analysis.machines import H100, Machine
 from workbench.analysis.overlap import OverlapChange, change
-from workbench.levers.base import Site
+from workbench.lever import Site
 
 if TYPE_CHECKING:
     from workbench.compiler.pipeline import Plan

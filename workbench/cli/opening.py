@@ -94,7 +94,7 @@ def lists_of(option: str, given: list[str] | None, error: type[WorkbenchError]) 
 
 def check_lever(name: str) -> None:
     """Refuse the name of a lever that is not there."""
-    from workbench.levers.base import all_levers
+    from workbench.lever import all_levers
 
     known = [lever.name for lever in all_levers()]
     if name not in known:

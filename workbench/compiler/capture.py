@@ -26,7 +26,7 @@ from workbench.programs import Program
 from workbench.programs.files import what
 
 if TYPE_CHECKING:
-    from workbench.compiler.replan import _Unordered
+    from workbench.compiler.replan import Base
 
 
 @dataclasses.dataclass
@@ -60,8 +60,8 @@ class Capture:
     why: str = ""
     _prover: Prover | None = None
     """Of the stock plan."""
-    _unordered: OrderedDict[tuple[tuple[str, str], ...], _Unordered] = dataclasses.field(default_factory=OrderedDict)
-    """Plans in which no choice is made that only orders statements, by the choices made in them."""
+    bases: OrderedDict[tuple[tuple[str, str], ...], Base] = dataclasses.field(default_factory=OrderedDict)
+    """Plans that levers plan on from, by the choices made in them."""
 
     @contextmanager
     def inside(self) -> Iterator[None]:

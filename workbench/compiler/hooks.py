@@ -45,7 +45,7 @@ from workbench.compiler.validate import unequal
 from workbench.config import Config
 from workbench.errors import ConfigWarning, PlanError
 from workbench.graph import Origin
-from workbench.levers.base import Site, all_levers
+from workbench.lever import Site, all_levers
 
 patches.record_scopes()
 

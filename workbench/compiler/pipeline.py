@@ -4,7 +4,7 @@ from workbench.compiler.capture import Capture, capture
 from workbench.compiler.hooks import Hooks
 from workbench.compiler.jit import jit, proofs_of, unmodified
 from workbench.compiler.plan import Plan
-from workbench.compiler.replan import plan, plan_anew, predict, search
+from workbench.compiler.replan import plan, plan_anew, predict
 
 __all__ = [
     "Capture",
@@ -16,6 +16,5 @@ __all__ = [
     "plan_anew",
     "predict",
     "proofs_of",
-    "search",
     "unmodified",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -21,7 +21,7 @@ from workbench.compiler.thunder_api import (
     TraceCtx,
 )
 from workbench.graph import Graph
-from workbench.levers.base import Site
+from workbench.lever import Site
 
 UNPROVEN = Proof(False)
 
@@ -297,3 +297,8 @@ def _statements(text: str) -> list[str]:
     """What a trace does, without what it says about itself: when it was made, and types."""
     lines = (line.partition("#")[0].rstrip() for line in text.splitlines())
     return [line for line in lines if line and not line.startswith(("import ", "from ", "@"))]
+
+
+def unmatched(choices: Collection[str], sites: Iterable[Site]) -> tuple[str, ...]:
+    """Ids of choices that fit no site."""
+    return tuple(sorted(set(choices) - {site.id for site in sites}))

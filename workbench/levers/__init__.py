@@ -1,1 +1,1 @@
-"""One file per lever, and `base`, which says what a lever is."""
+"""One file per lever; `workbench.lever` says what a lever is."""

@@ -22,7 +22,7 @@ from workbench.compiler.thunder_api import (
     from_trace,
     variableify,
 )
-from workbench.levers.base import Lever, Setting, Site, only_with_fusions, refused, register
+from workbench.lever import Lever, Setting, Site, only_with_fusions, refused, register
 
 KEEP, DROP = "keep", "drop"
 IN, OUT = "in", "out"

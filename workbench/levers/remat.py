@@ -10,7 +10,7 @@ from workbench.compiler.fusion import FusionOptions
 from workbench.compiler.remat import STOCK_ARGUMENT_WEIGHT, RematOptions
 from workbench.compiler.stage import Stage
 from workbench.errors import ChoiceError
-from workbench.levers.base import Lever, Setting, Site, only_with_fusions, refused, register
+from workbench.lever import Lever, Setting, Site, only_with_fusions, refused, register
 
 if TYPE_CHECKING:
     from workbench.graph import Graph

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from workbench.analysis.memory import Prediction
 from workbench.analysis.recompute import Recompute, Recomputer
 from workbench.compiler.names import CLONE_PREFIX, is_statement
 from workbench.compiler.offload import STORE_PREFIX, Group, Offloader
@@ -32,7 +33,7 @@ from workbench.compiler.thunder_api import (
     variableify,
 )
 from workbench.graph import Graph
-from workbench.levers.base import Lever, Setting, Site, only_with_fusions, refused, register
+from workbench.lever import Lever, Setting, Site, only_with_fusions, refused, register
 
 ALONG, CUT = "along", "cut"
 BEFORE, AFTER = "before_fusion", "after_fusion"
@@ -247,6 +248,14 @@ class Saved(Lever):
                 groups.append(Group(values, int(stage.graph.storages.bytes[storage])))
         stage.offloader = Offloader(groups, int(choices.get("saved.ahead", AHEAD)))
         return stage.offloader.forward(trace)
+
+    def predict(self, choices: Mapping[str, str], stage: Stage) -> Prediction | None:
+        """Memory of the joint trace with the recomputations put in; offloading takes a plan."""
+        if _any(stage, choices, "offload"):
+            return None
+        if not stage.has_backward:
+            return stage.predictor.predict()
+        return stage.predictor.predict(edit(stage, choices).schedule(stage.graph))
 
 
 def _any(stage: Stage, choices: Mapping[str, str], option: str) -> bool:

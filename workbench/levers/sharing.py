@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from workbench.compiler.fusion import FusionOptions
 from workbench.compiler.stage import Stage
-from workbench.levers.base import Lever, Setting, only_with_fusions, register
+from workbench.lever import Lever, Setting, only_with_fusions, register
 
 SEPARATE, SHARED = "separate", "shared"
 

@@ -8,37 +8,44 @@ construction: whatever is asked for, a statement never passes what it depends on
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Mapping
 
 from workbench.compiler import buckets, reorder
-from workbench.compiler.reorder import SPINE_TIE, Collective, Key, Role, Schedule
+from workbench.compiler.plan import Plan
 from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import TraceCtx, TraceTag
-from workbench.levers.base import Lever, Setting, Site, only_with_fusions, refused, register
-
-STOCK, EARLIEST, CONSUMER, JUST_IN_TIME = "stock", "earliest", "consumer", "just_in_time"
-LATE, EARLY = "late", "early"
-POLICY = "policy"
-"""A site's default: as the lever's setting says."""
-END = "end"
-NONE, LAYER = "none", "layer"
-BUCKET = "waits.bucket"
-STAGE = "waits.stage"
-AFTER_FUSION, BEFORE_FUSION = "after_fusion", "before_fusion"
-
-_MIB = re.compile(r"([1-9]\d*)MiB")
-_IN_FLIGHT = re.compile(r"in_flight\(([1-9]\d*)(MiB)?\)")
-_AT = re.compile(r"at\((.+)\)")
-_FIRST, _BY_HAND, _AT_WAIT, _HANGING = 0, 1, 2, 3
+from workbench.lever import Lever, Setting, Site, only_with_fusions, register
+from workbench.levers.collectives import (
+    AFTER_FUSION,
+    AT,
+    BEFORE_FUSION,
+    CONSUMER,
+    EARLIEST,
+    EARLY,
+    IN_FLIGHT,
+    JUST_IN_TIME,
+    LATE,
+    LAYER,
+    MIB,
+    NONE,
+    ORDERING,
+    STAGE,
+    STOCK,
+    WAITS,
+    keys,
+    left_to_order,
+    orders,
+    sites_of,
+    together_in,
+)
+from workbench.levers.orders import Orders
 
 
 @register
 class Waits(Lever):
     """The order of collectives and their waits."""
 
-    name = "waits"
+    name = WAITS
     title = "Collectives and waits"
 
     def settings(self) -> tuple[Setting, ...]:
@@ -49,7 +56,7 @@ class Waits(Lever):
                 label="collectives whose results are read: when they are issued",
                 default=STOCK,
                 options=(STOCK, EARLIEST, CONSUMER, JUST_IN_TIME, "in_flight(2)", "in_flight(4)", "in_flight(8)"),
-                accepts=lambda option: _IN_FLIGHT.fullmatch(option) is not None,
+                accepts=lambda option: IN_FLIGHT.fullmatch(option) is not None,
                 range="in_flight(K) or in_flight(NMiB), collectives or bytes of results, with any K or N from 1",
                 applies=_only_with_collectives,
             ),
@@ -72,7 +79,7 @@ class Waits(Lever):
                 label="parameters gathered and gradients reduced: one by one, or together, by layer or by size",
                 default=NONE,
                 options=(NONE, LAYER, "25MiB", "100MiB", "500MiB"),
-                accepts=lambda option: _MIB.fullmatch(option) is not None,
+                accepts=lambda option: MIB.fullmatch(option) is not None,
                 range="NMiB with any N from 1, of full tensors in a bucket",
                 applies=_only_with_collectives,
             ),
@@ -91,18 +98,18 @@ class Waits(Lever):
             site
             for schedule in stage.communication.values()
             for collective in schedule.collectives
-            for site in _sites(schedule, collective, choices, stage)
+            for site in sites_of(schedule, collective, choices, stage)
         ]
 
     def widen(self, site: Site, option: str) -> Site:
         """Any ``at(STATEMENT)`` may be tried; what is outside the legal range is refused when it is applied."""
-        if _AT.fullmatch(option) and option not in site.options:
+        if AT.fullmatch(option) and option not in site.options:
             return dataclasses.replace(site, options=(*site.options, option))
         return site
 
     def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
         """Reorder the joint trace by the settings, where they act before fusion."""
-        policies = {id: choices[id] for id in _ORDERING if id in choices}
+        policies = {id: choices[id] for id in ORDERING if id in choices}
         if choices.get(STAGE) != BEFORE_FUSION or not policies or not reorder.has_collectives(trace):
             return trace
         schedule = reorder.joint_schedule(trace, stage)
@@ -120,271 +127,19 @@ class Waits(Lever):
             trace = buckets.bucketed(trace, schedule, together)
             schedule = reorder.schedule(trace, stage)
         stage.communication = {**stage.communication, "backward" if backward else "forward": schedule}
-        if not any(id.startswith((f"{self.name}.", f"{self.name}:")) for id in _left_to_order(choices)):
+        if not any(id.startswith((f"{self.name}.", f"{self.name}:")) for id in left_to_order(choices)):
             return trace
         return reorder.reordered(trace, schedule, schedule.arrange(keys(schedule, choices)))
 
+    def quick(self, choices: Mapping[str, str]) -> Collection[str]:
+        """What does nothing but order the statements that the other choices leave."""
+        return [id for id in choices if orders(id, choices)]
 
-def together_in(schedule: Schedule, choices: Mapping[str, str]) -> list[list[Collective]]:
-    """The buckets that choices ask for; what has a place of its own by hand stays out of them."""
-    option = choices.get(f"{Waits.name}.bucket", NONE)
-    if option == NONE:
-        return []
-    size = _MIB.fullmatch(option)
-    rule = buckets.Rule(limit_bytes=int(size[1]) * buckets.MIB if size else 0, by_layer=option == LAYER)
-    by_hand = {c.place for c in schedule.collectives if any(choices.get(i, POLICY) != POLICY for i in site_ids(c))}
-    return buckets.grouped(schedule, rule, by_hand)
-
-
-def site_ids(collective: Collective) -> tuple[str, str]:
-    """Ids of a collective's sites: where it is issued, and where it is waited for."""
-    return _site_ids(collective.place)
-
-
-@lru_cache(4096)
-def _site_ids(place: str) -> tuple[str, str]:
-    id = f"{Waits.name}:{place}"
-    return id, f"{id}!wait"
-
-
-def keys(schedule: Schedule, choices: Mapping[str, str]) -> list[Key]:
-    """Where each statement of a schedule shall stand under `choices`.
-
-    Raises
-    ------
-    ChoiceError
-        If a place chosen by hand is outside its legal range, naming the bound.
-    """
-    choices = _left_to_order(choices)
-    found: list[Key] = [
-        (high, _HANGING, i, 1.0, i)
-        if role is Role.HANGER
-        else (slot, SPINE_TIE if role is Role.SPINE else _FIRST, i, 1.0, i)
-        for i, (role, slot, high) in enumerate(zip(schedule.roles, schedule.slot, schedule.high, strict=True))
-    ]
-    _check_pairs(schedule, choices)
-    options = {c.issue: _options(c, choices) for c in schedule.collectives}
-    waits = {c.issue: _wait_slot(schedule, c, options[c.issue][2]) for c in schedule.collectives}
-    ordered = sorted(schedule.collectives, key=lambda c: (waits[c.issue], schedule.high[c.wait], c.issue))
-    in_flight: list[Collective] = []
-    for rank, collective in enumerate(ordered):
-        issue, wait = collective.issue, collective.wait
-        _, option, wait_option = options[issue]
-        found[wait] = (waits[issue], _AT_WAIT, rank, 1.0, wait)
-        first = (schedule.low[issue], _FIRST, issue, 1.0, issue)
-        if option == EARLIEST:
-            found[issue] = first
-        elif option == CONSUMER:
-            found[issue] = (schedule.low[issue], _FIRST, rank, 1.0, issue)
-        elif option == JUST_IN_TIME:
-            found[issue] = max(first, (waits[issue], _AT_WAIT, rank, 0.5, issue))
-        elif limit := _IN_FLIGHT.fullmatch(option):
-            found[issue] = (schedule.low[issue], _FIRST, rank, 1.0, issue)
-            beside = _beside(collective, in_flight, int(limit[1]), in_bytes=bool(limit[2]))
-            if beside < len(in_flight):
-                slot, tie, at, part, _ = found[in_flight[-beside - 1].wait]
-                found[issue] = max(found[issue], (slot, tie, at, part + 0.5, rank))
-            in_flight.append(collective)
-        elif _AT.fullmatch(option):
-            found[issue] = (_slot(schedule, collective, site_ids(collective)[0], option), _BY_HAND, issue, 1.0, issue)
-        if wait_option == EARLY:
-            slot, tie, at, part, _ = found[issue]
-            found[wait] = (slot, tie, at, part + 0.25, wait)
-        if option != STOCK:
-            slot, tie, at, part, _ = found[issue]
-            for feeder in collective.feeders:
-                found[feeder] = (slot, tie, at, part - 0.25, feeder)
-    return found
-
-
-def _beside(collective: Collective, in_flight: Sequence[Collective], limit: int, *, in_bytes: bool) -> int:
-    """How many of the last collectives may be on their way beside this one."""
-    if not in_bytes:
-        return min(limit - 1, len(in_flight))
-    room = limit * buckets.MIB - collective.nbytes
-    for count, other in enumerate(reversed(in_flight)):
-        room -= other.nbytes
-        if room < 0:
-            return count
-    return len(in_flight)
-
-
-def _left_to_order(choices: Mapping[str, str]) -> Mapping[str, str]:
-    """The choices without those that have acted before fusion."""
-    if choices.get(STAGE) != BEFORE_FUSION:
-        return choices
-    return {id: option for id, option in choices.items() if id not in (STAGE, *_ORDERING)}
+    def replanner(self, plan: Plan, stage: Stage) -> Orders:
+        """The plan's statements in other orders."""
+        return Orders(plan, stage, self.settings())
 
 
 def _only_with_collectives(stage: Stage) -> str:
     # By the claimed trace: the schedules are known only after the split, when a config is replayed.
     return "" if reorder.has_collectives(stage.claimed) else "the program has no collectives"
-
-
-def _options(collective: Collective, choices: Mapping[str, str]) -> tuple[str, str, str]:
-    """The site's own choice, and what issue and wait come to under it and the settings."""
-    issue_id, wait_id = site_ids(collective)
-    own = choices.get(issue_id, POLICY)
-    issue = choices.get(_ISSUE if collective.read else _GRADIENTS, STOCK) if own == POLICY else own
-    wait = choices.get(wait_id, POLICY)
-    if not collective.read and (own in (CONSUMER, JUST_IN_TIME)):
-        raise refused(issue_id, own, _NOT_READ)
-    return own, issue, choices.get(_WAIT, STOCK) if wait == POLICY else wait
-
-
-_NOT_READ = "no statement of this trace reads the result: it is returned"
-
-
-def _wait_slot(schedule: Schedule, collective: Collective, option: str) -> int:
-    if option in (STOCK, LATE, EARLY):
-        return schedule.slot[collective.wait] if option == STOCK else schedule.high[collective.wait]
-    if _AT.fullmatch(option):
-        return _slot(schedule, collective, site_ids(collective)[1], option)
-    return schedule.high[collective.wait]
-
-
-def _slot(schedule: Schedule, collective: Collective, id: str, option: str) -> int:
-    """The slot that ``at(...)`` names, if it is legal."""
-    match = _AT.fullmatch(option)
-    assert match is not None
-    names = (*schedule.names, END)
-    if match[1] not in names:
-        legal = legal_range(schedule, collective)
-        raise refused(id, option, f"there is no statement {match[1]!r} beside it; legal: {legal}")
-    slot = names.index(match[1])
-    low, high = schedule.low[collective.issue], schedule.high[collective.wait]
-    if slot < low:
-        raise refused(id, option, f"it sends what {names[low - 1]} makes; the earliest is at({names[low]})")
-    if slot > high:
-        raise refused(id, option, f"{names[high]} reads or changes its memory; the latest is at({names[high]})")
-    return slot
-
-
-def _check_pairs(schedule: Schedule, choices: Mapping[str, str]) -> None:
-    """Refuse a wait that was put by hand before its own issue, put by hand too."""
-    for collective in schedule.collectives:
-        issue_id, wait_id = site_ids(collective)
-        issue, wait = choices.get(issue_id), choices.get(wait_id)
-        if issue is None or wait is None:
-            continue
-        if _AT.fullmatch(issue) and _AT.fullmatch(wait):
-            least = _slot(schedule, collective, issue_id, issue)
-            if _slot(schedule, collective, wait_id, wait) < least:
-                raise refused(wait_id, wait, f"the collective is issued at {issue}, and its wait comes after")
-
-
-def legal_range(schedule: Schedule, collective: Collective) -> str:
-    """The places by hand that are legal for a collective and its wait, in words."""
-    names = (*schedule.names, END)
-    low, high = schedule.low[collective.issue], schedule.high[collective.wait]
-    return f"at(STATEMENT) from at({names[low]}) to at({names[high]})"
-
-
-def _sites(schedule: Schedule, collective: Collective, choices: Mapping[str, str], stage: Stage) -> list[Site]:
-    issue_id, wait_id = site_ids(collective)
-    _, issue, wait = _options(collective, choices)
-    names = (*schedule.names, END)
-    first = names[schedule.high[collective.wait]]
-    source = stage.describe(schedule.outputs[schedule.high[collective.wait]])[1] if collective.read else ""
-    label = f"{collective.place}, first read by {first}" if collective.read else f"{collective.place}, returned"
-    shown = (POLICY, STOCK, EARLIEST, CONSUMER, JUST_IN_TIME)
-    found = []
-    for id, options, chosen, outcome in (
-        (issue_id, shown, choices.get(issue_id, POLICY), issue),
-        (wait_id, (POLICY, STOCK, LATE, EARLY), choices.get(wait_id, POLICY), wait),
-    ):
-        found.append(
-            Site(
-                id=id,
-                lever=Waits.name,
-                label=label,
-                source=source,
-                options=options if chosen in options else (*options, chosen),
-                choice=chosen,
-                default=POLICY,
-                outcome=outcome,
-                illegal=dict.fromkeys((CONSUMER, JUST_IN_TIME), _NOT_READ)
-                if id == issue_id and not collective.read
-                else {},
-                values=(collective.result,),
-                range=legal_range(schedule, collective),
-                bytes=collective.nbytes,
-            )
-        )
-    return found
-
-
-def orders(id: str, choices: Mapping[str, str]) -> bool:
-    """Whether a choice at this site does nothing but order the statements that the other choices leave."""
-    if id in _ORDERING:
-        return choices.get(STAGE) != BEFORE_FUSION
-    # What has a place of its own stays out of buckets.
-    return id.startswith(f"{Waits.name}:") and choices.get(BUCKET, NONE) == NONE
-
-
-_ORDERING = _ISSUE, _WAIT, _GRADIENTS = tuple(f"{Waits.name}.{name}" for name in ("issue", "wait", "gradients"))
-
-
-def orders_to_try(limit_bytes: int | None) -> tuple[dict[str, str], ...]:
-    """Settings that a search chooses from: consumer order with ever less in flight, gradients early and at the end.
-
-    Parameters
-    ----------
-    limit_bytes : int, optional
-        Of results in flight; as much is tried, too.
-    """
-    sizes = [1 << power for power in range(6, 15)]
-    if limit_bytes is not None:
-        sizes = [size for size in sizes if size * buckets.MIB < limit_bytes]
-        sizes += [limit_bytes // buckets.MIB] if limit_bytes >= buckets.MIB else []
-    issues = [CONSUMER, *(f"in_flight({k})" for k in (*range(1, 9), 12, 16, 24, 32))]
-    issues += [f"in_flight({size}MiB)" for size in sizes]
-    settings = ({"issue": JUST_IN_TIME}, *({"issue": issue} for issue in issues))
-    return tuple(
-        {f"{Waits.name}.{name}": option for name, option in {**setting, "wait": LATE, "gradients": gradients}.items()}
-        for setting in settings
-        for gradients in (EARLIEST, STOCK)
-    )
-
-
-def free_of_order(choices: Mapping[str, str]) -> dict[str, str]:
-    """The choices without those that order collectives."""
-    return {id: option for id, option in choices.items() if not orders(id, choices)}
-
-
-def sites_under(sites: Sequence[Site], stage: Stage, choices: Mapping[str, str]) -> tuple[Site, ...]:
-    """The sites of a plan under other choices that order its collectives.
-
-    Parameters
-    ----------
-    sites : sequence of Site
-        Of a plan in which no such choice is made.
-    stage : Stage
-        Of that plan.
-    choices : mapping of str to str
-        All choices.
-
-    Raises
-    ------
-    ChoiceError
-        If a setting has no such option.
-    """
-    moved: dict[str, tuple[str, str]] = {id: (option, option) for id, option in choices.items() if id in _ORDERING}
-    for schedule in stage.communication.values():
-        for collective in schedule.collectives:
-            _, issue, wait = _options(collective, choices)
-            for id, outcome in zip(site_ids(collective), (issue, wait), strict=True):
-                moved[id] = (choices.get(id, POLICY), outcome)
-    settings = {f"{Waits.name}.{setting.name}": setting for setting in Waits().settings()}
-    found = []
-    for site in sites:
-        choice, outcome = moved.get(site.id, (site.choice, site.outcome))
-        if site.id in settings and choice != site.default:
-            if site.illegal:
-                raise refused(site.id, choice, next(iter(site.illegal.values())))
-            settings[site.id].widen(site, choice).check(choice)
-        if (choice, outcome) != (site.choice, site.outcome):
-            options = site.options if choice in site.options else (*site.options, choice)
-            site = dataclasses.replace(site, choice=choice, outcome=outcome, options=options)
-        found.append(site)
-    return tuple(found)

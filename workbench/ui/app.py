@@ -13,7 +13,7 @@ import ipywidgets
 
 from workbench.errors import ChoiceError, WorkbenchError
 from workbench.graph import Kind
-from workbench.levers.base import Effect, Site
+from workbench.lever import Effect, Site
 from workbench.runs.rates import MACHINE_NAMES
 from workbench.runs.request import RunOptions
 from workbench.runs.snapshot import SNAPSHOT_FILE

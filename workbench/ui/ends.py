@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.graph import BACKWARD, FORWARD, Graph, Kind, StatementFlag
-from workbench.levers.base import Site
+from workbench.lever import Site
 from workbench.ui.drawing import Ints, Style
 
 SAVED = "saved"

@@ -13,7 +13,7 @@ import traitlets
 from numpy.typing import NDArray
 
 from workbench.graph import Graph, Kind, StatementFlag, ValueFlag
-from workbench.levers.base import Site
+from workbench.lever import Site
 from workbench.summary import human_bytes, human_shape
 from workbench.ui import lanes
 from workbench.ui import layout as u_layout

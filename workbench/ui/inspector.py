@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.analysis.machines import H100
 from workbench.analysis.overlap import OverlapChange
 from workbench.graph import Graph, ValueFlag
-from workbench.levers.base import Effect, Site
+from workbench.lever import Effect, Site
 from workbench.summary import count_name, human_bytes, human_change, human_count, human_seconds, human_shape
 from workbench.ui.panel import Panel, esm
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from workbench.compiler.buckets import layer_of
 from workbench.graph import FORWARD, Graph, Kind, StatementFlag
-from workbench.levers.base import Site
+from workbench.lever import Site
 from workbench.ui.drawing import Layout
 
 LEVER = "waits"

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.graph import FORWARD, Graph
-from workbench.levers.base import Site
+from workbench.lever import Site
 from workbench.ui.drawing import (
     BLOCK_PAD,
     HEADER,

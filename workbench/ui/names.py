@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workbench.graph import Graph
-from workbench.levers.base import Site
+from workbench.lever import Site
 from workbench.ui.drawing import Layout
 
 

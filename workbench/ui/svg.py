@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from workbench.graph import Graph
-from workbench.levers.base import Site
+from workbench.lever import Site
 from workbench.summary import human_bytes, human_shape
 from workbench.ui import layout as u_layout
 from workbench.ui.drawing import HEADER, SECTION, Columns, Layout, Shape, Style

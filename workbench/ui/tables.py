@@ -10,7 +10,7 @@ from typing import Any
 import traitlets
 
 from workbench.graph import Graph
-from workbench.levers.base import Site
+from workbench.lever import Site
 from workbench.ui.panel import Panel, esm
 
 _ASSIGNED = re.compile(r"^\s*[\[(]?([A-Za-z_]\w*)[^=]*=(?!=)")

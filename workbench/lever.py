@@ -1,9 +1,11 @@
-"""What a lever is: `Site`, `Effect`, `Lever` and the registry. A new lever is one new file beside this one.
+"""What a lever is: `Site`, `Effect`, `Lever` and the registry. A new lever is one new file in `workbench/levers/`.
 
 A lever says where it can be set (`settings` for the whole program, `sites` for single places), what is legal there and
 why not otherwise, and acts at up to four points of Thunder's pipeline, all of them extension points of `thunder.jit`:
 on the joint trace before fusion, through the options of the fusion executor, on the joint trace after fusion, and on
-the forward and backward traces after the split. Thunder is imported only inside these methods.
+the forward and backward traces after the split. Where it knows how to spare a plan made anew, it says so: `quick` and
+`replanner` start from the traces after the split, `predict` is arithmetic alone. The compiler drives levers through
+this file and knows none of them by name.
 """
 
 from __future__ import annotations
@@ -11,14 +13,17 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from workbench.errors import ChoiceError, shown
 
 if TYPE_CHECKING:
+    from workbench.analysis.memory import Prediction
     from workbench.analysis.overlap import OverlapChange
     from workbench.compiler.fusion import FusionOptions
+    from workbench.compiler.plan import Plan
     from workbench.compiler.stage import Stage
 
 
@@ -163,6 +168,19 @@ class Setting:
         return site
 
 
+class Replanner(Protocol):
+    """Puts one plan under more choices of one lever, from the traces after the split."""
+
+    def plan(self, choices: Mapping[str, str], begun: float) -> Plan:
+        """The plan under `choices`, all of them; planning began at `begun`, by `time.perf_counter`.
+
+        Raises
+        ------
+        ChoiceError
+            If a choice is refused.
+        """
+
+
 class Lever:
     """One kind of decision. Subclass in a new file and decorate with `register`."""
 
@@ -196,10 +214,41 @@ class Lever:
         """Edit the forward trace, then, in a second call, the backward trace."""
         return trace
 
+    def quick(self, choices: Mapping[str, str]) -> Collection[str]:
+        """Ids among `choices` that `replanner` puts into a plan that was made without them."""
+        return ()
+
+    def replanner(self, plan: Plan, stage: Stage) -> Replanner:
+        """What puts `plan` under the choices that are `quick`; asked for once for each plan.
+
+        Parameters
+        ----------
+        plan : Plan
+            Made without them.
+        stage : Stage
+            Of that plan, when it was made.
+        """
+        raise NotImplementedError(f"{self.name}: no choice is quick")
+
+    def predict(self, choices: Mapping[str, str], stage: Stage) -> Prediction | None:
+        """Memory of a program without fusions under `choices`, all of this lever, by arithmetic.
+
+        Returns
+        -------
+        Prediction or None
+            None where it takes a plan to know.
+        """
+        return None
+
 
 def only_with_fusions(stage: Stage) -> str:
     """Why a setting about fusions means nothing here, for `Setting.applies`."""
     return "the torch executor makes no fusions" if stage.executor == "torch" else ""
+
+
+def lever_of(id: str) -> str:
+    """The name of the lever that a site belongs to, by the site's id."""
+    return re.split(r"[.:]", id, maxsplit=1)[0]
 
 
 def refused(id: str, option: str, reason: str) -> ChoiceError:
@@ -221,8 +270,13 @@ def unregister(name: str) -> None:
     _REGISTRY.pop(name, None)
 
 
+def lever_named(name: str) -> Lever:
+    """A lever by its name."""
+    return next(lever for lever in all_levers() if lever.name == name)
+
+
 def all_levers() -> tuple[Lever, ...]:
-    """All levers, in the order of their names; imports every file of this room first."""
+    """All levers, in the order of their names; every file in `workbench/levers/` is imported first."""
     package = importlib.import_module("workbench.levers")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"workbench.levers.{module.name}")

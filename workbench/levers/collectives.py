@@ -1,0 +1,317 @@
+"""What choices about collectives come to: where each shall stand, and what is offered for it. See `waits.py`."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from workbench.compiler import buckets
+from workbench.compiler.reorder import SPINE_TIE, Collective, Key, Role, Schedule
+from workbench.compiler.stage import Stage
+from workbench.lever import Setting, Site, refused
+
+WAITS = "waits"
+"""The lever's name."""
+
+STOCK, EARLIEST, CONSUMER, JUST_IN_TIME = "stock", "earliest", "consumer", "just_in_time"
+
+
+LATE, EARLY = "late", "early"
+
+
+POLICY = "policy"
+"""A site's default: as the lever's setting says."""
+
+
+END = "end"
+
+
+NONE, LAYER = "none", "layer"
+
+
+BUCKET = "waits.bucket"
+
+
+STAGE = "waits.stage"
+
+
+AFTER_FUSION, BEFORE_FUSION = "after_fusion", "before_fusion"
+
+
+MIB = re.compile(r"([1-9]\d*)MiB")
+
+
+IN_FLIGHT = re.compile(r"in_flight\(([1-9]\d*)(MiB)?\)")
+
+
+AT = re.compile(r"at\((.+)\)")
+
+
+_FIRST, _BY_HAND, _AT_WAIT, _HANGING = 0, 1, 2, 3
+
+
+ORDERING = _ISSUE, _WAIT, _GRADIENTS = tuple(f"{WAITS}.{name}" for name in ("issue", "wait", "gradients"))
+
+
+def together_in(schedule: Schedule, choices: Mapping[str, str]) -> list[list[Collective]]:
+    """The buckets that choices ask for; what has a place of its own by hand stays out of them."""
+    option = choices.get(f"{WAITS}.bucket", NONE)
+    if option == NONE:
+        return []
+    size = MIB.fullmatch(option)
+    rule = buckets.Rule(limit_bytes=int(size[1]) * buckets.MIB if size else 0, by_layer=option == LAYER)
+    by_hand = {c.place for c in schedule.collectives if any(choices.get(i, POLICY) != POLICY for i in site_ids(c))}
+    return buckets.grouped(schedule, rule, by_hand)
+
+
+def site_ids(collective: Collective) -> tuple[str, str]:
+    """Ids of a collective's sites: where it is issued, and where it is waited for."""
+    return _site_ids(collective.place)
+
+
+@lru_cache(4096)
+def _site_ids(place: str) -> tuple[str, str]:
+    id = f"{WAITS}:{place}"
+    return id, f"{id}!wait"
+
+
+def keys(schedule: Schedule, choices: Mapping[str, str]) -> list[Key]:
+    """Where each statement of a schedule shall stand under `choices`.
+
+    Raises
+    ------
+    ChoiceError
+        If a place chosen by hand is outside its legal range, naming the bound.
+    """
+    choices = left_to_order(choices)
+    found: list[Key] = [
+        (high, _HANGING, i, 1.0, i)
+        if role is Role.HANGER
+        else (slot, SPINE_TIE if role is Role.SPINE else _FIRST, i, 1.0, i)
+        for i, (role, slot, high) in enumerate(zip(schedule.roles, schedule.slot, schedule.high, strict=True))
+    ]
+    _check_pairs(schedule, choices)
+    options = {c.issue: _options(c, choices) for c in schedule.collectives}
+    waits = {c.issue: _wait_slot(schedule, c, options[c.issue][2]) for c in schedule.collectives}
+    ordered = sorted(schedule.collectives, key=lambda c: (waits[c.issue], schedule.high[c.wait], c.issue))
+    in_flight: list[Collective] = []
+    for rank, collective in enumerate(ordered):
+        issue, wait = collective.issue, collective.wait
+        _, option, wait_option = options[issue]
+        found[wait] = (waits[issue], _AT_WAIT, rank, 1.0, wait)
+        first = (schedule.low[issue], _FIRST, issue, 1.0, issue)
+        if option == EARLIEST:
+            found[issue] = first
+        elif option == CONSUMER:
+            found[issue] = (schedule.low[issue], _FIRST, rank, 1.0, issue)
+        elif option == JUST_IN_TIME:
+            found[issue] = max(first, (waits[issue], _AT_WAIT, rank, 0.5, issue))
+        elif limit := IN_FLIGHT.fullmatch(option):
+            found[issue] = (schedule.low[issue], _FIRST, rank, 1.0, issue)
+            beside = _beside(collective, in_flight, int(limit[1]), in_bytes=bool(limit[2]))
+            if beside < len(in_flight):
+                slot, tie, at, part, _ = found[in_flight[-beside - 1].wait]
+                found[issue] = max(found[issue], (slot, tie, at, part + 0.5, rank))
+            in_flight.append(collective)
+        elif AT.fullmatch(option):
+            found[issue] = (_slot(schedule, collective, site_ids(collective)[0], option), _BY_HAND, issue, 1.0, issue)
+        if wait_option == EARLY:
+            slot, tie, at, part, _ = found[issue]
+            found[wait] = (slot, tie, at, part + 0.25, wait)
+        if option != STOCK:
+            slot, tie, at, part, _ = found[issue]
+            for feeder in collective.feeders:
+                found[feeder] = (slot, tie, at, part - 0.25, feeder)
+    return found
+
+
+def _beside(collective: Collective, in_flight: Sequence[Collective], limit: int, *, in_bytes: bool) -> int:
+    """How many of the last collectives may be on their way beside this one."""
+    if not in_bytes:
+        return min(limit - 1, len(in_flight))
+    room = limit * buckets.MIB - collective.nbytes
+    for count, other in enumerate(reversed(in_flight)):
+        room -= other.nbytes
+        if room < 0:
+            return count
+    return len(in_flight)
+
+
+def left_to_order(choices: Mapping[str, str]) -> Mapping[str, str]:
+    """The choices without those that have acted before fusion."""
+    if choices.get(STAGE) != BEFORE_FUSION:
+        return choices
+    return {id: option for id, option in choices.items() if id not in (STAGE, *ORDERING)}
+
+
+def _options(collective: Collective, choices: Mapping[str, str]) -> tuple[str, str, str]:
+    """The site's own choice, and what issue and wait come to under it and the settings."""
+    issue_id, wait_id = site_ids(collective)
+    own = choices.get(issue_id, POLICY)
+    issue = choices.get(_ISSUE if collective.read else _GRADIENTS, STOCK) if own == POLICY else own
+    wait = choices.get(wait_id, POLICY)
+    if not collective.read and (own in (CONSUMER, JUST_IN_TIME)):
+        raise refused(issue_id, own, _NOT_READ)
+    return own, issue, choices.get(_WAIT, STOCK) if wait == POLICY else wait
+
+
+_NOT_READ = "no statement of this trace reads the result: it is returned"
+
+
+def _wait_slot(schedule: Schedule, collective: Collective, option: str) -> int:
+    if option in (STOCK, LATE, EARLY):
+        return schedule.slot[collective.wait] if option == STOCK else schedule.high[collective.wait]
+    if AT.fullmatch(option):
+        return _slot(schedule, collective, site_ids(collective)[1], option)
+    return schedule.high[collective.wait]
+
+
+def _slot(schedule: Schedule, collective: Collective, id: str, option: str) -> int:
+    """The slot that ``at(...)`` names, if it is legal."""
+    match = AT.fullmatch(option)
+    assert match is not None
+    names = (*schedule.names, END)
+    if match[1] not in names:
+        legal = legal_range(schedule, collective)
+        raise refused(id, option, f"there is no statement {match[1]!r} beside it; legal: {legal}")
+    slot = names.index(match[1])
+    low, high = schedule.low[collective.issue], schedule.high[collective.wait]
+    if slot < low:
+        raise refused(id, option, f"it sends what {names[low - 1]} makes; the earliest is at({names[low]})")
+    if slot > high:
+        raise refused(id, option, f"{names[high]} reads or changes its memory; the latest is at({names[high]})")
+    return slot
+
+
+def _check_pairs(schedule: Schedule, choices: Mapping[str, str]) -> None:
+    """Refuse a wait that was put by hand before its own issue, put by hand too."""
+    for collective in schedule.collectives:
+        issue_id, wait_id = site_ids(collective)
+        issue, wait = choices.get(issue_id), choices.get(wait_id)
+        if issue is None or wait is None:
+            continue
+        if AT.fullmatch(issue) and AT.fullmatch(wait):
+            least = _slot(schedule, collective, issue_id, issue)
+            if _slot(schedule, collective, wait_id, wait) < least:
+                raise refused(wait_id, wait, f"the collective is issued at {issue}, and its wait comes after")
+
+
+def legal_range(schedule: Schedule, collective: Collective) -> str:
+    """The places by hand that are legal for a collective and its wait, in words."""
+    names = (*schedule.names, END)
+    low, high = schedule.low[collective.issue], schedule.high[collective.wait]
+    return f"at(STATEMENT) from at({names[low]}) to at({names[high]})"
+
+
+def sites_of(schedule: Schedule, collective: Collective, choices: Mapping[str, str], stage: Stage) -> list[Site]:
+    """A collective's two sites: its issue, and its wait."""
+    issue_id, wait_id = site_ids(collective)
+    _, issue, wait = _options(collective, choices)
+    names = (*schedule.names, END)
+    first = names[schedule.high[collective.wait]]
+    source = stage.describe(schedule.outputs[schedule.high[collective.wait]])[1] if collective.read else ""
+    label = f"{collective.place}, first read by {first}" if collective.read else f"{collective.place}, returned"
+    shown = (POLICY, STOCK, EARLIEST, CONSUMER, JUST_IN_TIME)
+    found = []
+    for id, options, chosen, outcome in (
+        (issue_id, shown, choices.get(issue_id, POLICY), issue),
+        (wait_id, (POLICY, STOCK, LATE, EARLY), choices.get(wait_id, POLICY), wait),
+    ):
+        found.append(
+            Site(
+                id=id,
+                lever=WAITS,
+                label=label,
+                source=source,
+                options=options if chosen in options else (*options, chosen),
+                choice=chosen,
+                default=POLICY,
+                outcome=outcome,
+                illegal=dict.fromkeys((CONSUMER, JUST_IN_TIME), _NOT_READ)
+                if id == issue_id and not collective.read
+                else {},
+                values=(collective.result,),
+                range=legal_range(schedule, collective),
+                bytes=collective.nbytes,
+            )
+        )
+    return found
+
+
+def orders(id: str, choices: Mapping[str, str]) -> bool:
+    """Whether a choice at this site does nothing but order the statements that the other choices leave."""
+    if id in ORDERING:
+        return choices.get(STAGE) != BEFORE_FUSION
+    # What has a place of its own stays out of buckets.
+    return id.startswith(f"{WAITS}:") and choices.get(BUCKET, NONE) == NONE
+
+
+def orders_to_try(limit_bytes: int | None) -> tuple[dict[str, str], ...]:
+    """Settings that a search chooses from: consumer order with ever less in flight, gradients early and at the end.
+
+    Parameters
+    ----------
+    limit_bytes : int, optional
+        Of results in flight; as much is tried, too.
+    """
+    sizes = [1 << power for power in range(6, 15)]
+    if limit_bytes is not None:
+        sizes = [size for size in sizes if size * buckets.MIB < limit_bytes]
+        sizes += [limit_bytes // buckets.MIB] if limit_bytes >= buckets.MIB else []
+    issues = [CONSUMER, *(f"in_flight({k})" for k in (*range(1, 9), 12, 16, 24, 32))]
+    issues += [f"in_flight({size}MiB)" for size in sizes]
+    settings = ({"issue": JUST_IN_TIME}, *({"issue": issue} for issue in issues))
+    return tuple(
+        {f"{WAITS}.{name}": option for name, option in {**setting, "wait": LATE, "gradients": gradients}.items()}
+        for setting in settings
+        for gradients in (EARLIEST, STOCK)
+    )
+
+
+def free_of_order(choices: Mapping[str, str]) -> dict[str, str]:
+    """The choices without those that order collectives."""
+    return {id: option for id, option in choices.items() if not orders(id, choices)}
+
+
+def sites_under(
+    sites: Sequence[Site], stage: Stage, choices: Mapping[str, str], settings: Sequence[Setting]
+) -> tuple[Site, ...]:
+    """The sites of a plan under other choices that order its collectives.
+
+    Parameters
+    ----------
+    sites : sequence of Site
+        Of a plan in which no such choice is made.
+    stage : Stage
+        Of that plan.
+    choices : mapping of str to str
+        All choices.
+    settings : sequence of Setting
+        The lever's.
+
+    Raises
+    ------
+    ChoiceError
+        If a setting has no such option.
+    """
+    moved: dict[str, tuple[str, str]] = {id: (option, option) for id, option in choices.items() if id in ORDERING}
+    for schedule in stage.communication.values():
+        for collective in schedule.collectives:
+            _, issue, wait = _options(collective, choices)
+            for id, outcome in zip(site_ids(collective), (issue, wait), strict=True):
+                moved[id] = (choices.get(id, POLICY), outcome)
+    known = {f"{WAITS}.{setting.name}": setting for setting in settings}
+    found = []
+    for site in sites:
+        choice, outcome = moved.get(site.id, (site.choice, site.outcome))
+        if site.id in known and choice != site.default:
+            if site.illegal:
+                raise refused(site.id, choice, next(iter(site.illegal.values())))
+            known[site.id].widen(site, choice).check(choice)
+        if (choice, outcome) != (site.choice, site.outcome):
+            options = site.options if choice in site.options else (*site.options, choice)
+            site = dataclasses.replace(site, choice=choice, outcome=outcome, options=options)
+        found.append(site)
+    return tuple(found)

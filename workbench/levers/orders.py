@@ -1,0 +1,178 @@
+"""A plan put into other orders of its collectives in milliseconds, and the best of them found by simulation."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.analysis.machines import Machine
+from workbench.analysis.memory import timeline
+from workbench.analysis.overlap import Simulation, simulate
+from workbench.analysis.reordered import reordered, top_rows, with_members
+from workbench.analysis.search import Search, tried_of
+from workbench.analysis.search import search as find_order
+from workbench.compiler import reorder
+from workbench.compiler.capture import Capture
+from workbench.compiler.hooks import StageTime
+from workbench.compiler.names import is_statement
+from workbench.compiler.plan import UNPROVEN, Plan, Split, unmatched
+from workbench.compiler.replan import base_of
+from workbench.compiler.stage import Stage
+from workbench.compiler.thunder_api import TraceCtx
+from workbench.compiler.validate import validate, validate_order
+from workbench.errors import PlanError
+from workbench.graph import Kind
+from workbench.lever import Setting, lever_named
+from workbench.levers import collectives
+
+
+@dataclasses.dataclass(frozen=True)
+class Orders:
+    """A plan to be put into other orders, in milliseconds: no statement changes, so that no trace is read again.
+
+    Attributes
+    ----------
+    made : Plan
+        Without choices that order collectives.
+    stage : Stage
+        Of that plan.
+    settings : tuple of Setting
+        The lever's.
+    """
+
+    made: Plan
+    stage: Stage
+    settings: tuple[Setting, ...]
+
+    @cached_property
+    def rows(self) -> dict[str, NDArray[np.intp]]:
+        """For each statement of a schedule the row of the plan's graph, by side; other sides' rows as they are."""
+        graph, split = self.made.graph, self.made.split
+        top = top_rows(graph)
+        first_backward = int(np.searchsorted(top, graph.first_backward))
+        found = {"forward": top[:first_backward], "backward": top[first_backward:]}
+        for side, trace in (("forward", split.forward), ("backward", split.backward)):
+            schedule = self.stage.communication.get(side)
+            if schedule is not None and trace is not None:
+                place = {id(bsym): at for at, bsym in enumerate(filter(is_statement, trace.bound_symbols))}
+                found[side] = found[side][[place[id(bsym)] for bsym in schedule.statements]]
+        return found
+
+    def orders(self, choices: Mapping[str, str]) -> dict[str, list[int]]:
+        """The statements of each schedule in their order under `choices`."""
+        schedules = self.stage.communication
+        return {side: schedule.arrange(collectives.keys(schedule, choices)) for side, schedule in schedules.items()}
+
+    def in_order(self, orders: Mapping[str, list[int]]) -> NDArray[np.intp]:
+        """The top-level rows of the plan's graph in their order under `orders`."""
+        return np.concatenate([rows[orders[side]] if side in orders else rows for side, rows in self.rows.items()])
+
+    def simulated(self, choices: Mapping[str, str], machine: Machine) -> tuple[Simulation, float]:
+        """A step under `choices`, and what no order beats, without a plan."""
+        known = self.made.overlap_on(machine)
+        assert known is not None
+        order = self.in_order(self.orders(choices))
+        return simulate(self.made.graph, known.cost, order, known.links), known.lower_bound_s
+
+    def plan(self, choices: Mapping[str, str], begun: float) -> Plan:
+        """The plan under `choices`, all of them; planning began at `begun`, by `time.perf_counter`."""
+        schedules, split = self.stage.communication, self.made.split
+        sites = collectives.sites_under(self.made.sites, self.stage, choices, self.settings)
+        orders = self.orders(choices)
+        arranged = time.perf_counter()
+        order = self.in_order(orders)
+        rows = with_members(self.made.graph, order)
+        graph = reordered(self.made.graph, rows)
+        validate_order(graph)
+        read = time.perf_counter()
+
+        def traces() -> tuple[TraceCtx, TraceCtx | None]:
+            edited = {
+                side: reorder.reordered(trace, schedules[side], orders[side]) if side in schedules else trace
+                for side, trace in (("forward", split.forward), ("backward", split.backward))
+                if trace is not None
+            }
+            validate(edited["forward"], edited.get("backward"))
+            return edited["forward"], edited.get("backward")
+
+        line = timeline(graph)
+        fusions = np.flatnonzero(self.made.graph.statements.kind == Kind.FUSION)
+        moved = np.searchsorted(fusions, rows[graph.statements.kind == Kind.FUSION])
+        return dataclasses.replace(
+            self.made,
+            graph=graph,
+            timeline=line,
+            census=self.made.census.reordered(moved.tolist()),
+            sites=sites,
+            split=Split(traces),
+            unmatched=unmatched(choices, sites),
+            stages=(
+                StageTime("order", arranged - begun),
+                StageTime("read", read - arranged),
+                StageTime("predict", time.perf_counter() - read),
+            ),
+            unordered=self.made,
+            rows=rows,
+            proof=UNPROVEN,
+        )
+
+
+def search(
+    captured: Capture,
+    choices: Mapping[str, str],
+    machine: Machine,
+    limit_bytes: int | None = None,
+    buckets: Sequence[str] = (),
+) -> Search:
+    """The best order of collectives, simulated, beside the other choices made.
+
+    Parameters
+    ----------
+    captured : Capture
+    choices : mapping of str to str
+        In force.
+    machine : Machine
+    limit_bytes : int, optional
+        Of results in flight that a statement is to read.
+    buckets : sequence of str
+        Options of ``waits.bucket`` to try; by default the one in force. Each takes a plan of its own.
+
+    Raises
+    ------
+    PlanError
+        If there are no collectives, or no order keeps the limit.
+    """
+    if not _orders(captured, choices).stage.communication:
+        raise PlanError(f"{captured.program.name} has no collectives to order")
+    kept = {id: option for id, option in collectives.free_of_order(choices).items() if not id.startswith("waits:")}
+    followed = {id: collectives.POLICY for id in choices if id.startswith("waits:")}
+    if collectives.STAGE in choices:
+        # Before fusion each order is a plan of its own.
+        followed[collectives.STAGE] = collectives.AFTER_FUSION
+
+    def simulated(change: Mapping[str, str]) -> tuple[Simulation, float]:
+        made = {id: option for id, option in change.items() if option not in _DEFAULTS}
+        wanted = {**{id: option for id, option in kept.items() if id not in change}, **made}
+        return _orders(captured, wanted).simulated(wanted, machine)
+
+    bucketed: list[dict[str, str]] = [{collectives.BUCKET: option} for option in dict.fromkeys(buckets)] or [{}]
+    candidates = [
+        {**followed, **each, **order} for each in bucketed for order in collectives.orders_to_try(limit_bytes)
+    ]
+    now = tried_of(choices, *_orders(captured, choices).simulated(choices, machine))
+    return find_order(candidates, simulated, now, machine, limit_bytes)
+
+
+_DEFAULTS = (collectives.POLICY, collectives.NONE, collectives.AFTER_FUSION)
+
+
+def _orders(captured: Capture, choices: Mapping[str, str]) -> Orders:
+    """The plan under the choices that do more than order collectives, to be put into orders."""
+    found = base_of(captured, collectives.free_of_order(choices)).replanner(lever_named(collectives.WAITS))
+    assert isinstance(found, Orders)
+    return found
