@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,90 +12,339 @@ from torch import nn
 type Parts = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
 
 VOCABULARY, WIDTH = 64, 32
-_SIZES = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": WIDTH,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-}
+_BLOCKS = {"hidden_size": WIDTH, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+_SIZES = {"vocab_size": VOCABULARY, **_BLOCKS}
+_GROUPED = {**_SIZES, "num_key_value_heads": 2, "use_cache": False}
 _NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 _TOKENS = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
+_IMAGE = {**_BLOCKS, **_NO_DROPOUT, "image_size": 16, "patch_size": 8, "num_labels": 3}
+_PAIR = {
+    "vocab_size": VOCABULARY,
+    "d_model": WIDTH,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "max_position_embeddings": 32,
+    "dropout": 0.0,
+    "use_cache": False,
+    "decoder_start_token_id": 2,
+}
+_T5 = {
+    "vocab_size": VOCABULARY,
+    "d_model": WIDTH,
+    "d_kv": 8,
+    "d_ff": 48,
+    "num_layers": 2,
+    "num_heads": 4,
+    "dropout_rate": 0.0,
+    "use_cache": False,
+    "decoder_start_token_id": 2,
+}
+_SPEECH = {
+    **_SIZES,
+    "conv_dim": (16, 16),
+    "conv_kernel": (10, 3),
+    "conv_stride": (5, 2),
+    "num_feat_extract_layers": 2,
+    "num_conv_pos_embeddings": 8,
+    "num_conv_pos_embedding_groups": 4,
+    "hidden_dropout": 0.0,
+    "attention_dropout": 0.0,
+    "activation_dropout": 0.0,
+    "feat_proj_dropout": 0.0,
+    "layerdrop": 0.0,
+    "mask_time_prob": 0.0,
+    "final_dropout": 0.0,
+    "pad_token_id": 0,
+}
 
 
-def _text(kind: str, **config: Any) -> Parts:
-    """A Hugging Face model of text with its loss, by the name that its classes begin with."""
+def _hugging_face(kind: str, task: str, config: dict[str, Any]) -> nn.Module:
     import transformers
 
-    module = next(
-        getattr(transformers, kind + task)
-        for task in ("ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForConditionalGeneration")
-        if hasattr(transformers, kind + task)
-    )(getattr(transformers, f"{kind}Config")(**{**_TOKENS, **config}))
-    tokens = torch.randint(3, VOCABULARY, (2, 8))
-    return module, (tokens,), {"labels": tokens}
+    module: nn.Module = getattr(transformers, kind + task)(getattr(transformers, f"{kind}Config")(**config))
+    return module
 
 
-def llama() -> Parts:
-    return _text("Llama", **_SIZES, num_key_value_heads=2, use_cache=False)
+def _text(kind: str, task: str = "ForCausalLM", **config: Any) -> Callable[[], Parts]:
+    """A model of text with its loss, by the names that its classes begin and end with."""
+
+    def build() -> Parts:
+        tokens = torch.randint(3, VOCABULARY, (2, 8))
+        return _hugging_face(kind, task, {**_TOKENS, **config}), (tokens,), {"labels": tokens}
+
+    return build
 
 
-def qwen3() -> Parts:
-    return _text("Qwen3", **_SIZES, num_key_value_heads=2, head_dim=8, use_cache=False)
+def _image(kind: str, side: int = 16, **config: Any) -> Callable[[], Parts]:
+    """A classifier of images with its loss."""
+
+    def build() -> Parts:
+        images, labels = torch.randn(2, 3, side, side), torch.tensor([0, 2])
+        return _hugging_face(kind, "ForImageClassification", {**config}), (images,), {"labels": labels}
+
+    return build
 
 
-def mixtral() -> Parts:
-    return _text("Mixtral", **_SIZES, num_key_value_heads=2, num_local_experts=4, use_cache=False)
+def _segmenter() -> Parts:
+    sizes = {"depths": [1, 1], "hidden_sizes": [16, 32], "decoder_hidden_size": 16, "num_encoder_blocks": 2}
+    stages = {"sr_ratios": [2, 1], "patch_sizes": [7, 3], "strides": [4, 2], "num_attention_heads": [1, 2]}
+    drops = {**_NO_DROPOUT, "drop_path_rate": 0.0, "classifier_dropout_prob": 0.0, "mlp_ratios": [2, 2]}
+    module = _hugging_face("Segformer", "ForSemanticSegmentation", {**sizes, **stages, **drops, "num_labels": 3})
+    return module, (torch.randn(2, 3, 32, 32),), {"labels": torch.randint(0, 3, (2, 32, 32))}
 
 
-def gpt2() -> Parts:
-    drops = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-    return _text("GPT2", vocab_size=VOCABULARY, n_embd=WIDTH, n_layer=2, n_head=4, use_cache=False, **drops)
+def _clip() -> Parts:
+    text = {**_SIZES, "max_position_embeddings": 16, **_TOKENS}
+    vision = {**_BLOCKS, "image_size": 16, "patch_size": 8}
+    module = _hugging_face("CLIP", "Model", {"text_config": text, "vision_config": vision, "projection_dim": 16})
+    tokens = torch.cat([torch.randint(3, VOCABULARY, (2, 7)), torch.ones(2, 1, dtype=torch.long)], 1)
+    return module, (tokens, torch.randn(2, 3, 16, 16)), {"return_loss": True}
 
 
-def bert() -> Parts:
-    return _text("Bert", **_SIZES, **_NO_DROPOUT)
-
-
-def t5() -> Parts:
-    sizes = {"vocab_size": VOCABULARY, "d_model": WIDTH, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
-    return _text("T5", **sizes, dropout_rate=0.0, use_cache=False, decoder_start_token_id=2)
-
-
-def vit() -> Parts:
-    import transformers
-
-    sizes = {key: value for key, value in _SIZES.items() if key != "vocab_size"}
-    config = transformers.ViTConfig(**sizes, **_NO_DROPOUT, image_size=16, patch_size=8, num_labels=3)
+def _speech(kind: str) -> Parts:
     return (
-        transformers.ViTForImageClassification(config),
-        (torch.randn(2, 3, 16, 16),),
-        {"labels": torch.tensor([0, 2])},
+        _hugging_face(kind, "ForCTC", _SPEECH),
+        (torch.randn(2, 400),),
+        {"labels": torch.randint(1, VOCABULARY, (2, 4))},
     )
 
 
-def resnet() -> Parts:
+def _whisper() -> Parts:
+    module = _hugging_face(
+        "Whisper",
+        "ForConditionalGeneration",
+        {**_PAIR, **_TOKENS, "num_mel_bins": 8, "max_source_positions": 16, "max_target_positions": 16},
+    )
+    return module, (torch.randn(2, 8, 32),), {"labels": torch.randint(3, VOCABULARY, (2, 8))}
+
+
+def _spectrogram() -> Parts:
+    sizes = {**_BLOCKS, **_NO_DROPOUT, "max_length": 32, "num_mel_bins": 16, "num_labels": 3}
+    module = _hugging_face("AST", "ForAudioClassification", {**sizes, "patch_size": 8, "time_stride": 8})
+    return module, (torch.randn(2, 32, 16),), {"labels": torch.tensor([0, 2])}
+
+
+def _lora() -> Parts:
+    from peft import LoraConfig, get_peft_model
+
+    module, args, kwargs = _text("Llama", **_GROUPED)()
+    wrapped = get_peft_model(module, LoraConfig(r=4, target_modules=["q_proj", "v_proj"], lora_dropout=0.0))
+    return wrapped, (), {"input_ids": args[0], **kwargs}
+
+
+def _timm(name: str, side: int = 32, **config: Any) -> Callable[[], Parts]:
+    def build() -> Parts:
+        import timm
+
+        return timm.create_model(name, num_classes=10, **config), (torch.randn(2, 3, side, side),), {}
+
+    return build
+
+
+def _mixer() -> Parts:
+    from timm.models.mlp_mixer import MlpMixer
+
+    module = MlpMixer(10, img_size=16, patch_size=8, num_blocks=2, embed_dim=WIDTH)
+    return module, (torch.randn(2, 3, 16, 16),), {}
+
+
+def _torchvision(name: str, side: int = 64, **config: Any) -> Callable[[], Parts]:
+    def build() -> Parts:
+        import torchvision
+
+        module = getattr(torchvision.models, name)(num_classes=10, **config)
+        return module, (torch.randn(2, 3, side, side),), {}
+
+    return build
+
+
+def _resnet() -> Parts:
     from torchvision.models.resnet import BasicBlock, ResNet
 
     return ResNet(BasicBlock, [1, 1, 1, 1], num_classes=10), (torch.randn(2, 3, 64, 64),), {}
 
 
-def swin() -> Parts:
+def _swin() -> Parts:
     from torchvision.models.swin_transformer import SwinTransformer
 
     module = SwinTransformer([4, 4], 16, [1, 1], [2, 2], [4, 4], num_classes=10, stochastic_depth_prob=0.0)
     return module, (torch.randn(2, 3, 32, 32),), {}
 
 
-def convnext() -> Parts:
+def _convnext() -> Parts:
     from torchvision.models.convnext import CNBlockConfig, ConvNeXt
 
     blocks = [CNBlockConfig(16, 32, 1), CNBlockConfig(32, None, 1)]
     return ConvNeXt(blocks, stochastic_depth_prob=0.0, num_classes=10), (torch.randn(2, 3, 32, 32),), {}
 
 
+def _vision_transformer() -> Parts:
+    from torchvision.models.vision_transformer import VisionTransformer
+
+    return VisionTransformer(16, 8, 2, 4, WIDTH, 48, num_classes=10), (torch.randn(2, 3, 16, 16),), {}
+
+
+def _litgpt() -> Parts:
+    from thunder.tests.litgpt_model import GPT, Config
+
+    config = Config(block_size=16, vocab_size=VOCABULARY, padded_vocab_size=VOCABULARY, n_layer=2, n_head=4, n_embd=32)
+    return GPT(config), (torch.randint(0, VOCABULARY, (2, 8)),), {}
+
+
+def _nanogpt() -> Parts:
+    from thunder.tests.nanogpt_model import GPT, GPTConfig
+
+    config = GPTConfig(block_size=16, vocab_size=VOCABULARY, n_layer=2, n_head=4, n_embd=32, dropout=0.0)
+    tokens = torch.randint(0, VOCABULARY, (2, 8))
+    return GPT(config), (tokens, tokens), {}
+
+
+def _encoder_of_pytorch() -> Parts:
+    layer = nn.TransformerEncoderLayer(WIDTH, 4, 48, dropout=0.0, batch_first=True)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), (torch.randn(2, 8, WIDTH),), {}
+
+
+def _lstm() -> Parts:
+    return nn.LSTM(8, 16, batch_first=True), (torch.randn(2, 5, 8),), {}
+
+
+_GPT2 = {"vocab_size": VOCABULARY, "n_embd": WIDTH, "n_layer": 2, "n_head": 4, "use_cache": False}
+_NO_GPT_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+_STATES = {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "state_size": 4, "num_hidden_layers": 2, "use_cache": False}
+
 MODELS: dict[str, Callable[[], Parts]] = {
-    factory.__name__: factory for factory in (llama, qwen3, gpt2, bert, t5, vit, resnet, swin, convnext, mixtral)
+    # Text, one token after another.
+    "llama": _text("Llama", **_GROUPED),
+    "qwen2": _text("Qwen2", **_GROUPED),
+    "qwen3": _text("Qwen3", **_GROUPED, head_dim=8),
+    "mistral": _text("Mistral", **_GROUPED, sliding_window=4),
+    "gemma": _text("Gemma", **_GROUPED, head_dim=8),
+    "gemma2": _text("Gemma2", **_GROUPED, head_dim=8, sliding_window=4),
+    "phi": _text("Phi", **_SIZES, use_cache=False, embd_pdrop=0.0, resid_pdrop=0.0),
+    "phi3": _text("Phi3", **_GROUPED, embd_pdrop=0.0, resid_pdrop=0.0, attention_dropout=0.0),
+    "olmo2": _text("Olmo2", **_GROUPED),
+    "stablelm": _text("StableLm", **_GROUPED),
+    "cohere": _text("Cohere", **_GROUPED),
+    "starcoder2": _text("Starcoder2", **_GROUPED, embedding_dropout=0.0, residual_dropout=0.0),
+    "granite": _text("Granite", **_GROUPED),
+    "gpt2": _text("GPT2", "LMHeadModel", **_GPT2, **_NO_GPT_DROPOUT),
+    "gpt_neo": _text(
+        "GPTNeo",
+        vocab_size=VOCABULARY,
+        hidden_size=WIDTH,
+        num_layers=2,
+        num_heads=4,
+        attention_types=[[["global", "local"], 1]],
+        window_size=4,
+        embed_dropout=0.0,
+        attention_dropout=0.0,
+        resid_dropout=0.0,
+        use_cache=False,
+    ),
+    "gpt_neox": _text("GPTNeoX", **_SIZES, use_cache=False, hidden_dropout=0.0, attention_dropout=0.0),
+    "gptj": _text("GPTJ", **_GPT2, **_NO_GPT_DROPOUT, rotary_dim=4),
+    "opt": _text(
+        "OPT",
+        vocab_size=VOCABULARY,
+        hidden_size=WIDTH,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        ffn_dim=48,
+        word_embed_proj_dim=WIDTH,
+        dropout=0.0,
+        use_cache=False,
+    ),
+    "bloom": _text(
+        "Bloom",
+        vocab_size=VOCABULARY,
+        hidden_size=WIDTH,
+        n_layer=2,
+        n_head=4,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+        use_cache=False,
+    ),
+    "falcon": _text("Falcon", **_SIZES, use_cache=False, hidden_dropout=0.0, attention_dropout=0.0),
+    # State space.
+    "mamba": _text("Mamba", **_STATES),
+    "mamba2": _text("Mamba2", **_STATES, num_heads=8, head_dim=8, n_groups=1, chunk_size=4),
+    # Mixture of experts.
+    "mixtral": _text("Mixtral", **_GROUPED, num_local_experts=4),
+    "qwen2_moe": _text(
+        "Qwen2Moe", **_GROUPED, num_experts=4, moe_intermediate_size=16, shared_expert_intermediate_size=16
+    ),
+    # Text, masked.
+    "bert": _text("Bert", "ForMaskedLM", **_SIZES, **_NO_DROPOUT),
+    "roberta": _text("Roberta", "ForMaskedLM", **_SIZES, **_NO_DROPOUT),
+    "electra": _text("Electra", "ForMaskedLM", **_SIZES, **_NO_DROPOUT, embedding_size=16),
+    "albert": _text("Albert", "ForMaskedLM", **_SIZES, **_NO_DROPOUT, embedding_size=16),
+    "distilbert": _text(
+        "DistilBert",
+        "ForMaskedLM",
+        vocab_size=VOCABULARY,
+        dim=WIDTH,
+        hidden_dim=48,
+        n_layers=2,
+        n_heads=4,
+        dropout=0.0,
+        attention_dropout=0.0,
+    ),
+    "deberta_v2": _text(
+        "DebertaV2", "ForMaskedLM", **_SIZES, **_NO_DROPOUT, relative_attention=True, pos_att_type=["p2c", "c2p"]
+    ),
+    "mpnet": _text("MPNet", "ForMaskedLM", **_SIZES, **_NO_DROPOUT),
+    "modernbert": _text("ModernBert", "ForMaskedLM", **_SIZES, cls_token_id=0, sep_token_id=1),
+    # Text to text.
+    "t5": _text("T5", "ForConditionalGeneration", **_T5),
+    "mt5": _text("MT5", "ForConditionalGeneration", **_T5),
+    "bart": _text("Bart", "ForConditionalGeneration", **_PAIR),
+    "pegasus": _text("Pegasus", "ForConditionalGeneration", **_PAIR),
+    "marian": _text("Marian", "MTModel", **_PAIR),
+    # Images.
+    "vit": _image("ViT", **_IMAGE),
+    "deit": _image("DeiT", **_IMAGE),
+    "beit": _image("Beit", **_IMAGE, drop_path_rate=0.0),
+    "dinov2": _image("Dinov2", **_IMAGE),
+    "hf_swin": _image(
+        "Swin",
+        32,
+        image_size=32,
+        patch_size=4,
+        embed_dim=16,
+        depths=[1, 1],
+        num_heads=[2, 2],
+        window_size=4,
+        drop_path_rate=0.0,
+        num_labels=3,
+    ),
+    "hf_convnext": _image("ConvNext", 32, hidden_sizes=[16, 32], depths=[1, 1], num_stages=2, num_labels=3),
+    "hf_resnet": _image("ResNet", 64, embedding_size=8, hidden_sizes=[16, 32], depths=[1, 1], num_labels=3),
+    "segformer": _segmenter,
+    "resnet": _resnet,
+    "swin": _swin,
+    "convnext": _convnext,
+    "torchvision_vit": _vision_transformer,
+    "mobilenet_v3": _torchvision("mobilenet_v3_small", 96, dropout=0.0),
+    "shufflenet": _torchvision("shufflenet_v2_x0_5", 96),
+    "timm_vit": _timm("vit_tiny_patch16_224", img_size=32, depth=2, embed_dim=32, num_heads=4),
+    "timm_mixer": _mixer,
+    "timm_resnet": _timm("resnet10t", 64),
+    # Sound, and images with text.
+    "wav2vec2": functools.partial(_speech, "Wav2Vec2"),
+    "hubert": functools.partial(_speech, "Hubert"),
+    "whisper": _whisper,
+    "ast": _spectrogram,
+    "clip": _clip,
+    # Others.
+    "lora": _lora,
+    "litgpt": _litgpt,
+    "nanogpt": _nanogpt,
+    "pytorch_encoder": _encoder_of_pytorch,
+    "pytorch_lstm": _lstm,
 }
 
 

@@ -1,0 +1,141 @@
+"""Tries every model of the zoo and writes docs/models.md: ``python -m tests.models.table``.
+
+Rows are kept in a file as they are made, so that a run that was ended goes on where it was; ``--again NAME…`` tries
+those anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import tempfile
+import textwrap
+import warnings
+from pathlib import Path
+from typing import Any
+
+import workbench
+from tests.models import trial, zoo
+from workbench.compiler.devices import why_no_nvfuser
+from workbench.config import installed_versions
+from workbench.errors import WorkbenchError
+
+CHOICES = 10
+PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+_WITHIN = 0.01
+"""Share by which a measured peak may differ from the predicted."""
+
+_COLUMNS = (
+    "model",
+    "way in",
+    "statements",
+    "sites",
+    "to open, CPU s",
+    "predicted peak, KiB",
+    "measured",
+    "choices",
+    "right",
+    "replayed",
+    "fusions",
+)
+_WHAT = f"""
+Written by `python -m tests.models.table` ({{versions}}): {{rows}} model classes with random weights and tiny shapes,
+forward, loss and backward on the CPU, {CHOICES} random choices each; **{{right}} of {{rows}} open, plan, run
+accurately,
+export and replay**, with a measured peak within 1 % of the predicted. Fusions are those of nvFuser's plan for a GPU
+that
+is not there. *Right*: the first step has the outputs and gradients of unmodified Thunder and of eager PyTorch.
+*Replayed*: the exported config gives the same plan. The shapes are in `tests/models/zoo.py`. `litgpt` is tried where it
+is installed beside the others by `pip install --no-deps`: it wants huggingface-hub before 1.4, and transformers 5
+wants 2.
+"""
+
+
+def row(name: str) -> dict[str, Any]:
+    """What came of a model: an `Outcome`, its fusions on a planned GPU, or the reason why not."""
+    found: dict[str, Any] = {"model": name, "class": "", "reason": ""}
+    try:
+        module, args, kwargs = zoo.build(name)
+    except ImportError as error:
+        return {**found, "reason": f"not installed: {error}"}
+    found["class"] = f"{type(module).__module__.partition('.')[0]} {type(module).__name__}"
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            found.update(dataclasses.asdict(trial.run(name, Path(folder), CHOICES)))
+        if not why_no_nvfuser():
+            bench = workbench.open(module, *args, device="planned", executor="nvfuser", **kwargs)
+            found["fusions"] = bench.plan.census.count
+    except WorkbenchError as error:
+        found["reason"] = str(error)
+    except Exception as error:  # noqa: BLE001  # what no refusal was foreseen for is a row of the table, too
+        found["reason"] = f"{type(error).__name__}: {error}"
+    return found
+
+
+def is_right(found: dict[str, Any]) -> bool:
+    """Whether all that is tried with a model came out right."""
+    if found["reason"] or not found["accurate"] or not found["replayed"]:
+        return False
+    return abs(found["measured_bytes"] / found["predicted_bytes"] - 1) <= _WITHIN
+
+
+def page(rows: list[dict[str, Any]]) -> str:
+    """The page, of the rows."""
+    right = sum(map(is_right, rows))
+    versions = ", ".join(f"{package} {version}" for package, version in installed_versions().items())
+    lines = [
+        "# Models that were tried",
+        "",
+        textwrap.fill(" ".join(_WHAT.format(versions=versions, rows=len(rows), right=right).split()), 140),
+        "",
+        f"| {' | '.join(_COLUMNS)} |",
+        "|---" * len(_COLUMNS) + "|",
+    ]
+    for found in rows:
+        if "capture" not in found:
+            continue
+        predicted, measured = found["predicted_bytes"], found["measured_bytes"]
+        cells = [
+            found["class"],
+            found["capture"],
+            found["statements"],
+            found["sites"],
+            f"{found['open_s']:.1f}",
+            f"{predicted / 1024:.0f}",
+            f"{100 * (measured / predicted - 1):+.2f} %",
+            found["choices"],
+            "yes" if found["accurate"] else "no",
+            "yes" if found["replayed"] else "no",
+            found.get("fusions", "-"),
+        ]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    others = [found for found in rows if found["reason"]]
+    if others:
+        lines += ["", "## Not, or not in all", "", "| model | reason |", "|---|---|"]
+        for found in others:
+            reason = " ".join(found["reason"].split()).replace("|", "\\|")
+            lines.append(f"| {found['class'] or found['model']} | {reason[:400]} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Try what was not tried yet, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=Path, default=Path("models.jsonl"), help="where rows are kept")
+    parser.add_argument("--again", nargs="*", default=[], choices=list(zoo.MODELS), help="models to try anew")
+    asked = parser.parse_args()
+    warnings.simplefilter("ignore")
+    kept: dict[str, dict[str, Any]] = {}
+    if asked.rows.exists():
+        kept = {found["model"]: found for found in map(json.loads, asked.rows.read_text().splitlines())}
+    for name in zoo.MODELS:
+        if name not in kept or name in asked.again:
+            kept[name] = row(name)
+            with asked.rows.open("a") as file:
+                file.write(json.dumps(kept[name]) + "\n")
+    PAGE.write_text(page([kept[name] for name in zoo.MODELS]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""What is tried with each model: it opens, takes choices, replays, runs right, and takes the memory predicted."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import time
+from pathlib import Path
+
+import workbench
+from tests.models import zoo
+from workbench.errors import ChoiceError
+from workbench.runs import accuracy, meters
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What came of a model that opened.
+
+    Attributes
+    ----------
+    capture : str
+        The way it came in.
+    statements, sites, choices : int
+        Of the stock plan, of the stock plan, and made.
+    open_s : float
+        CPU time to open it.
+    predicted_bytes, measured_bytes : int
+        Peak under the choices.
+    replayed : bool
+        Whether the exported config gives the same plan.
+    accurate : bool
+        Whether its first step, forward and backward, is unmodified Thunder's, eager's and, within eager's own error,
+        double precision's.
+    against : str
+        What it was compared with.
+    compared : int
+        Tensors compared.
+    worst : str
+        The tensor nearest to its tolerance, or farthest beyond.
+    """
+
+    capture: str
+    statements: int
+    sites: int
+    choices: int
+    open_s: float
+    predicted_bytes: int
+    measured_bytes: int
+    replayed: bool
+    accurate: bool
+    against: str
+    compared: int
+    worst: str
+
+
+def chosen(bench: workbench.Workbench, seed: int, count: int) -> None:
+    """A few legal choices drawn at random; one that another forbids is left out."""
+    draw = random.Random(seed)
+    free = [(site.id, o) for site in bench.sites() for o in site.options if o != site.choice and o not in site.illegal]
+    for id, option in draw.sample(free, min(count, len(free))):
+        try:
+            bench.choose({id: option})
+        except ChoiceError:
+            continue
+
+
+def run(name: str, folder: Path, choices: int) -> Outcome:
+    """Try a model of the zoo on the CPU, with so many random choices."""
+
+    def build() -> accuracy.Parts:
+        return zoo.build(name)
+
+    module, args, kwargs = build()
+    begun_s = time.process_time()
+    bench = workbench.open(module, *args, device="cpu", **kwargs)
+    open_s = time.process_time() - begun_s
+    statements, sites = bench.plan.statements, len(bench.sites())
+    chosen(bench, len(name), choices)
+    config = workbench.load(bench.export(folder / f"{name}.py"))
+    module, args, kwargs = build()
+    again = workbench.open(module, *args, config=config, **kwargs)
+    replayed = again.plan.text() == bench.plan.text() and again.choices == bench.choices
+    stepper = accuracy.Stepper(module, args, kwargs, config.jit(module))
+    checked = accuracy.check(accuracy.first_step(stepper, 0), build, capture=config.capture)
+    stepper.step()  # some models write into their configuration when first called, and are captured again
+    return Outcome(
+        capture=bench.capture,
+        statements=statements,
+        sites=sites,
+        choices=len(bench.choices),
+        open_s=open_s,
+        predicted_bytes=bench.plan.peak_bytes,
+        measured_bytes=meters.measure_peak(stepper).measured_peak_bytes,
+        replayed=replayed,
+        accurate=checked.ok,
+        against=checked.against,
+        compared=len(checked.tensors),
+        worst=str(checked.worst),
+    )
