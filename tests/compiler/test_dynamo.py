@@ -271,12 +271,13 @@ def test_ops_that_thunder_registers_by_itself_are_planned_for_a_gpu_that_is_not_
     assert planned.plan.text().replace("cuda:0", "cpu") == here.plan.text()
 
 
-def test_what_is_compiled_goes_with_its_callable() -> None:
+@pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
+def test_what_is_compiled_goes_with_its_callable(capture: str) -> None:
     import gc
     import weakref
 
-    module = tower()
-    compiled = workbench.open(module, batch()).config.jit(module)
+    module = nn.Sequential(nn.Linear(6, 6))
+    compiled = workbench.open(module, batch(), capture=capture).config.jit(module)
     compiled(batch())
     gone = weakref.ref(module)
     del module, compiled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import random
 import time
@@ -58,11 +59,13 @@ def chosen(bench: workbench.Workbench, seed: int, count: int) -> None:
     """A few legal choices drawn at random; one that another forbids is left out."""
     draw = random.Random(seed)
     free = [(site.id, o) for site in bench.sites() for o in site.options if o != site.choice and o not in site.illegal]
-    for id, option in draw.sample(free, min(count, len(free))):
-        try:
-            bench.choose({id: option})
-        except ChoiceError:
-            continue
+    drawn = draw.sample(free, min(count, len(free)))
+    try:
+        bench.choose(dict(drawn))
+    except ChoiceError:
+        for id, option in drawn:
+            with contextlib.suppress(ChoiceError):
+                bench.choose({id: option})
 
 
 def run(name: str, folder: Path, choices: int) -> Outcome:

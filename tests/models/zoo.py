@@ -12,7 +12,7 @@ from torch import nn
 type Parts = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
 
 VOCABULARY, WIDTH = 64, 32
-_BLOCKS = {"hidden_size": WIDTH, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+_BLOCKS = {"hidden_size": WIDTH, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
 _SIZES = {"vocab_size": VOCABULARY, **_BLOCKS}
 _GROUPED = {**_SIZES, "num_key_value_heads": 2, "use_cache": False}
 _NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -21,8 +21,8 @@ _IMAGE = {**_BLOCKS, **_NO_DROPOUT, "image_size": 16, "patch_size": 8, "num_labe
 _PAIR = {
     "vocab_size": VOCABULARY,
     "d_model": WIDTH,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
     "encoder_attention_heads": 4,
     "decoder_attention_heads": 4,
     "encoder_ffn_dim": 48,
@@ -37,7 +37,7 @@ _T5 = {
     "d_model": WIDTH,
     "d_kv": 8,
     "d_ff": 48,
-    "num_layers": 2,
+    "num_layers": 1,
     "num_heads": 4,
     "dropout_rate": 0.0,
     "use_cache": False,
@@ -77,6 +77,19 @@ def _text(kind: str, task: str = "ForCausalLM", **config: Any) -> Callable[[], P
         return _hugging_face(kind, task, {**_TOKENS, **config}), (tokens,), {"labels": tokens}
 
     return build
+
+
+def _experts(kind: str, **config: Any) -> Callable[[], Parts]:
+    """A mixture of experts, computed by operators of PyTorch alone."""
+    build = _text(kind, **config)
+
+    def plain() -> Parts:
+        module, args, kwargs = build()
+        set_implementation: Any = module.set_experts_implementation
+        set_implementation("batched_mm")
+        return module, args, kwargs
+
+    return plain
 
 
 def _image(kind: str, side: int = 16, **config: Any) -> Callable[[], Parts]:
@@ -148,7 +161,7 @@ def _timm(name: str, side: int = 32, **config: Any) -> Callable[[], Parts]:
 def _mixer() -> Parts:
     from timm.models.mlp_mixer import MlpMixer
 
-    module = MlpMixer(10, img_size=16, patch_size=8, num_blocks=2, embed_dim=WIDTH)
+    module = MlpMixer(10, img_size=16, patch_size=8, num_blocks=1, embed_dim=WIDTH)
     return module, (torch.randn(2, 3, 16, 16),), {}
 
 
@@ -185,40 +198,40 @@ def _convnext() -> Parts:
 def _vision_transformer() -> Parts:
     from torchvision.models.vision_transformer import VisionTransformer
 
-    return VisionTransformer(16, 8, 2, 4, WIDTH, 48, num_classes=10), (torch.randn(2, 3, 16, 16),), {}
+    return VisionTransformer(16, 8, 1, 4, WIDTH, 48, num_classes=10), (torch.randn(2, 3, 16, 16),), {}
 
 
 def _litgpt() -> Parts:
     from thunder.tests.litgpt_model import GPT, Config
 
-    config = Config(block_size=16, vocab_size=VOCABULARY, padded_vocab_size=VOCABULARY, n_layer=2, n_head=4, n_embd=32)
+    config = Config(block_size=16, vocab_size=VOCABULARY, padded_vocab_size=VOCABULARY, n_layer=1, n_head=4, n_embd=32)
     return GPT(config), (torch.randint(0, VOCABULARY, (2, 8)),), {}
 
 
 def _nanogpt() -> Parts:
     from thunder.tests.nanogpt_model import GPT, GPTConfig
 
-    config = GPTConfig(block_size=16, vocab_size=VOCABULARY, n_layer=2, n_head=4, n_embd=32, dropout=0.0)
+    config = GPTConfig(block_size=16, vocab_size=VOCABULARY, n_layer=1, n_head=4, n_embd=32, dropout=0.0)
     tokens = torch.randint(0, VOCABULARY, (2, 8))
     return GPT(config), (tokens, tokens), {}
 
 
 def _encoder_of_pytorch() -> Parts:
     layer = nn.TransformerEncoderLayer(WIDTH, 4, 48, dropout=0.0, batch_first=True)
-    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), (torch.randn(2, 8, WIDTH),), {}
+    return nn.TransformerEncoder(layer, 1, enable_nested_tensor=False), (torch.randn(2, 8, WIDTH),), {}
 
 
 def _lstm() -> Parts:
     return nn.LSTM(8, 16, batch_first=True), (torch.randn(2, 5, 8),), {}
 
 
-_GPT2 = {"vocab_size": VOCABULARY, "n_embd": WIDTH, "n_layer": 2, "n_head": 4, "use_cache": False}
+_GPT2 = {"vocab_size": VOCABULARY, "n_embd": WIDTH, "n_layer": 1, "n_head": 4, "use_cache": False}
 _NO_GPT_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-_STATES = {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "state_size": 4, "num_hidden_layers": 2, "use_cache": False}
+_STATES = {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "state_size": 4, "num_hidden_layers": 1, "use_cache": False}
 
 MODELS: dict[str, Callable[[], Parts]] = {
     # Text, one token after another.
-    "llama": _text("Llama", **_GROUPED),
+    "llama": _text("Llama", **{**_GROUPED, "num_hidden_layers": 2}),
     "qwen2": _text("Qwen2", **_GROUPED),
     "qwen3": _text("Qwen3", **_GROUPED, head_dim=8),
     "mistral": _text("Mistral", **_GROUPED, sliding_window=4),
@@ -236,9 +249,9 @@ MODELS: dict[str, Callable[[], Parts]] = {
         "GPTNeo",
         vocab_size=VOCABULARY,
         hidden_size=WIDTH,
-        num_layers=2,
+        num_layers=1,
         num_heads=4,
-        attention_types=[[["global", "local"], 1]],
+        attention_types=[[["local"], 1]],
         window_size=4,
         embed_dropout=0.0,
         attention_dropout=0.0,
@@ -251,7 +264,7 @@ MODELS: dict[str, Callable[[], Parts]] = {
         "OPT",
         vocab_size=VOCABULARY,
         hidden_size=WIDTH,
-        num_hidden_layers=2,
+        num_hidden_layers=1,
         num_attention_heads=4,
         ffn_dim=48,
         word_embed_proj_dim=WIDTH,
@@ -262,7 +275,7 @@ MODELS: dict[str, Callable[[], Parts]] = {
         "Bloom",
         vocab_size=VOCABULARY,
         hidden_size=WIDTH,
-        n_layer=2,
+        n_layer=1,
         n_head=4,
         hidden_dropout=0.0,
         attention_dropout=0.0,
@@ -273,8 +286,9 @@ MODELS: dict[str, Callable[[], Parts]] = {
     "mamba": _text("Mamba", **_STATES),
     "mamba2": _text("Mamba2", **_STATES, num_heads=8, head_dim=8, n_groups=1, chunk_size=4),
     # Mixture of experts.
-    "mixtral": _text("Mixtral", **_GROUPED, num_local_experts=4),
-    "qwen2_moe": _text(
+    "mixtral": _experts("Mixtral", **_GROUPED, num_local_experts=4),
+    "mixtral_grouped": _text("Mixtral", **_GROUPED, num_local_experts=4),
+    "qwen2_moe": _experts(
         "Qwen2Moe", **_GROUPED, num_experts=4, moe_intermediate_size=16, shared_expert_intermediate_size=16
     ),
     # Text, masked.
@@ -288,7 +302,7 @@ MODELS: dict[str, Callable[[], Parts]] = {
         vocab_size=VOCABULARY,
         dim=WIDTH,
         hidden_dim=48,
-        n_layers=2,
+        n_layers=1,
         n_heads=4,
         dropout=0.0,
         attention_dropout=0.0,
@@ -330,7 +344,7 @@ MODELS: dict[str, Callable[[], Parts]] = {
     "torchvision_vit": _vision_transformer,
     "mobilenet_v3": _torchvision("mobilenet_v3_small", 96, dropout=0.0),
     "shufflenet": _torchvision("shufflenet_v2_x0_5", 96),
-    "timm_vit": _timm("vit_tiny_patch16_224", img_size=32, depth=2, embed_dim=32, num_heads=4),
+    "timm_vit": _timm("vit_tiny_patch16_224", img_size=32, depth=1, embed_dim=32, num_heads=4),
     "timm_mixer": _mixer,
     "timm_resnet": _timm("resnet10t", 64),
     # Sound, and images with text.

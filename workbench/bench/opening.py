@@ -12,6 +12,7 @@ from workbench.bench.bench import Workbench
 from workbench.config import CAPTURES, Config
 from workbench.errors import ConfigError, ConfigWarning, shown
 from workbench.programs import parallel_of, resolve
+from workbench.programs.given import check_program, inputs_of
 
 DEFAULT_RANKS = 8
 """Processes that share a program where their number is not given: the GPUs of one machine."""
@@ -25,11 +26,12 @@ def open(
     config: Config | str | Path | None = None,
     ranks: int | None = None,
     parallel: str = "",
-    machine: str | Machine = H100,
+    machine: str | Machine | None = None,
     capture: str | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     settings: Mapping[str, Any] | None = None,
-    **kwargs: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    **inputs: Any,
 ) -> Workbench:
     """Open a program on the workbench: trace it once and plan it.
 
@@ -37,7 +39,7 @@ def open(
     ----------
     model_or_fn_or_name : callable, module or str
         A function or module, a built-in name, or ``file.py:factory``.
-    *args, **kwargs
+    *args, **inputs
         Example inputs; for a name, keywords are settings of its factory.
     device : {'cpu', 'cuda', 'planned'}, optional
         By default where the inputs are.
@@ -52,17 +54,19 @@ def open(
     parallel : {'fsdp', 'fsdp_zero3', 'ddp', 'tensor'}, optional
         How they share it: parameters sharded and gathered for use, once or in the backward again; replicated; or
         pairs of linears split. By default as the config says, or as a built-in program is made for.
-    machine : str or Machine
-        What ranks are simulated on: ``H100``, ``H200``, ``A100``, ``PCIe box``, ``this CPU``, or a
+    machine : str or Machine, optional
+        What ranks are simulated on, by default ``H100``: ``H200``, ``A100``, ``PCIe box``, ``this CPU``, or a
         `workbench.analysis.machines.Machine` of one's own.
     capture : {'auto', 'dynamo', 'interpreter'}, optional
         How the program comes in: as one graph by Dynamo, which most models need, or by Thunder's bytecode interpreter.
         ``auto`` takes Dynamo where it gives the whole program, and `Workbench.capture_reason` says why it did or did
         not. By default as the config says, else ``auto``. Ids and sites are the same either way.
-    seed : int
-        Under which a factory draws parameters and inputs.
+    seed : int, optional
+        Under which a factory draws parameters and inputs; 0 by default.
     settings : mapping, optional
         More settings for a factory.
+    kwargs : mapping, optional
+        Example inputs whose names are among these: ``kwargs={"seed": 3}`` for ``forward(self, x, seed=0)``.
 
     Returns
     -------
@@ -77,6 +81,20 @@ def open(
     from workbench.compiler.parallel import ranks_of
     from workbench.config import load
 
+    if not isinstance(model_or_fn_or_name, str | Path):
+        check_program(model_or_fn_or_name)
+        taken = {
+            "device": device,
+            "executor": executor,
+            "config": config,
+            "ranks": ranks,
+            "parallel": parallel or None,
+            "machine": machine,
+            "capture": capture,
+            "seed": seed,
+            "settings": settings,
+        }
+        kwargs, inputs = inputs_of(model_or_fn_or_name, args, inputs, kwargs, taken), {}
     if isinstance(config, str | Path):
         config = load(config)
     if config is not None:
@@ -91,13 +109,15 @@ def open(
         raise ConfigError(f"there is no capture {shown(capture)}; legal: auto, {', '.join(CAPTURES)}")
     if device is not None or executor is not None:
         devices.check(device or "cpu", executor or "torch")
-    program = resolve(model_or_fn_or_name, *args, settings=settings, device=device, seed=seed, **kwargs)
+    program = resolve(model_or_fn_or_name, *args, settings=settings, device=device, seed=seed, kwargs=kwargs, **inputs)
     executor = executor or devices.default_executor(program.device)
     devices.check(program.device, executor)
     parallel = parallel or (config.parallel if config is not None else "") or parallel_of(program.name)
     count = ranks if ranks is not None else DEFAULT_RANKS if parallel else 1
     shared = ranks_of(program.name, program.callable, count, parallel)
-    bench = Workbench(program, executor, config.choices if config is not None else None, shared, machine, capture)
+    bench = Workbench(
+        program, executor, config.choices if config is not None else None, shared, machine or H100, capture
+    )
     if config is not None and (differences := config.differences(bench.config.fingerprint)):
         warnings.warn(ConfigWarning(differences), stacklevel=2)
     if bench.unmatched:

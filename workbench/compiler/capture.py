@@ -13,6 +13,7 @@ import torch
 
 from workbench.analysis.equivalence import Prover
 from workbench.compiler import devices, dynamo, parallel, thunder_api
+from workbench.compiler.causes import remedy
 from workbench.compiler.hooks import Hooks, StageLog, StageTime, fingerprint
 from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import (
@@ -132,6 +133,8 @@ def capture(program: Program, executor: str, ranks: parallel.Ranks | None = None
         try:
             return _capture(program, executor, ranks, "interpreter", f"not by Dynamo: {first}")
         except ProgramError as second:
+            if remedy(str(first)) or remedy(str(second)):
+                raise first from second
             raise ProgramError(f"{first}\nThunder's interpreter cannot trace it either: {second}") from first
 
 
@@ -159,7 +162,10 @@ def _capture(program: Program, executor: str, ranks: parallel.Ranks | None, way:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # the program's own code may raise anything, and exit
-        raise ProgramError(f"Thunder cannot trace {shown(program.name)}: {what(error)}") from error
+        reason = what(error)
+        advice = remedy(reason)
+        told = f"{advice} ({reason})" if advice else reason
+        raise ProgramError(f"Thunder cannot trace {shown(program.name)}: {told}") from error
     stage = hooks.stage
     assert stage is not None
     stage.partitioned = None

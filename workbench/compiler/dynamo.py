@@ -20,6 +20,7 @@ import torch
 from torch import fx
 
 from workbench.compiler import patches
+from workbench.compiler.causes import remedy
 from workbench.compiler.fx_trace import constants_of, frames_of, function_of
 from workbench.errors import ProgramError, WorkbenchError
 from workbench.torch_api import BackendCompilerFailed, TorchDynamoException, dynamo_config
@@ -260,10 +261,13 @@ def _why(error: Exception) -> str:
     """Dynamo's reason in one line, after the person's own line."""
     message = str(error)
     lines = [line.strip() for line in message.partition("\nfrom user code:")[0].splitlines() if line.strip()]
-    told = {key: value for key, _, value in (line.partition(": ") for line in lines)}
+    parts = {key: value for key, _, value in (line.partition(": ") for line in lines)}
     reason = lines[0] if lines else type(error).__name__
     # Of an error of the program's own, Dynamo's explanation says no more than that there is one.
-    detail = told.get("Developer debug context" if reason == "Observed exception" else "Explanation", "")
-    own = [frame for frame in frames_of(message) if not patches.is_library(frame.file)]
+    detail = parts.get("Developer debug context" if reason == "Observed exception" else "Explanation", "")
+    frames = frames_of(message)
+    own = [frame for frame in frames if not patches.is_library(frame.file)]
     where = f"{own[-1].file}:{own[-1].line} ({own[-1].text}): " if own else ""
-    return f"{where}Dynamo gives no whole graph: {reason}{f': {detail}' if detail else ''}"
+    advice = remedy(" ".join((reason, detail, *(frame.file for frame in frames))))
+    told = f"{reason}{f': {detail}' if detail else ''}"
+    return f"{where}Dynamo gives no whole graph: {f'{advice} ({told})' if advice else told}"

@@ -21,6 +21,7 @@ import torch
 from torch import fx
 
 from workbench.compiler import patches
+from workbench.compiler.causes import remedy
 from workbench.compiler.names import read_line
 from workbench.compiler.thunder_api import (
     Proxy,
@@ -308,10 +309,11 @@ def _refuse(frame: Frame, node: fx.Node, error: Exception) -> NoReturn:
     where = f"{frame.file}:{frame.line} ({frame.text}): " if frame.line else ""
     reason = str(error).strip().partition("\n")[0]
     kind = "" if isinstance(error, NotImplementedError) else f"{type(error).__name__}: "
-    raise ProgramError(
-        f"{where}Thunder cannot trace {_name_of(node.target)}: {kind}{reason[:300]}; "
+    name = _name_of(node.target)
+    advice = remedy(f"{name}: {reason}") or (
         "write it with operators that thunder.torch has, or register it by thunder.torch.register_custom_op"
-    ) from error
+    )
+    raise ProgramError(f"{where}Thunder cannot trace {name}: {advice} ({kind}{reason[:300]})") from error
 
 
 def _name_of(target: Any) -> str:

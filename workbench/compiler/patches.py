@@ -10,7 +10,6 @@ import os
 import sysconfig
 import threading
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from types import FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -59,9 +58,14 @@ class SourceFile(str):
         return made
 
 
-@lru_cache(maxsize=8)
+_paths: WeakKeyDictionary[torch.nn.Module, dict[int, str]] = WeakKeyDictionary()
+
+
 def _module_paths(root: torch.nn.Module) -> dict[int, str]:
-    return {id(module): name for name, module in root.named_modules(remove_duplicate=True)}
+    found = _paths.get(root)
+    if found is None:
+        found = _paths[root] = {id(module): name for name, module in root.named_modules(remove_duplicate=True)}
+    return found
 
 
 def is_library(file: str) -> bool:

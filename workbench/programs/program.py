@@ -12,7 +12,7 @@ import cloudpickle
 import torch
 
 from workbench.errors import ProgramError
-from workbench.programs import files, placement, registry
+from workbench.programs import files, given, placement, registry
 from workbench.programs.settings import Scalar, check_settings
 from workbench.torch_api import FakeTensorMode
 
@@ -89,8 +89,9 @@ def resolve(
     *args: Any,
     settings: Mapping[str, Any] | None = None,
     device: str | None = None,
-    seed: int = 0,
-    **kwargs: Any,
+    seed: int | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    **inputs: Any,
 ) -> Program:
     """Make a program of a built-in name, ``file.py:factory``, or a function or module with its inputs.
 
@@ -98,15 +99,17 @@ def resolve(
     ----------
     model_or_fn_or_name : callable, str or Path
         What to open.
-    *args, **kwargs
+    *args, **inputs
         Inputs of a function or module. For a name, keywords are settings of its factory.
+    kwargs : mapping, optional
+        More keyword inputs of a function or module, under names that this function has for itself, too.
     settings : mapping, optional
         More settings for a factory; texts are parsed to the types of its parameters.
     device : str, optional
         ``cpu``, ``cuda`` or ``planned``. By default that of the first tensor; for a name ``cuda`` where one is
         attached, else ``cpu``.
-    seed : int
-        Under which a factory draws parameters and inputs.
+    seed : int, optional
+        Under which a factory draws parameters and inputs; 0 by default.
 
     Raises
     ------
@@ -116,15 +119,15 @@ def resolve(
         If there is no such device.
     """
     if isinstance(model_or_fn_or_name, str | Path):
-        return _from_name(str(model_or_fn_or_name), args, {**(settings or {}), **kwargs}, device, seed)
-    if not callable(model_or_fn_or_name):
-        raise ProgramError(
-            f"{type(model_or_fn_or_name).__name__} is no program; "
-            "legal: a function or module with its inputs, a built-in name, or file.py:factory"
-        )
+        if kwargs:
+            raise ProgramError(f"kwargs are for a function or module; {model_or_fn_or_name} takes settings")
+        name = str(model_or_fn_or_name)
+        return _from_name(name, args, {**(settings or {}), **inputs}, device, seed or 0)
+    given.check_program(model_or_fn_or_name)
+    keywords = given.inputs_of(model_or_fn_or_name, args, inputs, kwargs)
     if settings:
         raise ProgramError(f"settings are for named programs; {_name_of(model_or_fn_or_name)} is none")
-    return _from_objects((model_or_fn_or_name, args, kwargs), device, seed)
+    return _from_objects((model_or_fn_or_name, args, keywords), device, seed or 0)
 
 
 def check(name: str, settings: Mapping[str, Any]) -> None:

@@ -1,0 +1,63 @@
+"""Programs that cannot be traced: the person's own line, what to do about it, and the tracer's own message last."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import workbench
+from workbench.errors import ProgramError
+
+MODEL = nn.Linear(4, 4)
+OPTIMIZER = torch.optim.SGD(MODEL.parameters(), lr=0.1)
+
+
+def branches(x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 0:
+        return x
+    return -x
+
+
+def selects(x: torch.Tensor) -> torch.Tensor:
+    return x[x > 0].sum()
+
+
+def finds(x: torch.Tensor) -> torch.Tensor:
+    return torch.nonzero(x)
+
+
+def trains(x: torch.Tensor) -> torch.Tensor:
+    loss = MODEL(x).sum()
+    loss.backward()
+    return loss
+
+
+def steps(x: torch.Tensor) -> torch.Tensor:
+    OPTIMIZER.step()
+    return MODEL(x).sum()
+
+
+def leaves(x: torch.Tensor) -> torch.Tensor:
+    return torch.tensor(x.tolist())
+
+
+LINES = {
+    branches: ("if x.sum() > 0:", "choose with torch.where, or give the decision to the program as a bool"),
+    selects: ("return x[x > 0].sum()", "keep the shape, as torch.where(mask, x, 0) does, or select before the program"),
+    finds: ("return torch.nonzero(x)", "keep the shape, as torch.where(mask, x, 0) does, or select before the program"),
+    trains: ("loss.backward()", "open what gives the loss"),
+    steps: ("OPTIMIZER.step()", "open what gives the loss"),
+    leaves: ("return torch.tensor(x.tolist())", "stay in tensors, or do it before or after the program"),
+}
+
+
+@pytest.mark.parametrize("program", LINES, ids=lambda program: program.__name__)
+def test_a_refusal_has_the_line_then_what_to_do(program: Callable[..., torch.Tensor]) -> None:
+    line, advice = LINES[program]
+    said = rf"^\S*test_refusals.py:\d+ \({re.escape(line)}\): .*{re.escape(advice)}.* \(.+\)$"
+    with pytest.raises(ProgramError, match=said):
+        workbench.open(program, torch.randn(4, 4), device="cpu")

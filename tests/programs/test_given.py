@@ -1,0 +1,90 @@
+"""What a person gives: inputs told from options of the same name, and what is no program refused with what to open."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import workbench
+from workbench.errors import ProgramError
+from workbench.programs import resolve
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, seed: int = 0, device: str = "") -> torch.Tensor:
+        return self.linear(x) * (seed + 1)
+
+
+def scaled(x: torch.Tensor, seed: int = 0) -> torch.Tensor:
+    return x * (seed + 1)
+
+
+@pytest.mark.parametrize(
+    ("program", "given", "option"), [(Scaled(), {"seed": 3}, "seed=3"), (Scaled(), {"device": "cpu"}, "device='cpu'")]
+)
+def test_an_option_that_is_a_parameter_of_the_program_too_is_refused(
+    program: nn.Module, given: dict[str, Any], option: str
+) -> None:
+    name = next(iter(given))
+    told = f"{option} may be meant for Scaled, which has a parameter '{name}', or for the workbench"
+    with pytest.raises(ProgramError, match=re.escape(told) + ".*" + re.escape(f"kwargs={{'{name}': …}}")):
+        workbench.open(program, torch.randn(2, 4), **given)
+
+
+def test_inputs_of_any_name_are_given_by_kwargs() -> None:
+    x = torch.ones(2, 4)
+    bench = workbench.open(scaled, x, kwargs={"seed": 3}, device="cpu")
+    assert bench.program.kwargs == {"seed": 3}
+    torch.testing.assert_close(bench.config.jit(scaled)(x, seed=3), x * 4)
+    # Then the option is the workbench's.
+    assert workbench.open(scaled, x, kwargs={"seed": 3}, seed=5).program.seed == 5
+    assert workbench.open(scaled, x, 3, seed=5).program.seed == 5, "an input given by place is no option"
+
+
+def test_an_input_is_given_once() -> None:
+    with pytest.raises(ProgramError, match="x is given twice, as a keyword and in kwargs"):
+        resolve(scaled, x=torch.ones(2), kwargs={"x": torch.ones(2)})
+
+
+def compiled_inside() -> nn.Module:
+    return nn.Sequential(nn.ReLU(), torch.compile(nn.Linear(4, 4)))
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        (torch.compile(nn.Linear(4, 4)), "Linear is compiled already, by torch.compile: open what it was made of"),
+        (torch.compile(scaled), "scaled is compiled already, by torch.compile: open what it was made of"),
+        (
+            compiled_inside(),
+            "1 of Sequential is compiled already, by torch.compile: put the module that it was made of",
+        ),
+        (3, "int is no program; legal: a function or module with its inputs, a built-in name, or file.py:factory"),
+    ],
+)
+def test_what_was_made_of_a_program_is_not_opened(program: Any, told: str) -> None:
+    with pytest.raises(ProgramError, match=f"^{re.escape(told)}"):
+        workbench.open(program, torch.ones(2, 4))
+
+
+def test_what_thunder_has_compiled_is_not_opened() -> None:
+    import thunder
+
+    with pytest.raises(ProgramError, match=r"compiled already, by thunder\.jit: open what it was made of"):
+        workbench.open(thunder.jit(scaled), torch.ones(2, 4))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_torchscript_is_refused_before_it_ends_the_process() -> None:
+    script = torch.jit.trace(nn.Linear(4, 4), torch.ones(2, 4))
+    for program, where in ((script, ""), (nn.Sequential(nn.ReLU(), script), "1 of Sequential")):
+        with pytest.raises(ProgramError, match=f"{where}.* is TorchScript, which cannot be traced: open the Python"):
+            workbench.open(program, torch.ones(2, 4))

@@ -1,0 +1,109 @@
+"""What a person gives to be opened: refused where it is no program, and inputs told from options of the same name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from workbench.errors import ProgramError, shown
+
+
+def inputs_of(
+    program: Callable[..., Any],
+    args: tuple[Any, ...],
+    inputs: Mapping[str, Any],
+    kwargs: Mapping[str, Any] | None,
+    taken: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """The keyword inputs of a program, from the keywords given and from `kwargs`.
+
+    Parameters
+    ----------
+    program : callable
+    args : tuple
+        Its positional inputs.
+    inputs : mapping
+        Keywords given that can only be inputs.
+    kwargs : mapping, optional
+        Inputs under any name.
+    taken : mapping of str to object, optional
+        Keywords that whoever opens it has for itself, as given; None where not given.
+
+    Raises
+    ------
+    ProgramError
+        If one of those was given and the program has a parameter of that name, so that it may be meant for either; or
+        if an input is given twice.
+    """
+    kwargs = {} if kwargs is None else kwargs
+    given: Any = kwargs
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise ProgramError(f"kwargs must be a dict of inputs by name, given {shown(kwargs)}")
+    if twice := [name for name in inputs if name in kwargs]:
+        raise ProgramError(f"{', '.join(twice)} is given twice, as a keyword and in kwargs")
+    own = _parameters(program)
+    places = list(own)
+    for name, value in taken.items():
+        if value is None or name not in own or name in kwargs:
+            continue
+        parameter = own[name]
+        by_place = parameter.kind is not inspect.Parameter.KEYWORD_ONLY and places.index(name) < len(args)
+        if not by_place:
+            raise ProgramError(
+                f"{name}={shown(value)} may be meant for {_called(program)}, which has a parameter {name!r}, or for "
+                f"the workbench; give the program's own by kwargs={{{name!r}: …}}, and {name}= is the workbench's"
+            )
+    return {**inputs, **kwargs}
+
+
+def _parameters(program: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    called = program.forward if isinstance(program, torch.nn.Module) else program
+    try:
+        parameters = inspect.signature(called).parameters
+    except (TypeError, ValueError):
+        return {}
+    variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return {name: parameter for name, parameter in parameters.items() if parameter.kind not in variable}
+
+
+def check_program(program: Any) -> None:
+    """Refuse what is no program, and what another compiler has already made something else of.
+
+    Raises
+    ------
+    ProgramError
+        Saying what to open instead.
+    """
+    if not callable(program):
+        raise ProgramError(
+            f"{type(program).__name__} is no program; "
+            "legal: a function or module with its inputs, a built-in name, or file.py:factory"
+        )
+    if getattr(program, "_lc_cd", None) is not None:
+        raise ProgramError(f"{_called(program)} is compiled already, by thunder.jit: open what it was made of")
+    original = getattr(program, "_orig_mod", None) or getattr(program, "_torchdynamo_orig_callable", None)
+    if original is not None:
+        raise ProgramError(
+            f"{_called(original)} is compiled already, by torch.compile: open what it was made of, such as m itself "
+            "for torch.compile(m)"
+        )
+    modules = program.named_modules() if isinstance(program, torch.nn.Module) else [("", program)]
+    for path, module in modules:
+        # Their operators cannot be seen, and Thunder's interpreter ends the process over them.
+        if isinstance(module, torch.jit.ScriptModule | torch.jit.ScriptFunction):
+            where = f"{path} of {_called(program)}" if path else _called(program)
+            raise ProgramError(f"{where} is TorchScript, which cannot be traced: open the Python that it was made of")
+        if path and getattr(module, "_orig_mod", None) is not None:
+            raise ProgramError(
+                f"{path} of {_called(program)} is compiled already, by torch.compile: put the module that it was made "
+                "of in its place"
+            )
+
+
+def _called(program: Callable[..., Any]) -> str:
+    name = getattr(program, "__name__", None)
+    return name if isinstance(name, str) else type(program).__name__
