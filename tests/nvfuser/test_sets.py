@@ -158,6 +158,27 @@ def test_the_second_destination_of_a_value_would_be_lost_without_a_set() -> None
     assert len(outputs(definition(fusion, "never"))) == 1
 
 
+def through_a_view(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    sums = a + b
+    total = sums.sum(1, keepdim=True)
+    flat = total.view(-1)
+    flat.mul_(0.5)
+    return total
+
+
+def test_a_fence_before_a_view_that_is_written_through_stays_and_dropping_it_is_refused_with_the_reason() -> None:
+    bench = workbench.open(through_a_view, ones(4, 4), ones(4, 4), device="planned", executor="nvfuser")
+    bench.choose({"copies.fences": "drop"})
+    fences = [site for site in bench.sites("copies") if site.id.endswith("!fence")]
+    alone = [site for site in fences if len(site.values) == 1]
+    assert alone
+    for site in alone:
+        with pytest.raises(ChoiceError, match=r"shares memory with .* nvFuser gives it memory of its own"):
+            bench.choose({site.id: "drop"})
+    assert bench.plan.proof.proven
+    assert bench.plan.counts["fences"] == len(fences)
+
+
 def test_two_programs_under_different_policies_do_not_meddle() -> None:
     """Definitions are built late: the policy is the plan's own, whoever builds in between."""
     one = workbench.open(add, ones(4, 4), ones(4, 4), device="planned", executor="nvfuser")

@@ -186,7 +186,46 @@ def resolve_destinations(members: Sequence[BoundSymbol], inputs: set[str]) -> li
     return resolved
 
 
-class Writes:
+class Memory:
+    """Which values may share memory.
+
+    Those that one fence names may: Thunder names there whatever its own functions may have made views of each other.
+
+    Parameters
+    ----------
+    bsyms : iterable of BoundSymbol
+        Statements in order.
+    """
+
+    def __init__(self, bsyms: Iterable[BoundSymbol]) -> None:
+        self._root: dict[str, str] = {}
+        self._written: list[tuple[int, str]] = []
+        for i, bsym in enumerate(bsyms):
+            for leaf in leaves([bsym]):
+                self._follow(leaf, i)
+
+    def _follow(self, leaf: BoundSymbol, position: int) -> None:
+        if is_copy(leaf):
+            base = self.base(leaf.args[1].name)
+            self._written.append((position, base))
+            self._root[leaf.output.name] = base
+        elif is_fence(leaf) and leaf.flat_proxy_args:
+            shared = self.base(leaf.flat_proxy_args[0].name)
+            for proxy in (*leaf.flat_proxy_args, *leaf.flat_proxy_outs):
+                if (base := self.base(proxy.name)) != shared:
+                    self._root[base] = shared
+        elif leaf.sym.id in VIEWS and leaf.flat_proxy_args:
+            for out in leaf.flat_proxy_outs:
+                self._root[out.name] = self.base(leaf.flat_proxy_args[0].name)
+
+    def base(self, name: str) -> str:
+        """The first name of the memory that a value may live in."""
+        while (known := self._root.get(name, name)) != name:
+            name = known
+        return name
+
+
+class Writes(Memory):
     """Which memory is written where in a partitioned trace.
 
     Parameters
@@ -196,31 +235,35 @@ class Writes:
 
     def __init__(self, trace: TraceCtx) -> None:
         self._position = {bsym: i for i, bsym in enumerate(trace.bound_symbols) if bsym.sym.is_fusion}
-        self._root: dict[str, str] = {}
-        self._written: list[tuple[int, str]] = []
-        for i, bsym in enumerate(trace.bound_symbols):
-            for leaf in leaves([bsym]):
-                self._follow(leaf, i)
-
-    def _follow(self, leaf: BoundSymbol, position: int) -> None:
-        if is_copy(leaf):
-            base = self._base(leaf.args[1].name)
-            self._written.append((position, base))
-            self._root[leaf.output.name] = base
-        elif is_fence(leaf):
-            for given, out in zip(leaf.flat_proxy_args, leaf.flat_proxy_outs, strict=False):
-                self._root[out.name] = self._base(given.name)
-        elif leaf.sym.id in VIEWS and leaf.flat_proxy_args:
-            for out in leaf.flat_proxy_outs:
-                self._root[out.name] = self._base(leaf.flat_proxy_args[0].name)
-
-    def _base(self, name: str) -> str:
-        return self._root.get(name, name)
+        super().__init__(trace.bound_symbols)
 
     def between(self, producer: BoundSymbol, consumer: BoundSymbol) -> frozenset[str]:
         """Names of values whose memory is written from one fusion on, up to the end of another."""
         if not self._written:
             return frozenset()
         first, last = self._position[producer], self._position[consumer]
-        bases = {base for position, base in self._written if first <= position <= last}
-        return frozenset(bases | {name for name, base in self._root.items() if base in bases})
+        bases = {self.base(base) for position, base in self._written if first <= position <= last}
+        return frozenset(bases | {name for name in self._root if self.base(name) in bases})
+
+
+def put_off(bsyms: Sequence[BoundSymbol], needed: Iterable[str]) -> set[str]:
+    """Results of copies that Thunder's split would put into the backward, each being a statement of its own.
+
+    `split_into_forward_and_backward` leaves in the forward what something there reads later, and a copy whose
+    destination something there reads later by that very name; not what is seen through another name. It can go when
+    ``v = t.view(-1); v.copy_(s); return t`` writes in the forward, `s` and `t` being differentiated.
+
+    Parameters
+    ----------
+    bsyms : sequence of BoundSymbol
+        Of the joint trace, in order.
+    needed : iterable of str
+        Names that the forward returns, and of its arguments as they are in the end.
+    """
+    names, found = set(needed), set()
+    for bsym in reversed(bsyms):
+        if any(out.name in names for out in bsym.flat_proxy_outs) or (is_copy(bsym) and bsym.args[1].name in names):
+            names.update(a.name for a in bsym.flat_proxy_args)
+        elif is_copy(bsym):
+            found.add(bsym.output.name)
+    return found

@@ -50,18 +50,49 @@ def _fences(stage: Stage) -> Iterator[tuple[str, BoundSymbol]]:
             yield f"copies:{stage.place(bsym.flat_proxy_outs[0].name)}", bsym
 
 
-def _why_no_drop(fence: BoundSymbol) -> str:
+def _why_no_drop(fence: BoundSymbol, viewed: Mapping[str, str]) -> str:
     members = [a.name for a in fence.flat_proxy_args]
-    if len(members) < 2:
-        return ""
-    return (
-        f"{', '.join(members)} share memory: what is written through one has to be seen through the others, "
-        "and only the fence says so"
-    )
+    if len(members) > 1:
+        return (
+            f"{', '.join(members)} share memory: what is written through one has to be seen through the others, "
+            "and only the fence says so"
+        )
+    if members[0] in viewed:
+        return (
+            f"{members[0]} shares memory with {viewed[members[0]]}: without the fence a view may be made inside a "
+            "fusion, where nvFuser gives it memory of its own, and what is written through one is not seen through "
+            "the other"
+        )
+    return ""
+
+
+def _viewed(stage: Stage) -> dict[str, str]:
+    """For each value of a fence that shares memory with another one, that other one."""
+    bsyms = stage.claimed.bound_symbols
+    memory, fences = copies.Memory(bsyms), [fence for _, fence in _fences(stage)]
+    together = [[a.name for a in fence.flat_proxy_args] for fence in fences if len(fence.flat_proxy_args) > 1]
+    # The first that Thunder found: the others are the same by other names.
+    shared = {memory.base(names[0]): names[1] for names in reversed(together)}
+    members = (a.name for fence in fences for a in fence.flat_proxy_args)
+    return {name: shared[memory.base(name)] for name in members if memory.base(name) in shared}
 
 
 def _why_not_in(stage: Stage) -> dict[str, str]:
     return {found.output: found.why for found in kept_out(stage.claimed.bound_symbols)}
+
+
+def _why_not_out(stage: Stage) -> dict[str, str]:
+    if not stage.has_backward:
+        return {}
+    returned = stage.claimed.bound_symbols[-1].args[0]
+    needed = [a.name for part in ("fw_flat_out", "flat_args") for a in returned[part] if isinstance(a, Proxy)]
+    inside = {leaf.output.name for _, leaf, _ in _copies(stage)}
+    opened = [part for bsym in stage.claimed.bound_symbols[:-1] for part in _opened(bsym, inside)]
+    reason = (
+        "nothing in the forward reads what it writes by that name: on its own Thunder puts it into the backward, and "
+        "until then nothing is written"
+    )
+    return dict.fromkeys(copies.put_off(opened, needed), reason)
 
 
 @register
@@ -107,11 +138,12 @@ class Copies(Lever):
         return [*self._set_sites(stage, choices), *self._fence_sites(stage, choices)]
 
     def _region_sites(self, stage: Stage, choices: Mapping[str, str]) -> Iterator[Site]:
-        why_not = _why_not_in(stage)
+        why_not_in, why_not_out = _why_not_in(stage), _why_not_out(stage)
         for id, leaf, bsym in _copies(stage):
             label, source = stage.describe(bsym.flat_proxy_outs[0].name)
-            reason = why_not.get(leaf.output.name, "")
-            default = OUT if reason else choices.get("copies.region", IN)
+            name = leaf.output.name
+            illegal = _illegal(name, why_not_in, why_not_out)
+            default = _legal(choices.get("copies.region", IN), illegal)
             yield Site(
                 id=id,
                 lever=self.name,
@@ -121,8 +153,8 @@ class Copies(Lever):
                 choice=choices.get(id, default),
                 outcome=choices.get(id, default),
                 default=default,
-                illegal={IN: reason} if reason else {},
-                values=(leaf.output.name,),
+                illegal=illegal,
+                values=(name,),
             )
 
     def _set_sites(self, stage: Stage, choices: Mapping[str, str]) -> Iterator[Site]:
@@ -149,9 +181,10 @@ class Copies(Lever):
             )
 
     def _fence_sites(self, stage: Stage, choices: Mapping[str, str]) -> Iterator[Site]:
+        viewed = _viewed(stage)
         for id, fence in _fences(stage):
             label, source = stage.describe(fence.flat_proxy_outs[0].name)
-            reason = _why_no_drop(fence)
+            reason = _why_no_drop(fence, viewed)
             default = KEEP if reason else choices.get("copies.fences", KEEP)
             yield Site(
                 id=id,
@@ -177,8 +210,9 @@ class Copies(Lever):
     def _without_fences(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
         policy = choices.get("copies.fences", KEEP)
         dropped: set[str] = set()
+        viewed = _viewed(stage)
         for id, fence in _fences(stage):
-            reason = _why_no_drop(fence)
+            reason = _why_no_drop(fence, viewed)
             if reason and choices.get(id) == DROP:
                 raise refused(id, DROP, reason)
             if not reason and choices.get(id, policy) == DROP:
@@ -198,13 +232,14 @@ class Copies(Lever):
 
     def _copies_out(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
         policy = choices.get("copies.region", IN)
-        why_not = _why_not_in(stage)
+        why_not_in, why_not_out = _why_not_in(stage), _why_not_out(stage)
         out: set[str] = set()
         for id, leaf, _ in _copies(stage):
-            reason = why_not.get(leaf.output.name, "")
-            if reason and choices.get(id) == IN:
-                raise refused(id, IN, reason)
-            if choices.get(id, OUT if reason else policy) == OUT:
+            illegal = _illegal(leaf.output.name, why_not_in, why_not_out)
+            choice = choices.get(id, _legal(policy, illegal))
+            if choice in illegal:
+                raise refused(id, choice, illegal[choice])
+            if choice == OUT:
                 out.add(leaf.output.name)
         if not out:
             return trace
@@ -227,6 +262,18 @@ class Copies(Lever):
                 if fact is not None and fact.needs_set and not copies.has_set(choices[id], fact):
                     raise refused(id, choices[id], fact.needs_set)
                 options.set_policies = {**options.set_policies, leaf.output.name: choices[id]}
+
+
+def _illegal(copy: str, why_not_in: Mapping[str, str], why_not_out: Mapping[str, str]) -> dict[str, str]:
+    """What is illegal for a copy, by its result: one of the two at most, since it has to be somewhere."""
+    if copy in why_not_in:
+        return {IN: why_not_in[copy]}
+    return {OUT: why_not_out[copy]} if copy in why_not_out else {}
+
+
+def _legal(option: str, illegal: Mapping[str, str]) -> str:
+    """The option, or the other one where it is illegal."""
+    return option if option not in illegal else IN if option == OUT else OUT
 
 
 def _facts(stage: Stage) -> dict[str, copies.CopyFact]:
