@@ -257,6 +257,12 @@ class Ends:
         What the forward hands over, and the names that the backward has for it; in a joint graph none.
     gradients : tuple of int
         What the backward returns, by argument.
+    accumulated : tuple of int
+        The gradients that leaves are given, in the order in which autograd accumulates them after the backward.
+    copied_bytes : tuple of int
+        For each of those the bytes of the copy that autograd makes of it; 0 where it takes the tensor itself.
+    copying_bytes : tuple of int
+        The most that it allocates meanwhile, the copy included: kernels that transpose hold work space.
     """
 
     outputs: tuple[int, ...] = ()
@@ -264,6 +270,9 @@ class Ends:
     given: tuple[int, ...] = ()
     received: tuple[int, ...] = ()
     gradients: tuple[int, ...] = ()
+    accumulated: tuple[int, ...] = ()
+    copied_bytes: tuple[int, ...] = ()
+    copying_bytes: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

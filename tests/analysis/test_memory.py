@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from tests.analysis.graphs import graph
 from workbench.analysis.memory import Predictor, Schedule, alive_at, timeline
-from workbench.graph import Graph, Origin, ValueFlag
+from workbench.graph import Ends, Graph, Origin, ValueFlag
 
 ARGUMENT, OUTPUT, GRADIENT = ValueFlag.ARGUMENT, ValueFlag.OUTPUT, ValueFlag.GRADIENT
 COTANGENT, SAVED = ValueFlag.COTANGENT, ValueFlag.SAVED
@@ -203,3 +205,24 @@ def test_a_write_into_an_argument_runs_though_nobody_reads_it() -> None:
     )
     found = Predictor(updated).predict()
     assert (found.first_backward, found.entries.tolist()) == (2, [0, 1])
+
+
+def test_gradients_are_copied_one_after_another_once_the_last_statement_has_run() -> None:
+    made = graph(
+        [("a", "x", "g h", ""), ("view", "h", "v", "")],
+        flags={"x": ARGUMENT, "g": GRADIENT, "v": GRADIENT},
+        views={"v": "h"},
+        sizes={"g": 10, "h": 4},
+    )
+    index = made.value_index
+    ends = Ends(
+        gradients=(index["g"], index["v"], index["v"]),
+        accumulated=(index["g"], index["v"], index["v"]),
+        copied_bytes=(10, 20, 0),
+        copying_bytes=(13, 20, 0),
+    )
+    found = timeline(dataclasses.replace(made, ends=ends))
+    # 15 bytes are held. The first copy comes, and its gradient goes; the second comes, and its gradient is given too.
+    assert found.after_bytes == 15 + max(13, 10 - 10 + 20)
+    assert (found.peak_bytes, found.peak_statement) == (found.after_bytes, 2)
+    assert {value.name for value in alive_at(made, 2)} == {"x", "g", "v"}

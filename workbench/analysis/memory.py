@@ -2,13 +2,15 @@
 
 A storage is alive from the statement that makes its first value until the last value on it is dropped. Arguments are
 alive throughout, cotangents from the start of the backward, and what the caller receives, outputs and gradients, to
-the end. Not counted: allocations that PyTorch makes after the backward trace has returned, when it copies gradients
-that are expanded, transposed or the same for two arguments into tensors of their own.
+the end. Then autograd gives the gradients to leaves that have none yet, one after another, and copies those that it
+cannot take as they are: expanded, transposed, or the same for two arguments. Not counted: what runs after that, such as
+the backward of what the inputs were made by, and gradients that are there already, which the caller holds.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -31,11 +33,13 @@ class Timeline:
     statement_peak_bytes : (statements,) int64
         The most bytes alive inside each statement: its inputs, its outputs and what it allocates in passing.
     peak_bytes : int
-        The most of all; `baseline_bytes` where there are no statements.
+        The most of all; at least `baseline_bytes`.
     peak_statement : int
-        The first statement that reaches it, or -1.
+        The first statement that reaches it, the number of statements where it is reached after the last one, or -1.
     baseline_bytes : int
         Arguments: parameters, buffers and inputs.
+    after_bytes : int
+        The most bytes alive after the last statement, while autograd copies gradients.
     """
 
     live_bytes: NDArray[np.int64]
@@ -43,6 +47,7 @@ class Timeline:
     peak_bytes: int
     peak_statement: int
     baseline_bytes: int
+    after_bytes: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +157,14 @@ def timeline(graph: Graph) -> Timeline:
     start, end = _storage_spans(graph, *_value_spans(graph))
     rows = np.flatnonzero(statements.parent < 0)
     found = _timeline(
-        len(statements), rows, start, end, graph.storages.bytes, statements.transient_bytes, _baseline(graph)
+        len(statements),
+        rows,
+        start,
+        end,
+        graph.storages.bytes,
+        statements.transient_bytes,
+        _baseline(graph),
+        _after_bytes(graph, graph.values.storage.tolist(), graph.storages.bytes.tolist()),
     )
     members = np.flatnonzero(statements.parent >= 0)
     for column in (found.live_bytes, found.statement_peak_bytes):
@@ -168,21 +180,25 @@ def alive_at(graph: Graph, statement: int) -> tuple[AliveValue, ...]:
     graph : Graph
         As for `timeline`.
     statement : int
-        Index of a statement.
+        Index of a statement, or their number for what is alive after the last.
 
     Returns
     -------
     tuple of AliveValue
-        One per storage; their bytes and the statement's transient bytes add up to its peak.
+        One per storage; their bytes and the statement's transient bytes add up to its peak. After the last statement
+        what autograd copies takes the place of the latter.
     """
     statements, values = graph.statements, graph.values
-    if statements.parent[statement] >= 0:
+    if statement < len(statements) and statements.parent[statement] >= 0:
         statement = int(statements.parent[statement])
     made, dropped = _value_spans(graph)
     start, end = _storage_spans(graph, made, dropped)
     storages = set(np.flatnonzero((start <= statement) & (statement <= end)).tolist())
     first: dict[int, int] = {}
-    for value in np.flatnonzero((made <= statement) & (statement <= dropped)).tolist():
+    alive = (made <= statement) & (statement <= dropped)
+    if statement == len(statements):
+        alive &= (values.flags & _HELD) != 0
+    for value in np.flatnonzero(alive).tolist():
         storage = int(values.storage[value])
         if storage in storages:
             first.setdefault(storage, value)
@@ -279,6 +295,7 @@ class Predictor:
             np.asarray(sizes, np.int64),
             self.graph.statements.transient_bytes[order],
             self._baseline_bytes,
+            _after_bytes(self.graph, storage, sizes),
         )
         return Prediction(
             peak_bytes=found.peak_bytes,
@@ -404,6 +421,38 @@ def _baseline(graph: Graph) -> int:
     return int(graph.storages.bytes[arguments[arguments >= 0]].sum())
 
 
+def _after_bytes(graph: Graph, storage: Sequence[int], sizes: Sequence[int]) -> int:
+    """The most bytes alive after the last statement, as autograd gives gradients to leaves one after another.
+
+    Parameters
+    ----------
+    graph : Graph
+        With `Ends.accumulated`.
+    storage, sizes : sequence of int
+        Storage of each value, and bytes of each storage, as the schedule has them.
+    """
+    ends, flags = graph.ends, graph.values.flags
+    others = np.flatnonzero(flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT)).tolist()
+    kept = {storage[value] for value in others}
+    # A gradient that no leaf is given goes on into another backward.
+    gone_on = Counter(value for value in ends.gradients if value >= 0) - Counter(ends.accumulated)
+    kept |= {storage[value] for value in gone_on}
+    held = {storage[value] for value in np.flatnonzero(flags & _HELD).tolist()} - {-1}
+    held_bytes = sum(sizes[index] for index in held)
+    waiting = Counter(storage[value] for value in ends.accumulated)
+    allocated = most = 0
+    for value, copied_bytes, copying_bytes in zip(ends.accumulated, ends.copied_bytes, ends.copying_bytes, strict=True):
+        if not copied_bytes:
+            kept.add(storage[value])
+            continue
+        most = max(most, allocated + copying_bytes)
+        allocated += copied_bytes
+        waiting[storage[value]] -= 1
+        if not waiting[storage[value]] and storage[value] not in kept:
+            allocated -= sizes[storage[value]]
+    return held_bytes + most
+
+
 def _value_spans(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Per value the first and the last statement at which it is alive. Values only inside fusions never start."""
     statements, flags = graph.statements, graph.values.flags
@@ -443,6 +492,7 @@ def _timeline(
     sizes: NDArray[np.int64],
     transient_bytes: NDArray[np.int64],
     baseline_bytes: int,
+    after_bytes: int,
 ) -> Timeline:
     """Sum storages alive from `start` to `end`, both inclusive, over `count` statements; `rows` are those that run."""
     alive = start <= end
@@ -459,4 +509,6 @@ def _timeline(
         at = int(rows[np.argmax(statement_peak_bytes[rows])])
         if statement_peak_bytes[at] >= baseline_bytes:
             peak_bytes, peak_statement = int(statement_peak_bytes[at]), at
-    return Timeline(live_bytes, statement_peak_bytes, peak_bytes, peak_statement, baseline_bytes)
+    if after_bytes > peak_bytes:
+        peak_bytes, peak_statement = after_bytes, count
+    return Timeline(live_bytes, statement_peak_bytes, peak_bytes, peak_statement, baseline_bytes, after_bytes)

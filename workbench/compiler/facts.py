@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 
 from workbench.compiler import computes
-from workbench.compiler.kernels import allocates_inside, peak_inside_bytes
+from workbench.compiler.kernels import WRITES, allocates_inside, peak_inside_bytes
 from workbench.compiler.offload import ARRIVE, OFFLOAD, RELOAD, RELOAD_PREFIX
 from workbench.compiler.stepper import Allocations, claim, empty, fake_execution, forwarded, runs_as_pytorch, source
 from workbench.compiler.thunder_api import (
@@ -51,6 +52,10 @@ class TraceFacts:
         Storage of each tensor proxy. Views, and the results of in-place operators, share one.
     strides : dict of str to tuple of int
         Strides of each tensor proxy, in elements.
+    tensor_of : dict of str to int
+        Which tensor each tensor proxy is: some statements, such as ``contiguous``, give back what they are given.
+    views : set of str
+        Tensor proxies that are views to autograd, and so refer to the tensor that they are views of.
     storage_bytes : list of int
         Bytes of each storage.
     root : list of str
@@ -69,6 +74,8 @@ class TraceFacts:
 
     storage_of: dict[str, int]
     strides: dict[str, tuple[int, ...]]
+    tensor_of: dict[str, int]
+    views: set[str]
     storage_bytes: list[int]
     root: list[str]
     transient_bytes: list[int]
@@ -86,6 +93,10 @@ class _Fact:
     """Per output tensor: the input tensor whose storage it shares, or ``-1 - n`` for the n-th new storage."""
     strides: tuple[tuple[int, ...], ...]
     new_bytes: tuple[int, ...]
+    tensors: tuple[int, ...] = ()
+    """Per output tensor: the input tensor that it is, or ``-1 - n`` for the n-th new tensor; by default each new."""
+    views: tuple[bool, ...] = ()
+    """Per output tensor whether it refers to a tensor that it is a view of; by default none."""
     transient_bytes: int = 0
     flops: int = 0
     assumed: bool = False
@@ -134,6 +145,8 @@ def facts(
     if before is not None:
         walk.storage_of.update(before.storage_of)
         walk.strides.update(before.strides)
+        walk.tensor_of.update(before.tensor_of)
+        walk.views.update(before.views)
         walk.storage_bytes.extend(before.storage_bytes)
         walk.root.extend(before.root)
     walk.arguments(arguments or {})
@@ -141,6 +154,8 @@ def facts(
     return TraceFacts(
         storage_of=walk.storage_of,
         strides=walk.strides,
+        tensor_of=walk.tensor_of,
+        views=walk.views,
         storage_bytes=walk.storage_bytes,
         root=walk.root,
         transient_bytes=[fact.transient_bytes for fact in found],
@@ -156,6 +171,9 @@ def facts(
 
 _NOTHING = _Fact((), (), ())
 
+_NUMBERS = itertools.count()
+"""Numbers of tensors."""
+
 
 class _Walk:
     """Walks statements in order and gives every value its storage."""
@@ -164,6 +182,8 @@ class _Walk:
         self.cache = cache
         self.storage_of: dict[str, int] = {}
         self.strides: dict[str, tuple[int, ...]] = {}
+        self.tensor_of: dict[str, int] = {}
+        self.views: set[str] = set()
         self.storage_bytes: list[int] = []
         self.root: list[str] = []
 
@@ -178,6 +198,7 @@ class _Walk:
                 index = seen[storage._cdata] = self.new_storage(name, storage.nbytes())
             self.storage_of[name] = index
             self.strides[name] = tuple(tensor.stride())
+            self.tensor_of[name] = next(_NUMBERS)
 
     def new_storage(self, name: str, nbytes: int) -> int:
         self.storage_bytes.append(nbytes)
@@ -190,6 +211,7 @@ class _Walk:
             strides = _contiguous(proxy.shape)
             self.storage_of[proxy.name] = self.new_storage(proxy.name, _nbytes(proxy))
             self.strides[proxy.name] = strides
+            self.tensor_of[proxy.name] = next(_NUMBERS)
 
     def statement(self, bsym: Any) -> _Fact:
         """The fact of one statement, with its outputs entered."""
@@ -220,9 +242,20 @@ class _Walk:
 
     def record(self, fact: _Fact, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         new: dict[int, int] = {}
-        for proxy, origin, strides in zip(outputs, fact.sources, fact.strides, strict=True):
+        made: dict[int, int] = {}
+        tensors = fact.tensors or tuple(-1 - i for i in range(len(outputs)))
+        views = fact.views or (False,) * len(outputs)
+        for proxy, origin, strides, tensor, view in zip(
+            outputs, fact.sources, fact.strides, tensors, views, strict=True
+        ):
             if proxy.name in self.storage_of:
                 continue
+            if tensor >= 0:
+                self.tensor_of[proxy.name] = self.tensor_of[inputs[tensor].name]
+            else:
+                self.tensor_of[proxy.name] = made.setdefault(tensor, next(_NUMBERS))
+            if view:
+                self.views.add(proxy.name)
             if origin >= 0:
                 storage = self.storage_of[inputs[origin].name]
             else:
@@ -247,6 +280,8 @@ class _Walk:
             if storage not in position:
                 position[storage] = i
             inner.strides[proxy.name] = self.strides[proxy.name]
+            inner.tensor_of[proxy.name] = self.tensor_of[proxy.name]
+        inner.views.update(proxy.name for proxy in inputs if proxy.name in self.views)
         # The same numbers inside, so that inputs that share a storage go on sharing it.
         inner.storage_bytes.extend(self.storage_bytes)
         inner.root.extend(self.root)
@@ -272,10 +307,16 @@ class _Walk:
                 new[storage] = -1 - len(new_bytes)
                 new_bytes.append(inner.storage_bytes[storage])
             sources.append(new[storage])
+        pytorchs = {proxy.name for proxy in outputs if same is None or proxy.name in same}
         return _Fact(
             sources=tuple(sources),
             strides=tuple(strides),
             new_bytes=tuple(new_bytes),
+            tensors=_which(
+                [inner.tensor_of[proxy.name] if proxy.name in pytorchs else -1 - i for i, proxy in enumerate(outputs)],
+                [self.tensor_of[proxy.name] for proxy in inputs],
+            ),
+            views=tuple(proxy.name in pytorchs and proxy.name in inner.views for proxy in outputs),
             flops=sum(fact.flops for fact in found),
             assumed=any(fact.assumed for fact in found),
             parts=tuple(
@@ -321,7 +362,8 @@ class _Walk:
                 exec(text, namespace)
                 peak = allocations.peak_bytes
             given = {proxy.name: namespace[proxy.name] for proxy in inputs}
-            if peak > before and allocates_inside(bsym.sym.name, list(given.values()), allocations.flops):
+            works = peak > before or str(bsym.sym.name).startswith(WRITES)
+            if works and allocates_inside(bsym.sym.name, list(given.values()), allocations.flops):
                 outside.update((p.name, p.value) for p in bsym.flat_args if isinstance(p, NumberProxy))
                 inside = peak_inside_bytes(text, outside, given)
                 peak = max(peak, before + (inside or 0))
@@ -340,10 +382,13 @@ class _Walk:
                     new[storage._cdata] = -1 - len(new_bytes)
                     new_bytes.append(storage.nbytes())
                 sources.append(new[storage._cdata])
+            made = [namespace[proxy.name] for proxy in outputs]
         return _Fact(
             sources=tuple(sources),
             strides=tuple(strides),
             new_bytes=tuple(new_bytes),
+            tensors=_which([id(tensor) for tensor in made], [id(tensor) for tensor in tensors]),
+            views=tuple(tensor._base is not None for tensor in made),
             transient_bytes=max(0, peak - before - sum(new_bytes)),
             flops=allocations.flops,
             moves=self._moves(bsym, inputs, outputs),
@@ -364,6 +409,13 @@ class _Walk:
         if any(t.dtype != whole.dtype or t.is_conj() or t.is_neg() for t in made):
             return ()
         return tuple(computes.where(whole.shape, t.shape, t.stride(), int(t.storage_offset())) for t in made)
+
+
+def _which(outputs: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...]:
+    """Per output the input with its number, or ``-1 - n`` for the n-th number that no input has."""
+    known = {number: i for i, number in reversed(list(enumerate(inputs)))}
+    new: dict[int, int] = {}
+    return tuple(known[one] if one in known else new.setdefault(one, -1 - len(new)) for one in outputs)
 
 
 def _told(fact: _Fact, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Fact:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -19,6 +21,10 @@ MOST_FLOPS = 4_000_000_000
 _ALWAYS = ("conv", "interpolate", "upsample", "scaled_dot_product", "sdpa", "pool")
 _ALONG = ("softmax", "norm", "loss", "entropy", "cum", "sort", "topk", "scatter", "index", "embedding", "gather")
 _MATRICES = ("matmul", "linear", "bmm", "addmm", "einsum")
+_COPIES = ("copy", "clone", "contiguous", "reshape", "flatten")
+
+WRITES = "copy_"
+"""How symbols begin whose kernels may hold work space though nothing they make is new."""
 
 
 def allocates_inside(name: str, tensors: Sequence[torch.Tensor], flops: int) -> bool:
@@ -43,6 +49,8 @@ def allocates_inside(name: str, tensors: Sequence[torch.Tensor], flops: int) -> 
         return True
     if any(each in name for each in _MATRICES):
         return any(t.dim() > 1 and not _blas_reads(t) for t in tensors)
+    if any(each in name for each in _COPIES):
+        return any(_transposes(t.shape, t.stride()) for t in tensors)
     return any(each in name for each in _ALONG) and any(not t.is_contiguous() for t in tensors)
 
 
@@ -74,12 +82,41 @@ def peak_inside_bytes(text: str, namespace: Mapping[str, Any], tensors: Mapping[
     nbytes = sum(tensor.untyped_storage().nbytes() for tensor in tensors.values())
     if nbytes > MOST_BYTES or any(tensor.device.type != "cpu" for tensor in tensors.values()):
         return None
+    real = {name: (tensor.shape, tensor.stride(), tensor.dtype) for name, tensor in tensors.items()}
+    return _measured(text, namespace, real)
+
+
+@functools.lru_cache(maxsize=4096)
+def copy_inside_bytes(
+    shape: tuple[int, ...], strides: tuple[int, ...], into: tuple[int, ...], dtype: torch.dtype
+) -> int:
+    """The most bytes that a copy on a CPU holds at once beside the two tensors.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of both.
+    strides, into : tuple of int
+        Of what is copied, and of what it is copied into, in elements.
+    dtype : torch.dtype
+        Of both.
+    """
+    if math.prod(shape) * dtype.itemsize > MOST_BYTES or not _transposes(shape, strides):
+        return 0
+    return _measured("into.copy_(given)", {}, {"given": (shape, strides, dtype), "into": (shape, into, dtype)}) or 0
+
+
+def _measured(
+    text: str,
+    namespace: Mapping[str, Any],
+    tensors: Mapping[str, tuple[Sequence[int], Sequence[int], torch.dtype]],
+) -> int | None:
     # The program draws its numbers as if nothing had been tried.
     with _disable_current_modes(), torch.no_grad(), torch.random.fork_rng(devices=()):
         try:
             real = {
-                name: torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).zero_()
-                for name, tensor in tensors.items()
+                name: torch.empty_strided(tuple(shape), tuple(strides), dtype=dtype).zero_()
+                for name, (shape, strides, dtype) in tensors.items()
             }
             # The first run may pack weights once and for all.
             for _ in range(2):
@@ -97,6 +134,11 @@ def peak_inside_bytes(text: str, namespace: Mapping[str, Any], tensors: Mapping[
         key=lambda event: event[0],
     )
     return max(accumulate((nbytes for _, nbytes in events), initial=0))
+
+
+def _transposes(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether a tensor is a matrix that lies column by column."""
+    return len(shape) == 2 and strides[0] == 1 and strides[1] != 1
 
 
 def _is_memory(event: Any) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from workbench.compiler.accumulate import Accumulated, accumulated
 from workbench.compiler.facts import FactsCache, TraceFacts, facts
 from workbench.compiler.fusion import contains
 from workbench.compiler.names import CLONE_PREFIX, is_statement, origin_of
@@ -326,7 +327,9 @@ def read_joint(
         _mark(builder, returned.get("flat_args", ()), ValueFlag.ARGUMENT)
         ends = Ends(outputs=builder.values(returned["fw_flat_out" if has_backward else "output"]))
         if has_backward:
-            ends = dataclasses.replace(ends, gradients=builder.values(returned["output"]))
+            gradients = returned["output"]
+            known = accumulated(gradients, returned["flat_args"], found, arguments or {})
+            ends = dataclasses.replace(ends, gradients=builder.values(gradients), **_accumulated(builder, known))
     return builder.build("joint", found, origins, ends)
 
 
@@ -388,14 +391,26 @@ def read_execution(
         ]
         for proxy in (leaf for pair in handed for leaf in pair if isinstance(leaf, Proxy)):
             builder.value(proxy)
+        gradients = _return(backward).args[0]
+        known = accumulated(gradients, returned[0]["flat_args"], found, stage.arguments)
         ends = Ends(
             outputs=builder.values(returned[0]["flat_output"]),
             cotangents=builder.values(backward.args[1]),
             given=builder.values([given for given, _ in handed]),
             received=builder.values([taken for _, taken in handed]),
-            gradients=builder.values(_return(backward).args),
+            gradients=builder.values(gradients),
+            **_accumulated(builder, known),
         )
     return builder.build("execution", found, stage.origins, ends)
+
+
+def _accumulated(builder: _Builder, known: Sequence[Accumulated]) -> dict[str, tuple[int, ...]]:
+    """The columns of `Ends` about gradients that autograd accumulates."""
+    return {
+        "accumulated": builder.values([one.gradient for one in known]),
+        "copied_bytes": tuple(one.copied_bytes for one in known),
+        "copying_bytes": tuple(one.copying_bytes for one in known),
+    }
 
 
 def _received(backward: TraceCtx) -> list[list[Any]]:

@@ -16,7 +16,7 @@ import torch
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 from workbench.compiler import thunder_api
-from workbench.compiler.kernels import allocates_inside, peak_inside_bytes
+from workbench.compiler.kernels import WRITES, allocates_inside, copy_inside_bytes, peak_inside_bytes
 from workbench.compiler.offload import OFFLOAD, RELOAD, Layout, brought_back, layouts
 from workbench.compiler.thunder_api import (
     NumberProxy,
@@ -224,6 +224,8 @@ class Stepped:
         Bytes alive right after each bound symbol of the forward trace and then of the backward trace.
     statement_peak_bytes : tuple of int
         The most bytes alive at once while it ran.
+    after_bytes : int
+        The most bytes alive at once after the last one, while autograd gives the gradients to leaves.
     peak_bytes : int
         The most of all.
     baseline_bytes : int
@@ -234,6 +236,7 @@ class Stepped:
 
     live_bytes: tuple[int, ...]
     statement_peak_bytes: tuple[int, ...]
+    after_bytes: int
     peak_bytes: int
     baseline_bytes: int
     misdeclared: tuple[str, ...] = ()
@@ -262,6 +265,7 @@ def step(forward: Any, backward: Any = None, *, arguments: Mapping[str, torch.Te
         walk.enter(forward, arguments or {})
         baseline_bytes = allocations.live_bytes
         returned = walk.run(forward)
+        allocations.peak_bytes = allocations.live_bytes
         if backward is not None:
             outcome, (saved, others) = returned
             del returned
@@ -278,11 +282,16 @@ def step(forward: Any, backward: Any = None, *, arguments: Mapping[str, torch.Te
             ]
             walk.names.update(lists)
             del lists
-            walk.held.append(walk.run(backward))
+            (gradients,) = walk.run(backward)
+            accumulation = _Accumulation(forward, gradients, outcome["flat_args"], arguments or {})
+            del gradients
+            allocations.peak_bytes = allocations.live_bytes
+            accumulation.run(allocations)
     return Stepped(
         live_bytes=tuple(walk.live_bytes),
         statement_peak_bytes=tuple(walk.peak_bytes),
-        peak_bytes=max((baseline_bytes, *walk.peak_bytes)),
+        after_bytes=allocations.peak_bytes,
+        peak_bytes=max((baseline_bytes, *walk.peak_bytes, allocations.peak_bytes)),
         baseline_bytes=baseline_bytes,
         misdeclared=tuple(walk.misdeclared),
     )
@@ -368,7 +377,7 @@ class _Steps:
         given = {proxy.name: self.names[proxy.name] for proxy in bsym.flat_proxy_args}
         before_bytes, before_flops = allocations.live_bytes, allocations.flops
         exec(text, context, self.names)
-        if allocations.peak_bytes <= before_bytes:
+        if allocations.peak_bytes <= before_bytes and not str(bsym.sym.name).startswith(WRITES):
             return
         tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
         if allocates_inside(str(bsym.sym.name), list(tensors.values()), allocations.flops - before_flops):
@@ -401,6 +410,74 @@ class _Steps:
                 self._member(member)
         else:
             self._execute(bsym)
+
+
+class _HandOver(torch.autograd.Function):
+    """Gives autograd gradients that are there already; the list that holds them is emptied."""
+
+    @staticmethod
+    def forward(ctx: Any, gradients: list[torch.Tensor], *leaves: torch.Tensor) -> torch.Tensor:
+        ctx.gradients = gradients
+        return torch.empty(0)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        gradients = tuple(ctx.gradients)
+        ctx.gradients.clear()
+        return None, *gradients
+
+
+class _Copies(TorchDispatchMode):
+    """While active, counts what copies hold inside themselves."""
+
+    def __init__(self, allocations: Allocations, on_cpu: bool) -> None:
+        super().__init__()
+        self.allocations = allocations
+        self.on_cpu = on_cpu
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if self.on_cpu and func._overloadpacket in (_aten.copy_, _aten.clone):
+            given = args[0 if func._overloadpacket is _aten.clone else 1]
+            inside_bytes = copy_inside_bytes(tuple(given.shape), given.stride(), out.stride(), given.dtype)
+            self.allocations.peak_bytes = max(self.allocations.peak_bytes, self.allocations.live_bytes + inside_bytes)
+        return out
+
+
+class _Accumulation:
+    """What autograd does with the gradients of a step: autograd itself does it, with fake tensors."""
+
+    def __init__(
+        self, forward: Any, gradients: Sequence[Any], arguments: Sequence[Any], tensors: Mapping[str, torch.Tensor]
+    ) -> None:
+        names = [getattr(leaf, "name", "") for leaf in forward.bound_symbols[-1].args[0]["flat_args"]]
+        self.gradients: list[torch.Tensor] = []
+        self.leaves: list[torch.Tensor] = []
+        self.held: list[torch.Tensor] = []
+        self.on_cpu = all(t.device.type == "cpu" for t in gradients if isinstance(t, torch.Tensor))
+        for name, gradient, argument in zip(names, gradients, arguments, strict=True):
+            if not isinstance(gradient, torch.Tensor):
+                continue
+            if name in tensors and not tensors[name].is_leaf:
+                self.held.append(gradient)
+                continue
+            self.gradients.append(_as_on_cpu(gradient))
+            self.leaves.append(_as_on_cpu(argument.detach()).requires_grad_())
+
+    def run(self, allocations: Allocations) -> None:
+        """Give the gradients to the leaves."""
+        if self.leaves:
+            hand_over: Any = _HandOver.apply  # without types in torch
+            with torch.enable_grad(), _Copies(allocations, self.on_cpu):
+                torch.autograd.backward(hand_over(self.gradients, *self.leaves), torch.empty(0))
+
+
+def _as_on_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself, said to lie on the CPU from now on: autograd has no thread for a GPU that is not there."""
+    tensor.fake_device = torch.device("cpu")  # type: ignore[attr-defined]
+    return tensor
 
 
 def _like(tensor: torch.Tensor, storages: dict[int, torch.Tensor]) -> torch.Tensor:

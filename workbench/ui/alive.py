@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _MOST = 200
 
+_AUTOGRAD = "autograd, between statements"
+
 
 class Alive(Panel):
     """Lists of values, the largest first; content: ``predicted`` and ``measured``, the latter None before a run."""
@@ -37,6 +39,8 @@ def predicted_content(plan: Plan, ids: Sequence[str]) -> dict[str, Any]:
         return {"head": "No statement takes memory.", "rows": []}
     found = alive_at(plan.graph, peak)
     statements = plan.graph.statements
+    after = peak == len(statements)
+    place = {"id": "", "name": _AUTOGRAD} if after else {"id": ids[peak], "name": short_name(statements.name[peak])}
     rows = [
         {
             "value": one.name,
@@ -47,14 +51,14 @@ def predicted_content(plan: Plan, ids: Sequence[str]) -> dict[str, Any]:
         }
         for one in found[:_MOST]
     ]
-    transient = int(statements.transient_bytes[peak])
+    transient = plan.peak_bytes - sum(one.bytes for one in found) if after else int(statements.transient_bytes[peak])
     if transient:
-        passing = {"value": "in passing", "source": "", "bytes": human_bytes(transient), "id": ids[peak]}
-        rows.insert(0, {**passing, "statement": short_name(statements.name[peak])})
+        value = "copies of gradients" if after else "in passing"
+        rows.insert(0, _row(value, place["name"], "", transient, place["id"]))
     more = f"; the largest {_MOST} are listed" if len(found) > _MOST else ""
     return {
         "head": f"{len(found)} storages, {human_bytes(plan.peak_bytes)} in all, predicted{more}",
-        "peak": {"id": ids[peak], "name": short_name(statements.name[peak])},
+        "peak": place,
         "rows": rows,
     }
 
@@ -81,7 +85,7 @@ def measured_content(run: Run | None, named: Mapping[str, str]) -> dict[str, Any
     for one in alive:
         value, outputs = one.get("value", ""), one["outputs"]
         id = next((named[name] for name in (value, *outputs, one["name"]) if name in named), "")
-        made_by = short_name(one["name"]) if one["name"] else "autograd, between statements"
+        made_by = short_name(one["name"]) if one["name"] else _AUTOGRAD
         rows.append(_row(value or ("in passing" if one["name"] else ""), made_by, one["source"], one["bytes"], id))
     unlisted = peak_bytes - baseline_bytes - sum(one["bytes"] for one in alive)
     if unlisted > 0:
@@ -90,7 +94,7 @@ def measured_content(run: Run | None, named: Mapping[str, str]) -> dict[str, Any
     at = run.peak_statement
     if at is not None:
         id = next((named[name] for name in (*at["outputs"], at["name"]) if name in named), "")
-        content["peak"] = {"id": id, "name": short_name(at["name"]) if at["name"] else "autograd, between statements"}
+        content["peak"] = {"id": id, "name": short_name(at["name"]) if at["name"] else _AUTOGRAD}
     return content
 
 

@@ -1,0 +1,148 @@
+"""What autograd does with the gradients that a backward returns: which it takes as they are, and which it copies.
+
+PyTorch's rules, from ``torch/csrc/autograd/functions/accumulate_grad.h`` (the gradient layout contract): a leaf without
+a gradient takes a tensor that nobody else holds and that lies in memory as the leaf does, and a copy of any other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from workbench.compiler.kernels import copy_inside_bytes
+from workbench.compiler.thunder_api import TensorProxy, to_torch_device, to_torch_dtype
+
+if TYPE_CHECKING:
+    from workbench.compiler.facts import TraceFacts
+
+
+@dataclasses.dataclass(frozen=True)
+class Accumulated:
+    """A gradient that a leaf is given.
+
+    Attributes
+    ----------
+    gradient : TensorProxy
+    copied_bytes : int
+        Bytes of the copy that autograd makes of it; 0 where it takes the tensor itself.
+    copying_bytes : int
+        The most that it allocates meanwhile, the copy included.
+    """
+
+    gradient: Any
+    copied_bytes: int
+    copying_bytes: int
+
+
+def accumulated(
+    gradients: Sequence[Any],
+    arguments: Sequence[Any],
+    found: TraceFacts,
+    tensors: Mapping[str, torch.Tensor],
+) -> list[Accumulated]:
+    """Gradients that go into leaves, in the order in which autograd gives them.
+
+    Parameters
+    ----------
+    gradients : sequence
+        What the backward returns, one per argument; what is no tensor is no gradient.
+    arguments : sequence of Proxy
+        What the gradients are for.
+    found : TraceFacts
+        Facts of all that has run.
+    tensors : mapping of str to Tensor
+        Tensors behind the arguments, as far as they are known. Those not known are taken for leaves. What goes on into
+        another backward is not autograd's to copy.
+    """
+    leaves = [
+        (gradient, argument)
+        for gradient, argument in zip(gradients, arguments, strict=True)
+        if isinstance(gradient, TensorProxy) and (argument.name not in tensors or tensors[argument.name].is_leaf)
+    ]
+    leaves = [leaves[i] for i in accumulation_order(len(leaves))]
+    given = []
+    for at, (gradient, argument) in enumerate(leaves):
+        strides, of_leaf = found.strides[gradient.name], found.strides[argument.name]
+        held = any(_holds(waiting, gradient, found) for waiting, _ in leaves[at + 1 :])
+        if not held and obeys_layout_contract(strides, gradient.shape, of_leaf):
+            given.append(Accumulated(gradient, 0, 0))
+            continue
+        shape, dtype = tuple(gradient.shape), to_torch_dtype(gradient.dtype)
+        copied_bytes = math.prod(shape) * dtype.itemsize
+        inside_bytes = 0
+        if to_torch_device(gradient.device).type == "cpu":
+            into = of_leaf if _is_dense(of_leaf, shape) else tuple(_row_by_row(shape))
+            inside_bytes = copy_inside_bytes(shape, strides, into, dtype)
+        given.append(Accumulated(gradient, copied_bytes, copied_bytes + inside_bytes))
+    return given
+
+
+def _holds(waiting: Any, gradient: Any, found: TraceFacts) -> bool:
+    """Whether a gradient that has not been accumulated yet is the same tensor, or a view that refers to it."""
+    if found.tensor_of[waiting.name] == found.tensor_of[gradient.name]:
+        return True
+    shares = found.storage_of[waiting.name] == found.storage_of[gradient.name]
+    return shares and waiting.name in found.views and gradient.name not in found.views
+
+
+def obeys_layout_contract(strides: Sequence[int], shape: Sequence[int], of_leaf: Sequence[int]) -> bool:
+    """Whether a gradient lies in memory as its leaf does or, where the leaf has gaps or overlaps, row by row.
+
+    Parameters
+    ----------
+    strides, of_leaf : sequence of int
+        Of the gradient and of the leaf, in elements.
+    shape : sequence of int
+        Of both.
+    """
+    if not _is_dense(of_leaf, shape):
+        return math.prod(shape) == 0 or _matches(strides, _row_by_row(shape), shape)
+    # PyTorch takes a stride of zero for a sign of a view, also along a dimension of one element.
+    return _matches(strides, of_leaf, shape) and all(
+        stride != 0 for stride, length in zip(strides, shape, strict=True) if length == 1
+    )
+
+
+def _matches(strides: Sequence[int], wanted: Sequence[int], shape: Sequence[int]) -> bool:
+    return all(length == 1 or one == other for one, other, length in zip(strides, wanted, shape, strict=True))
+
+
+def _row_by_row(shape: Sequence[int]) -> list[int]:
+    return [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+
+
+def _is_dense(strides: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether elements lie one after another in some order of dimensions, with no gap and no overlap."""
+    expected = 1
+    for stride, length in sorted((s, n) for s, n in zip(strides, shape, strict=True) if n != 1):
+        if stride != expected:
+            return math.prod(shape) == 0
+        expected *= length
+    return True
+
+
+def accumulation_order(count: int) -> list[int]:
+    """The order in which the autograd engine takes so many leaves off its queue, by their positions.
+
+    They are of one rank, and the engine's queue is a binary heap (``std::priority_queue``), which hands out equals in
+    an order of its own: the hole at the root moves down by right children, then what was last fills it.
+    """
+    heap, order = list(range(count)), []
+    while heap:
+        order.append(heap[0])
+        last = heap.pop()
+        size, hole = len(heap), 0
+        if not size:
+            break
+        while 2 * hole + 2 < size:
+            child = 2 * hole + 2
+            heap[hole], hole = heap[child], child
+        if 2 * hole + 1 < size:
+            child = 2 * hole + 1
+            heap[hole], hole = heap[child], child
+        heap[hole] = last
+    return order
