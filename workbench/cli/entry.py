@@ -11,6 +11,7 @@ import typer
 from workbench.cli import output
 from workbench.cli.about import doctor, lab, programs
 from workbench.cli.compare import compare
+from workbench.cli.gpu_check import gpu_check
 from workbench.cli.plan import plan
 from workbench.cli.run import run as run_program
 from workbench.cli.statuses import BAD_USAGE, DONE, FAILED, INTERRUPTED, UNREAD
@@ -38,6 +39,7 @@ for name, command in (
     ("run", run_program),
     ("compare", compare),
     ("sweep", sweep),
+    ("gpu-check", gpu_check),
 ):
     app.command(name)(command)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(lab)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import re
@@ -26,6 +27,8 @@ from workbench.runs.request import OUTPUT_BYTES, SCRATCH
 
 WORKER_FILE = "worker.json"
 """Where a run's folder says how to find its process; it is gone when the run is over."""
+
+_F_SETSIG = 10  # of <linux/fcntl.h>; the fcntl module lacks it in Python 3.12
 
 KILL_TIMEOUT_S = 5.0
 """How long to wait for killed processes that the system holds on to."""
@@ -268,6 +271,33 @@ class Worker:
                 self._output_bytes += len(data)
                 while self._output_bytes - len(self._output[0]) > OUTPUT_BYTES:
                     self._output_bytes -= len(self._output.popleft())
+
+
+def die_with_parent(*, keep_input: bool = False) -> None:
+    """Have the system kill the process group when the parent closes its end of standard input.
+
+    A thread that waits for it would not do, for one call that holds the interpreter's lock stops all threads; nor would
+    PR_SET_PDEATHSIG, which is about the parent's thread that started the worker and not about the parent.
+
+    Parameters
+    ----------
+    keep_input : bool
+        Leave standard input as it is, for processes that shall do the same; otherwise it is empty from now on.
+    """
+    # Opened anew: whom to signal belongs to the open file, which processes that inherit it share.
+    parent = os.open("/proc/self/fd/0", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    fcntl.fcntl(parent, fcntl.F_SETOWN, -os.getpgid(0))
+    fcntl.fcntl(parent, _F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(parent, fcntl.F_SETFL, fcntl.fcntl(parent, fcntl.F_GETFL) | os.O_ASYNC)
+    poll = select.poll()
+    poll.register(0, select.POLLHUP)
+    if poll.poll(0):  # closed before the system was asked to watch it
+        os._exit(1)
+    if not keep_input:
+        # A program that reads standard input finds it empty.
+        empty = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(empty, 0)
+        os.close(empty)
 
 
 def memory_bytes(pid: int) -> int:

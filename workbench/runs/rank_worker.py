@@ -30,7 +30,7 @@ def main(run_dir: Path) -> None:
     """Carry out one rank's part of the run of a folder; ends the process."""
     rank = int(os.environ["RANK"])
     if reaper.MARK in os.environ:
-        worker.die_with_parent()
+        processes.die_with_parent()
     folder = ranks.folder_of(run_dir, rank)
     folder.mkdir()
     _keep_output(folder / request.OUTPUT_FILE)

@@ -367,7 +367,7 @@ class Elsewhere:
 
 def main(run_dir: Path) -> None:
     """Start a run's ranks on this machine, and gather what they tell; ends the process."""
-    worker.die_with_parent(keep_input=True)
+    processes.die_with_parent(keep_input=True)
     log = logs.EventLog(run_dir / logs.LOG_FILE)
     begun_s = time.time() - log.now_s()
     log.write(events.Started(t_s=log.now_s(), pid=os.getpid(), time_s=begun_s))

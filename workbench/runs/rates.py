@@ -1,4 +1,4 @@
-"""Machines by name: those with published peaks, and the CPU that this runs on, measured when it is first asked for."""
+"""Machines by name: those with published peaks, and what this runs on, measured when it is first asked for."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from workbench.analysis.machines import MACHINES, Machine
 from workbench.errors import ConfigError, nearest
 
 THIS_CPU = "this CPU"
+THIS_GPU = "this GPU"
+"""The first of those attached; among `MACHINE_NAMES` it is not, for most have none."""
 MACHINE_NAMES = (*MACHINES, THIS_CPU)
 
 _ROUNDS = 3
 """Each rate is that of the best of so many rounds: others on the machine only take away."""
 _WIDTHS = {"float32": 1024, "bfloat16": 256, "float16": 256}
 """Of matmuls; the halves' are smaller, for a CPU without instructions for them takes a hundred times as long."""
+_GPU_WIDTH = 8192
+_GPU_COPIED = 1 << 30
 _COPIED = 1 << 26
 _SENT = 1 << 25
 _ECHOES = 200
@@ -49,6 +53,8 @@ def machine_of(name: str, ranks: int = 1) -> Machine:
             bytes_per_s=whole.bytes_per_s / ranks,
             link_bytes_per_s=whole.link_bytes_per_s / ranks,
         )
+    if name == THIS_GPU:
+        return _this_gpu()
     if name not in MACHINES:
         known = ", ".join(MACHINE_NAMES)
         raise ConfigError(f"there is no machine {name!r}; legal: {known}{nearest(str(name), list(MACHINE_NAMES))}")
@@ -81,6 +87,51 @@ def _this_cpu() -> Machine:
         link_bytes_per_s=_SENT / sending_s,
         launch_s=_best(launches) / _LAUNCHES,
         latency_s=echo_s,
+    )
+
+
+@functools.cache
+def _this_gpu() -> Machine:
+    """Measured in a few seconds: matmuls, a copy, small ops, and copies to the next GPU or, of one, to the host."""
+    import torch
+
+    from workbench.errors import DeviceError
+
+    if not torch.cuda.is_available():
+        raise DeviceError("no CUDA device is attached, so that its rates cannot be measured")
+
+    def synced(act: Callable[[], object]) -> Callable[[], None]:
+        def acted() -> None:
+            act()
+            torch.cuda.synchronize()
+
+        return acted
+
+    flops = {}
+    for dtype in _WIDTHS:
+        left, right = (torch.ones(_GPU_WIDTH, _GPU_WIDTH, dtype=getattr(torch, dtype), device="cuda") for _ in range(2))
+        flops[dtype] = 2 * _GPU_WIDTH**3 / _best(synced(functools.partial(torch.mm, left, right)))
+    source, target = (torch.ones(_GPU_COPIED, dtype=torch.uint8, device="cuda") for _ in range(2))
+    alone = torch.cuda.device_count() < 2
+    beside = (
+        torch.empty_like(source, device="cpu", pin_memory=True) if alone else torch.empty_like(source, device="cuda:1")
+    )
+    one = torch.ones(1, device="cuda")
+
+    def launches() -> None:
+        for _ in range(_LAUNCHES):
+            torch.add(one, one)
+
+    launching_s = _best(launches) / _LAUNCHES
+    torch.cuda.synchronize()
+    return Machine(
+        name=THIS_GPU,
+        source=f"measured here on {torch.cuda.get_device_name()}: matmuls, a copy, small ops, and copies to "
+        + ("the host" if alone else "the next GPU"),
+        flops_per_s=flops,
+        bytes_per_s=2 * _GPU_COPIED / _best(synced(functools.partial(target.copy_, source))),
+        link_bytes_per_s=_GPU_COPIED / _best(synced(functools.partial(beside.copy_, source))),
+        launch_s=launching_s,
     )
 
 

@@ -8,12 +8,9 @@ that asked for the run is gone, whatever the worker is doing then.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import os
 import platform
-import select
-import signal
 import statistics
 import sys
 import time
@@ -26,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import psutil
 
 from workbench.errors import ConfigWarning, RunError, WorkbenchError
-from workbench.runs import events, logs, request, stages
+from workbench.runs import events, logs, processes, request, stages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,8 +36,6 @@ if TYPE_CHECKING:
     type Transforms = Callable[[], Sequence[Any]]
 
 _PACKAGES = ("thunder-workbench", "torch", "lightning-thunder", "nvfuser-cu128-torch210", "triton", "numpy")
-
-_F_SETSIG = 10  # of <linux/fcntl.h>; the fcntl module lacks it in Python 3.12
 
 
 class Group(Protocol):
@@ -70,7 +65,7 @@ class Group(Protocol):
 
 def main(run_dir: Path) -> None:
     """Carry out the run of a folder; ends the process."""
-    die_with_parent()
+    processes.die_with_parent()
     carry_out(run_dir, functools.partial(run_program, run_dir))
 
 
@@ -468,33 +463,6 @@ def _environment(log: logs.EventLog) -> events.Environment:
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "",
     }
     return events.Environment(t_s=log.now_s(), versions=versions, machine=machine)
-
-
-def die_with_parent(*, keep_input: bool = False) -> None:
-    """Have the system kill the process group when the parent closes its end of standard input.
-
-    A thread that waits for it would not do, for one call that holds the interpreter's lock stops all threads; nor would
-    PR_SET_PDEATHSIG, which is about the parent's thread that started the worker and not about the parent.
-
-    Parameters
-    ----------
-    keep_input : bool
-        Leave standard input as it is, for processes that shall do the same; otherwise it is empty from now on.
-    """
-    # Opened anew: whom to signal belongs to the open file, which processes that inherit it share.
-    parent = os.open("/proc/self/fd/0", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    fcntl.fcntl(parent, fcntl.F_SETOWN, -os.getpgid(0))
-    fcntl.fcntl(parent, _F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(parent, fcntl.F_SETFL, fcntl.fcntl(parent, fcntl.F_GETFL) | os.O_ASYNC)
-    poll = select.poll()
-    poll.register(0, select.POLLHUP)
-    if poll.poll(0):  # closed before the system was asked to watch it
-        os._exit(1)
-    if not keep_input:
-        # A program that reads standard input finds it empty.
-        empty = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(empty, 0)
-        os.close(empty)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,45 @@
+"""Every part is rehearsed, by the command that a person with a GPU gives."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from workbench.errors import DeviceError
+from workbench.gpu_check import suite
+from workbench.gpu_check.parts import PARTS
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_rehearsal_goes_through_all_parts_and_all_is_right(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "workbench.cli", "gpu-check", "--rehearse", "--out", str(tmp_path), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    result = json.loads(done.stdout)
+    wrong = [
+        (name, line["step"], line["error"] or line["figures"]["wrong"])
+        for name, told in result["parts"].items()
+        for line in told["steps"]
+        if not suite.is_right(line)
+    ]
+    assert not wrong, done.stderr
+    assert (done.returncode, result["ok"]) == (0, True)
+    assert {name: told["state"] for name, told in result["parts"].items()} == {part.name: "done" for part in PARTS}
+    assert all(told["steps"] for told in result["parts"].values())
+    # What is of a GPU and can be planned for is there.
+    depth = {line["step"]: line["figures"] for line in result["parts"]["depth"]["steps"]}
+    assert depth["12 layers, weight 0, cut every 4, shared"]["unique"] is not None
+    page = (tmp_path / suite.PAGE_FILE).read_text()
+    assert all(f"### {part.title}" in page for part in PARTS)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to check")
+def test_without_a_gpu_the_rehearsal_is_offered(tmp_path: Path) -> None:
+    with pytest.raises(DeviceError, match="no CUDA device is attached, so there is nothing to check; rehearse=True"):
+        suite.check(tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,232 @@
+"""A check is carried out step by step, each once, whatever dies in between; what is wrong is told and kept."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gpu_check import trials
+from workbench.errors import RunError
+from workbench.gpu_check import page, suite
+from workbench.gpu_check.log import Log, claimed
+
+pytestmark = pytest.mark.slow
+
+CARRY_OUT = """
+import json, sys
+from pathlib import Path
+from tests.gpu_check import trials
+from workbench.gpu_check import suite
+suite.check(Path(sys.argv[1]), rehearse=True, parts=[trials.part()])
+"""
+
+
+def told(folder: Path, plan: Sequence[tuple[str, str]]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / trials.PLAN).write_text(json.dumps(plan))
+
+
+def checked(folder: Path, *, minutes: float = 1.0, retry: bool = False, **limits: float) -> dict[str, Any]:
+    result = suite.check(folder, minutes=minutes, rehearse=True, retry=retry, parts=[trials.part(**limits)])
+    found: dict[str, Any] = result["parts"][trials.NAME]
+    return found
+
+
+def began(folder: Path) -> list[str]:
+    return (folder / trials.BEGAN).read_text().split()
+
+
+def test_a_step_that_ends_its_process_is_told_of_and_the_others_are_carried_out(tmp_path: Path) -> None:
+    plan = [
+        ("a", "0"),
+        ("b", "crash"),
+        ("c", "raise"),
+        ("d", "exit"),
+        ("e", "lose the device"),
+        ("f", "0"),
+        ("g", "wrong"),
+    ]
+    told(tmp_path, plan)
+    found = checked(tmp_path)
+    lines = {line["step"]: line for line in found["steps"]}
+    assert found["state"] == "done"
+    assert list(lines) == began(tmp_path) == ["a", "b", "c", "d", "e", "f", "g"]
+    assert lines["b"]["error"] == "was killed by SIGSEGV"
+    assert lines["c"]["error"] == "ValueError: as told"
+    assert lines["d"]["error"] == "ended by itself with exit status 3 in this step"
+    assert "illegal memory access" in lines["e"]["error"]
+    # After what lost the device a new process goes on, with what the ones before it found.
+    assert lines["f"]["figures"]["known"] == 5
+    assert lines["a"]["figures"]["pid"] != lines["f"]["figures"]["pid"]
+    assert lines["a"]["figures"]["not a number"] is None
+    assert lines["g"]["figures"]["wrong"] == "not as it has to be"
+    assert suite.count_wrong(found) == 5
+
+    # What failed is kept until it is asked for again.
+    checked(tmp_path)
+    assert len(began(tmp_path)) == 7
+    told(tmp_path, [(name, "0") for name, _ in plan])
+    again = checked(tmp_path, retry=True)
+    assert began(tmp_path)[7:] == ["b", "c", "d", "e", "g"]
+    assert suite.count_wrong(again) == 0
+    assert sorted(line["step"] for line in again["steps"]) == ["a", "b", "c", "d", "e", "f", "g"]
+
+
+def test_a_step_that_hangs_is_left_and_a_part_that_is_out_of_time_goes_on_later(tmp_path: Path) -> None:
+    told(tmp_path, [("a", "hang"), ("b", "0"), ("c", "hang")])
+    found = checked(tmp_path, step_limit_s=0.5, limit_s=600.0)
+    assert [line["error"] for line in found["steps"]] == ["it took more than 0.5 s", "", "it took more than 0.5 s"]
+
+    later = tmp_path / "later"
+    told(later, [("a", "0"), ("b", "hang")])
+    short = checked(later, minutes=0.1)
+    assert (short["state"], [line["step"] for line in short["steps"]]) == ("out of time", ["a"])
+    told(later, [("a", "0"), ("b", "0")])
+    assert checked(later)["state"] == "done"
+    assert began(later) == ["a", "b", "b"]
+
+
+def test_a_check_that_is_killed_at_random_moments_loses_nothing_and_does_nothing_twice(tmp_path: Path) -> None:
+    names = [f"s{i}" for i in range(12)]
+    told(tmp_path, [(name, "0.15") for name in names])
+    moments = random.Random(0)
+    kept: list[str] = []
+    for _ in range(6):
+        since = len(began(tmp_path)) if kept else 0
+        check = subprocess.Popen([sys.executable, "-c", CARRY_OUT, str(tmp_path)], stdin=subprocess.DEVNULL)
+        give_up_s = time.monotonic() + 60
+        # Killed only once it is at work; how far it comes then is left to chance.
+        while len(Log(tmp_path, trials.NAME).lines()) <= len(kept) and check.poll() is None:
+            assert time.monotonic() < give_up_s
+            time.sleep(0.01)
+        time.sleep(moments.uniform(0, 0.4))
+        check.send_signal(signal.SIGKILL)
+        check.wait()
+        wait_for_silence(tmp_path)
+        lines = Log(tmp_path, trials.NAME).lines()
+        assert [line["step"] for line in lines][: len(kept)] == kept
+        assert not set(kept) & set(began(tmp_path)[since:])
+        kept = [line["step"] for line in lines]
+    found = checked(tmp_path)
+    assert [line["step"] for line in found["steps"]] == names
+    assert all(not line["error"] for line in found["steps"])
+
+
+def wait_for_silence(folder: Path) -> None:
+    """Until no process of the check is left: what was started for it ends with it."""
+    give_up_s = time.monotonic() + 20
+    while alive := [pid for pid in os.listdir("/proc") if pid.isdigit() and str(folder) in command_of(pid)]:
+        assert time.monotonic() < give_up_s, alive
+        time.sleep(0.05)
+
+
+def command_of(pid: str) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    return ""
+
+
+def test_a_torn_record_is_carried_out_again(tmp_path: Path) -> None:
+    told(tmp_path, [("a", "0"), ("b", "0")])
+    checked(tmp_path)
+    path = tmp_path / f"{trials.NAME}.jsonl"
+    path.write_bytes(path.read_bytes()[:-20])
+    (tmp_path / suite.RESULT_FILE).unlink()
+    assert [line["step"] for line in checked(tmp_path)["steps"]] == ["a", "b"]
+    assert began(tmp_path) == ["a", "b", "b"]
+
+
+def test_a_folder_is_of_one_check_and_in_one_hand(tmp_path: Path) -> None:
+    told(tmp_path, [("a", "0")])
+    checked(tmp_path)
+    note = json.loads((tmp_path / "check.json").read_text())
+    with pytest.raises(RunError, match="another check is being carried out in"), claimed(tmp_path, note):
+        checked(tmp_path)
+    other = {**note, "machine": "another"}
+    (tmp_path / "check.json").write_text(json.dumps(other))
+    with pytest.raises(RunError, match=r"holds another check \(machine 'another', now .*\): give another folder"):
+        checked(tmp_path)
+    (tmp_path / "check.json").write_text("{")
+    with pytest.raises(RunError, match=r"check\.json is damaged: give another folder"):
+        checked(tmp_path)
+    (tmp_path / "check.json").unlink()
+    with pytest.raises(RunError, match="has results and nothing says of what"):
+        checked(tmp_path)
+
+
+def test_a_part_that_is_not_there_is_refused_with_the_nearest() -> None:
+    with pytest.raises(RunError, match=r"there is no part 'mian'; legal: environment, main, .*main"):
+        suite.chosen(["mian"])
+
+
+RESULT: dict[str, Any] = {
+    "machine": "Some GPU",
+    "versions": {"torch": "2.10.0"},
+    "rehearsal": False,
+    "executor": "nvfuser",
+    "date": "2026-01-02",
+    "parts": {
+        "main": {
+            "title": "The main job",
+            "does": "What it does.",
+            "state": "out of time",
+            "seconds": 61.0,
+            "steps": [
+                {
+                    "step": "run",
+                    "seconds": 1.5,
+                    "at": "2026-01-02T03:04:05+00:00",
+                    "error": "",
+                    "figures": {
+                        "compile_s": 1.25,
+                        "measured_peak_bytes": 3 << 20,
+                        "off_share": -0.041,
+                        "attributed_share": 0.99,
+                        "bitwise": True,
+                        "names": ["a|b", "c"],
+                        "wrong": "the predicted peak is -4.1% off",
+                    },
+                },
+                {"step": "cancel", "seconds": 1.0, "at": "", "error": "RunError: it was done", "figures": {}},
+            ],
+        },
+        "depth": {"title": "Depth", "does": "More.", "state": "not begun", "seconds": 0.0, "steps": []},
+    },
+}
+
+PAGE = """\
+## Some GPU (GPU), 2026-01-02
+
+`thunder-workbench gpu-check`, executor nvfuser; torch 2.10.0.
+
+| part | state | took | steps | not right |
+|---|---|---|---|---|
+| The main job | out of time | 61.00 s | 2 | 2 |
+| Depth | not begun |  | 0 | 0 |
+
+### The main job
+
+What it does.
+
+- **run**: the predicted peak is -4.1% off
+- **cancel**: RunError: it was done
+
+| step | compile | measured peak | off | attributed | bitwise | names |
+|---|---|---|---|---|---|---|
+| run | 1.25 s | 3.00 MiB | -4.10% | 99.00% | yes | a\\|b, c |
+"""
+
+
+def test_the_page_says_what_is_wrong_first_and_every_figure_with_its_unit() -> None:
+    assert page.page([RESULT]) == PAGE

@@ -1,0 +1,70 @@
+"""`gpu-check`: everything there is to learn about a GPU, in one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from workbench.cli.options import JsonOption
+from workbench.cli.output import add_row, new_table, print_json, print_line, print_table
+from workbench.cli.statuses import DONE, FAILED
+
+
+def gpu_check(
+    minutes: Annotated[float, typer.Option("--minutes", metavar="M", help="How long it may take.", min=0.1)] = 40.0,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Where results are kept; a check goes on from there.")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="PART", help="That part alone; repeat for more.")
+    ] = None,
+    rehearse: Annotated[
+        bool, typer.Option("--rehearse", help="Without a GPU: all parts, small, on the CPU or planned.")
+    ] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Carry out again what failed or was wrong.")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Check all that runs on a GPU, in order of worth, until the time is up; the same command goes on."""
+    from workbench.gpu_check import suite
+    from workbench.summary import human_seconds
+
+    parts = suite.chosen(only or [])
+    folder = out or Path("gpu-check-rehearsal" if rehearse else "gpu-check")
+    suite.conditions_of(folder, rehearse=rehearse)
+    console = Console(stderr=True)
+    if not as_json:
+        elsewhere = suite.elsewhere(rehearse=rehearse)
+        table = new_table("part", "what it does", f"took elsewhere ({elsewhere.machine})" if elsewhere else "took")
+        for part in parts:
+            seconds = elsewhere.seconds.get(part.name) if elsewhere else None
+            add_row(table, part.name, part.does, "not run yet" if seconds is None else human_seconds(seconds))
+        print_table(table)
+        print_line(f"{minutes:g} minutes at most; results after each step in {folder}; the same command goes on")
+    with console.status("starting") as status:
+        result = suite.check(
+            folder,
+            minutes=minutes,
+            only=only or [],
+            rehearse=rehearse,
+            retry=retry,
+            on_progress=None if as_json else lambda progress: status.update(suite.progress_text(progress)),
+        )
+    right = suite.is_all_right(result)
+    if as_json:
+        print_json({"ok": right, "out": str(folder), **result})
+        return DONE if right else FAILED
+    table = new_table("part", "state", "steps", "not right", "took")
+    for told in result["parts"].values():
+        wrong = suite.count_wrong(told)
+        took = human_seconds(told["seconds"]) if told["steps"] else ""
+        add_row(table, told["title"], told["state"], str(len(told["steps"])), str(wrong), took)
+    print_table(table)
+    for told in result["parts"].values():
+        for line in told["steps"]:
+            if not suite.is_right(line):
+                print_line(f"{told['title']}, {line['step']}: {line['error'] or line['figures'][suite.WRONG]}")
+    print_line(f"page: {folder / suite.PAGE_FILE}")
+    return DONE if right else FAILED

@@ -1,0 +1,74 @@
+"""A part, as a process: carries its steps out one after another, and keeps what each gave.
+
+``python -m workbench.gpu_check.carry_out PART CONDITIONS``, started by `workbench.gpu_check.suite`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import WorkbenchError
+from workbench.gpu_check.log import Log, line_of
+from workbench.gpu_check.part import Conditions, Figures, Part, Step, finite
+from workbench.runs import files
+from workbench.runs.processes import die_with_parent
+
+AGAIN = 75
+"""Exit status: the device is no good to this process any more, and the next step needs a new one."""
+
+_LOST = ("CUDA error", "CUDA driver error", "device-side assert", "INTERNAL ASSERT")
+
+
+def carry_out(part: Part, conditions: Conditions) -> int:
+    """Carry the steps out that are not done; gives the exit status."""
+    log = Log(conditions.folder, part.name)
+    known: dict[str, Figures] = {line["step"]: line["figures"] for line in log.lines()}
+    for step in part.steps(conditions):
+        if step.id in known:
+            continue
+        log.begin(step.id)
+        line, lost = _acted(step, known)
+        log.append(line)
+        known[step.id] = line["figures"]
+        if lost:
+            return AGAIN
+    return 0
+
+
+def _acted(step: Step, known: dict[str, Figures]) -> tuple[dict[str, Any], bool]:
+    at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    begun_s = time.perf_counter()
+    figures: Figures = {}
+    error, lost = "", False
+    try:
+        figures = finite(step.act(known))
+    except WorkbenchError as refusal:
+        error = str(refusal)
+    except Exception as failure:  # noqa: BLE001 - whatever a step meets on a new machine is what is to be learned
+        error = f"{type(failure).__name__}: {failure}"
+        lost = any(sign in error for sign in _LOST)
+        traceback.print_exc()
+    seconds = time.perf_counter() - begun_s
+    return line_of(step.id, seconds=seconds, at=at, figures=figures, error=files.one_line(error)), lost
+
+
+def main(part: str, conditions: str) -> None:
+    """Carry out a part; ends the process."""
+    die_with_parent()
+    given = json.loads(conditions)
+    status = carry_out(Part(**json.loads(part)), Conditions(**{**given, "folder": Path(given["folder"])}))
+    # Not through what libraries do when the interpreter ends: all there is to keep is kept.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,196 @@
+"""Part `choices`: programs under random sets of choices, each held to unmodified Thunder on the same device."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import workbench
+from workbench import programs
+from workbench.compiler import exact, pipeline
+from workbench.errors import ChoiceError, PlanError, RunError
+from workbench.gpu_check.part import WRONG, Conditions, Figures, Known, Step
+from workbench.runs import accuracy, differences
+from workbench.runs.accuracy import Parts, Stepper
+
+if TYPE_CHECKING:
+    from workbench.bench import Workbench
+    from workbench.levers.base import Site
+    from workbench.runs.differences import Recorded
+
+SEED = 3
+SETS, SETS_REHEARSED = 300, 6
+_SETTINGS: dict[str, dict[str, str]] = {"residual_chain": {"grad": "true"}, "llama": {"layers": "1"}}
+_REHEARSED = ("adam", "mlp")
+_NOT_HELD = ("checkpoint_dropout", "lost_update", "swap", "return_source", "two_destinations")
+"""Programs that show what unmodified Thunder gets wrong: it is no measure there."""
+_MOST_AT_ONCE = 6
+_RANDOM_SHARE = 3
+"""One set of so many is of a random program."""
+
+
+def steps(conditions: Conditions) -> Iterator[Step]:
+    """One set of choices after another, program by program in turn, and the sum."""
+    count = conditions.size(SETS, SETS_REHEARSED)
+    named = _REHEARSED if conditions.rehearse else tuple(_built_in())
+    drawn = random_programs()
+    for i in range(count):
+        if drawn is not None and i % _RANDOM_SHARE == _RANDOM_SHARE - 1:
+            # A random program takes part with two sets.
+            subject = functools.partial(_random, conditions, i // (2 * _RANDOM_SHARE))
+            name = f"random program {i // (2 * _RANDOM_SHARE)}"
+        else:
+            program = named[i // 4 % len(named)]
+            subject, name = functools.partial(_named, conditions, program), program
+        yield Step(f"{i} {name}", functools.partial(_one, subject, i))
+    yield Step("all", lambda known: _sum(known, drawn is not None))
+
+
+def _built_in() -> Iterator[str]:
+    for info in programs.describe():
+        if not programs.parallel_of(info.name) and info.name not in _NOT_HELD:
+            yield info.name
+
+
+def random_programs() -> Any:
+    """What draws random programs: the test suite's, in a checkout; None elsewhere."""
+    with contextlib.suppress(ImportError):
+        return importlib.import_module("tests.strategies")
+    return None
+
+
+class Unusable(Exception):
+    """Unmodified Thunder refuses the program: nothing can be compared."""
+
+
+class Subject:
+    """A bench, and what unmodified Thunder gives.
+
+    Parameters
+    ----------
+    bench : Workbench
+    build : callable
+        Makes the program anew on the bench's device.
+    """
+
+    def __init__(self, bench: Workbench, build: Callable[[], Parts]) -> None:
+        self.bench, self.build = bench, build
+        try:
+            function, args, kwargs = build()
+            jitted = pipeline.unmodified(function)
+            self.expected = accuracy.first_step(Stepper(function, args, kwargs, jitted, seed=SEED), SEED)
+            again, args, kwargs = build()
+            other = accuracy.first_step(Stepper(again, args, kwargs, pipeline.unmodified(again), seed=SEED), SEED)
+        except Exception as error:
+            raise Unusable(f"unmodified Thunder refuses it: {type(error).__name__}: {error}") from error
+        self.kernels = set(exact.kernels_of(jitted))
+        self.unsteady = differences.other_bits(other, self.expected)
+
+    def run(self) -> tuple[dict[str, Recorded], tuple[str, ...]]:
+        """What the choices in force give, taken away as a config, and the kernels that are not unmodified Thunder's."""
+        function, args, kwargs = self.build()
+        jitted = self.bench.config.jit(function)
+        recorded = accuracy.first_step(Stepper(function, args, kwargs, jitted, seed=SEED), SEED)
+        changed = [name for key, name in exact.kernels_of(jitted).items() if key not in self.kernels]
+        return recorded, tuple(changed)
+
+
+@functools.lru_cache(maxsize=2)
+def _named(conditions: Conditions, name: str) -> Subject:
+    bench = workbench.open(
+        name, device=conditions.device, executor=conditions.executor, settings=_SETTINGS.get(name, {}),
+        capture="interpreter",
+    )  # fmt: skip
+    return Subject(bench, bench.program.build)
+
+
+@functools.lru_cache(maxsize=2)
+def _random(conditions: Conditions, number: int) -> Subject:
+    drawn = random_programs().drawn(Random(f"gpu {number}"), draws=False, writes=number % 2 == 0, most_lines=8)
+    function, args, kwargs = drawn.build()
+    try:
+        bench = workbench.open(
+            function, *args, device=conditions.device, executor=conditions.executor, capture="interpreter", **kwargs
+        )
+    except workbench.WorkbenchError as error:
+        raise Unusable(str(error)) from error
+
+    def build() -> Parts:
+        from workbench.programs import resolve
+
+        function, args, kwargs = drawn.build()
+        return resolve(function, *args, device=conditions.device, **kwargs).build(conditions.device)
+
+    return Subject(bench, build)
+
+
+def _one(subject: Callable[[], Subject], seed: int, _: Known) -> Figures:
+    try:
+        found = subject()
+    except Unusable as reason:
+        return {"choices": 0, "refused": str(reason), "bitwise": None, "changed": 0}
+    bench = found.bench
+    while bench.choices:
+        bench.undo()
+    refused = _chosen(bench, Random(f"choices {seed}"))
+    recorded, changed = found.run()
+    exactly = not changed
+    errors = [
+        error
+        for error in differences.compare(
+            recorded, found.expected, accuracy.THUNDER, exact=exactly, unsteady=found.unsteady
+        )
+        if not error.ok
+    ]
+    other = differences.other_bits(recorded, found.expected)
+    wrong = ", ".join(f"{error.name} differs by {error.max_abs_error:.3g}" for error in errors[:3])
+    return {
+        "choices": len(bench.choices),
+        "refused": refused,
+        "bitwise": not other,
+        "changed": len(changed),
+        **({WRONG: f"{wrong}, under {bench.choices}"} if wrong else {}),
+    }
+
+
+def _chosen(bench: Workbench, random: Random) -> str:
+    """Make some legal choices at random; what was refused, in words."""
+    sites = [site for site in bench.sites() if _options(site)]
+    if not sites:
+        return ""
+    count = random.randint(1, min(_MOST_AT_ONCE, len(sites)))
+    wanted = {site.id: random.choice(_options(site)) for site in random.sample(sites, count)}
+    refused: Sequence[str] = []
+    while wanted:
+        try:
+            bench.choose(wanted)
+            break
+        except ChoiceError as error:
+            # Legal alone, and not beside the others.
+            refused = [*refused, error.site]
+            if error.site not in wanted:
+                break
+            del wanted[error.site]
+        except PlanError as error:
+            raise RunError(f"options that are offered were refused together: {error}") from error
+    return ", ".join(refused)
+
+
+def _options(site: Site) -> list[str]:
+    return [option for option in site.options if option not in site.illegal and option != site.choice]
+
+
+def _sum(known: Known, with_random: bool) -> Figures:
+    sets = [figures for step, figures in known.items() if step != "all" and figures.get("bitwise") is not None]
+    return {
+        "sets": len(sets),
+        "right": sum(not figures.get(WRONG) for figures in sets),
+        "bitwise": sum(figures["bitwise"] for figures in sets),
+        "with changed kernels": sum(figures["changed"] > 0 for figures in sets),
+        "random programs": "yes" if with_random else "no: they come with a checkout",
+    }

@@ -1,0 +1,64 @@
+"""Part `depth`: how compile time grows with depth where a cut makes every fusion another."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from workbench.gpu_check import runs
+from workbench.gpu_check.part import Conditions, Figures, Known, Step
+from workbench.runs.sweep import FIT_FROM
+
+LAYERS = (1, 2, 4, 8, 16, 32, 64, 128)
+_REHEARSED = (8, 12)
+POLICIES: Mapping[str, Mapping[str, str]] = {
+    "stock": {},
+    "weight 0": {"remat.weight": "0.0"},
+    "weight 0, cut every 4, shared": {
+        "remat.weight": "0.0",
+        "remat.preset": "every=4",
+        "sharing.identical": "shared",
+    },
+}
+
+
+def steps(conditions: Conditions) -> Iterator[Step]:
+    """Depth by depth, so that what is left when the time is up is the deepest; and the exponents."""
+    layers = conditions.size(LAYERS, _REHEARSED)
+    for count in layers:
+        for name, choices in conditions.size(POLICIES, dict([*POLICIES.items()][::2])).items():
+            yield Step(f"{count} layers, {name}", functools.partial(_point, conditions, count, choices))
+    for name in POLICIES:
+        yield Step(f"exponent, {name}", functools.partial(_exponent, layers, name))
+
+
+def _point(conditions: Conditions, layers: int, choices: Mapping[str, str], _: Known) -> Figures:
+    planned = runs.as_planned(conditions, "residual_chain", choices, layers=layers, grad=True)
+    # On the CPU nothing is fused, and there are no cuts to choose.
+    bench = planned if planned is not None and not conditions.rehearse else None
+    if bench is None:
+        bench = runs.opened(conditions, "residual_chain", layers=layers, grad=True)
+    run = runs.ran(bench, runs.QUICK)
+    slowest = sorted(run.stages, key=lambda stage: -stage["seconds"])[:3]
+    census = planned.plan.census if planned is not None else None
+    return {
+        "compile_s": run.compile_s,
+        "attributed_share": run.compile_attributed,
+        "fusions": census.count if census is not None else None,
+        "unique": census.unique if census is not None else None,
+        "step_s": run.step_s,
+        **runs.memory_of(run),
+        "most of it": ", ".join(f"{stage['name']} {stage['seconds']:.2f} s" for stage in slowest),
+        **runs.wrong_of(run),
+    }
+
+
+def _exponent(layers: tuple[int, ...], policy: str, known: Known) -> Figures:
+    points = [(count, known.get(f"{count} layers, {policy}", {}).get("compile_s")) for count in layers]
+    fitted = [(count, seconds) for count, seconds in points if seconds and count >= FIT_FROM]
+    if len(fitted) < 2:
+        return {"exponent": None, "points": len(fitted)}
+    x, y = np.log(np.asarray(fitted, dtype=float)).T
+    return {"exponent": float(np.polyfit(x, y, 1)[0]), "points": len(fitted)}

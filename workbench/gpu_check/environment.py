@@ -1,0 +1,69 @@
+"""Part `environment`: what is attached and installed, and whether nvFuser fits and runs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+
+import torch
+
+from workbench import doctor
+from workbench.compiler.devices import why_no_nvfuser
+from workbench.gpu_check import runs
+from workbench.gpu_check.part import WRONG, Conditions, Figures, Step
+
+
+def steps(conditions: Conditions) -> Iterator[Step]:
+    """What is installed, the GPUs, whether nvFuser's definitions build, whether a fusion runs."""
+    yield Step("installed", lambda _: _installed())
+    yield Step("devices", lambda _: _devices(conditions))
+    yield Step("nvFuser builds", lambda _: _builds(conditions))
+    yield Step("a program runs", lambda _: _runs(conditions))
+
+
+def _installed() -> Figures:
+    checks = doctor.examine()
+    missing = [f"{check.name}: {check.note or 'missing'}" for check in checks if not check.ok]
+    found = {check.name: check.found for check in checks if check.found}
+    wrong = [f"{check.name}: {check.note}" for check in checks if check.essential and not check.ok]
+    return {"found": found, "missing": missing, **({WRONG: "; ".join(wrong)} if wrong else {})}
+
+
+def _devices(conditions: Conditions) -> Figures:
+    gpus = []
+    for i in range(torch.cuda.device_count() if conditions.device == "cuda" else 0):
+        its = torch.cuda.get_device_properties(i)
+        gpus.append(f"{its.name}, {its.total_memory / 2**30:.1f} GiB, sm_{its.major}{its.minor}")
+    return {"gpus": gpus, "driver": _driver(), "cuda": torch.version.cuda or "", "torch": torch.__version__}
+
+
+def _driver() -> str:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ""
+    asked = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
+    told = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=30)
+    return next(iter(told.stdout.split()), "") if told.returncode == 0 else ""
+
+
+def _builds(conditions: Conditions) -> Figures:
+    if reason := why_no_nvfuser():
+        # Without a GPU it is only planned with, which a rehearsal can do without.
+        return {"fusions": None, "reason": reason, **({} if conditions.rehearse else {WRONG: reason})}
+    bench = runs.as_planned(conditions, "mlp", layers=1)
+    assert bench is not None, "nvFuser is there"
+    return {"fusions": bench.plan.census.count, "reason": ""}
+
+
+def _runs(conditions: Conditions) -> Figures:
+    bench = runs.opened(conditions, "mlp", layers=1)
+    run = runs.ran(bench, runs.QUICK)
+    return {
+        "executor": conditions.executor,
+        "fusions": bench.plan.census.count,
+        "compile_s": run.compile_s,
+        "step_s": run.step_s,
+        **runs.memory_of(run),
+        **runs.wrong_of(run),
+    }

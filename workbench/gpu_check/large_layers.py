@@ -1,0 +1,154 @@
+"""Part `memory`: layers of a 7B model at long contexts: predicted peaks, what is saved, and the depth that fits."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from workbench.errors import RunError
+from workbench.gpu_check import runs
+from workbench.gpu_check.part import WRONG, Conditions, Figures, Known, Step
+
+if TYPE_CHECKING:
+    from workbench.bench import Workbench
+
+LLAMA_7B: dict[str, Any] = {"dim": 4096, "heads": 32, "hidden": 11008, "vocab": 32000, "dtype": "bfloat16"}
+_REHEARSED: dict[str, Any] = {"width": 64, "hidden": 128}
+"""Of `mlp`: a rehearsal has no minutes for attention."""
+_AHEAD = ("0", "8")
+_OFFLOADED = 4
+_ABOUT_LAYERS = 6
+"""The batch for the depth that fits is such that about so many layers do: planning a hundred takes minutes."""
+_KEPT_SHARE = 0.04
+"""Of the free memory, left to the allocator, libraries and kernels: no prediction has them."""
+
+
+def steps(conditions: Conditions) -> Iterator[Step]:
+    """Depths and contexts without choices; recomputed and offloaded; then the largest depth, before and by running."""
+    sequences = conditions.size((4096, 16384), (32,))
+    for sequence in sequences:
+        for layers in conditions.size((1, 2, 4, 8), (1, 2)):
+            name = f"{layers} layers, {sequence} tokens"
+            yield Step(name, functools.partial(_stock, conditions, layers, sequence))
+    for sequence in sequences:
+        name = f"2 layers, {sequence} tokens"
+        yield Step(f"{name}, recomputed", functools.partial(_recomputed, conditions, sequence))
+        for ahead in conditions.size(_AHEAD, _AHEAD[:1]):
+            act = functools.partial(_offloaded, conditions, sequence, ahead)
+            yield Step(f"{name}, offloaded, {ahead} ahead", act)
+    yield Step("depth that fits", functools.partial(_fits, conditions, sequences[-1]))
+    if not conditions.rehearse:
+        yield Step("one layer more", functools.partial(_more, conditions, sequences[-1]))
+
+
+def _bench(conditions: Conditions, layers: int, sequence: int, batch: int = 1) -> Workbench:
+    if conditions.rehearse:
+        return runs.opened(conditions, "mlp", layers=layers, batch=batch * sequence, **_REHEARSED)
+    return runs.opened(conditions, "llama", layers=layers, sequence=sequence, batch=batch, **LLAMA_7B)
+
+
+def _stock(conditions: Conditions, layers: int, sequence: int, _: Known) -> Figures:
+    return _ran(_bench(conditions, layers, sequence))
+
+
+def _ran(bench: Workbench, against: Mapping[str, Any] | None = None) -> Figures:
+    run = runs.ran(bench, runs.QUICK, against)
+    return {
+        "saved_bytes": bench.plan.saved_bytes,
+        **runs.memory_of(run),
+        "reserved_bytes": run.memory["reserved_bytes"],
+        "compile_s": run.compile_s,
+        "step_s": run.step_s,
+        **{f"{name}: takes times as long": told["ratio"] for name, told in run.against.items()},
+        **runs.wrong_of(run),
+    }
+
+
+def _largest(bench: Workbench, option: str) -> dict[str, str]:
+    legal = [site for site in bench.sites("saved") if option in site.options and option not in site.illegal]
+    sizes = {site.id: sum(_bytes(bench, value) for value in site.values) for site in legal}
+    ordered = sorted(sizes, key=lambda id: -sizes[id])
+    return dict.fromkeys(ordered[:_OFFLOADED], option)
+
+
+def _bytes(bench: Workbench, value: str) -> int:
+    graph = bench.plan.graph
+    index = graph.value_index.get(value)
+    return 0 if index is None else int(graph.values.bytes[index])
+
+
+def _recomputed(conditions: Conditions, sequence: int, _: Known) -> Figures:
+    bench = _bench(conditions, 2, sequence)
+    bench.choose(_largest(bench, "recompute"))
+    return _ran(bench, {"stock": {}})
+
+
+def _offloaded(conditions: Conditions, sequence: int, ahead: str, _: Known) -> Figures:
+    bench = _bench(conditions, 2, sequence)
+    bench.choose({**_largest(bench, "offload"), "saved.ahead": ahead})
+    moved = bench.plan.counts.get("offloaded_bytes", 0)
+    figures = _ran(bench, {"stock": {}})
+    return {"offloaded_bytes": moved, **figures}
+
+
+def _fits(conditions: Conditions, sequence: int, _: Known) -> Figures:
+    """A batch and the depth that the predicted peak says fits, found by plans alone; and whether it does."""
+    peaks = {
+        (layers, batch): _bench(conditions, layers, sequence, batch).plan.peak_bytes
+        for layers in (1, 2)
+        for batch in (1, 2)
+    }
+    free = _free_bytes(conditions, peaks)
+    # In layers and in batch the peak is a plane with a twist: four points have it.
+    per_layer = peaks[2, 1] - peaks[1, 1]
+    per_layer_and_batch = peaks[2, 2] - peaks[1, 2] - per_layer
+    per_batch = peaks[1, 2] - peaks[1, 1] - per_layer_and_batch
+    rest = peaks[1, 1] - per_layer - per_batch
+
+    def peak(layers: int, batch: int) -> int:
+        return rest + per_layer * layers + (per_batch + per_layer_and_batch * (layers - 1)) * batch
+
+    batch = 1
+    while peak(_ABOUT_LAYERS, batch + 1) <= free:
+        batch += 1
+    layers = 1
+    while peak(layers + 1, batch) <= free:
+        layers += 1
+    bench = _bench(conditions, layers, sequence, batch)
+    while bench.plan.peak_bytes > free and layers > 1:
+        layers -= 1
+        bench = _bench(conditions, layers, sequence, batch)
+    run = bench.run(wait=True, options=runs.QUICK)
+    return {
+        "free_bytes": free,
+        "batch": batch,
+        "layers": layers,
+        **runs.memory_of(run),
+        "ran": run.state == "done",
+        **({} if run.state == "done" else {WRONG: f"predicted to fit, and it did not: {run.error}"}),
+    }
+
+
+def _free_bytes(conditions: Conditions, peaks: Mapping[tuple[int, int], int]) -> int:
+    if conditions.rehearse:
+        # As if there were room for so many layers.
+        return peaks[1, 1] + (peaks[2, 1] - peaks[1, 1]) * 2
+    return int(torch.cuda.mem_get_info()[0] * (1 - _KEPT_SHARE))
+
+
+def _more(conditions: Conditions, sequence: int, known: Known) -> Figures:
+    """Past what fits: how far the prediction is from the edge."""
+    found = known.get("depth that fits", {})
+    if not found.get("layers"):
+        raise RunError("the depth that fits is not known")
+    bench = _bench(conditions, found["layers"] + 1, sequence, found["batch"])
+    run = bench.run(wait=True, options=runs.QUICK)
+    return {
+        "layers": found["layers"] + 1,
+        "predicted_peak_bytes": bench.plan.peak_bytes,
+        "ran": run.state == "done",
+        "reason": run.error or "",
+    }

@@ -1,0 +1,82 @@
+"""Part `launches`: host, wall and device time against size, and how a benchmark without syncs deceives."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+
+import torch
+
+from workbench.gpu_check import runs
+from workbench.gpu_check.part import WRONG, Conditions, Figures, Known, Step
+from workbench.programs.builtin.sequence_parallel import Deception
+from workbench.runs import ranking
+from workbench.runs.graphed import NAME as GRAPHED
+from workbench.runs.request import RunOptions
+
+WIDTHS = (64, 256, 1024, 4096)
+_CLOCKS_ALLOWED_SHARE = 0.05
+_CHUNKS = 64
+
+
+def steps(conditions: Conditions) -> Iterator[Step]:
+    """Sizes from launch-bound to device-bound; then two ways to write one product, ranked with syncs and without."""
+    for width in conditions.size(WIDTHS, WIDTHS[:1]):
+        yield Step(f"mlp, width {width}", functools.partial(_sizes, conditions, width))
+    yield Step("with syncs and without", lambda _: _ranked(conditions))
+
+
+def _sizes(conditions: Conditions, width: int, _: Known) -> Figures:
+    bench = runs.opened(conditions, "mlp", width=width, hidden=4 * width, batch=max(32, width))
+    run = runs.ran(bench, RunOptions(samples=20, cuda_graph=not conditions.rehearse, check_accuracy=False))
+    times, clocked = run.times or {}, run.statements
+    device_s, busy_s = times.get("device_s"), clocked.device_busy_s if clocked is not None else None
+    off = busy_s / device_s - 1 if busy_s and device_s and not conditions.rehearse else None
+    graphed = run.against.get(GRAPHED, {})
+    wrong = "" if off is None or off <= _CLOCKS_ALLOWED_SHARE else f"kernels add up to {off:+.1%} of the device's time"
+    return {
+        "host_s": times.get("host_s"),
+        "step_s": times.get("step_s"),
+        "device_s": device_s,
+        "kernels_busy_s": busy_s,
+        "bubbles_s": clocked.bubbles_s if clocked is not None else None,
+        "head_gap_s": clocked.head_gap_s if clocked is not None else None,
+        "launch bound": clocked.launch_bound if clocked is not None else None,
+        "as one CUDA graph_s": graphed.get("step_s"),
+        **({WRONG: wrong} if wrong else {}),
+    }
+
+
+def _ranked(conditions: Conditions) -> Figures:
+    if conditions.rehearse:
+        deception = Deception()
+        found = ranking.rank(deception.variants, deception.synchronize, samples=10, budget_s=2.0)
+        deception.close()
+    else:
+        found = ranking.rank(_on_streams(), torch.cuda.synchronize)
+    return {"with syncs": list(found.names), "without": list(found.unsynced), "in words": found.words}
+
+
+def _on_streams() -> dict[str, Callable[[], object]]:
+    """Gathered and multiplied whole, the host reading a figure of it; or in chunks on streams, waited for by no one."""
+    rows, width, hidden = 256, 1024, 1024
+    weight = torch.randn(width, hidden, device="cuda")
+    shards = torch.randn(_CHUNKS, rows, width, device="cuda")
+    gathered = torch.empty_like(shards)
+    output = torch.empty(_CHUNKS * rows, hidden, device="cuda")
+    streams = [torch.cuda.Stream() for _ in range(2)]
+
+    def whole() -> None:
+        torch.matmul(torch.cat(tuple(shards)), weight, out=output)
+        output[0, 0].item()
+
+    def chunked() -> None:
+        for at in range(_CHUNKS):
+            copying, multiplying = streams
+            with torch.cuda.stream(copying):
+                gathered[at].copy_(shards[at])
+            multiplying.wait_stream(copying)
+            with torch.cuda.stream(multiplying):
+                output[at * rows : (at + 1) * rows].copy_(gathered[at] @ weight)
+
+    return {"whole": whole, "chunked": chunked}

@@ -1,0 +1,121 @@
+"""What a check has found so far: a line for each step, and the folder's note of what it is a check of."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import RunError
+from workbench.gpu_check.part import WRONG, Figures
+from workbench.runs import files, logs
+
+NOTE_FILE = "check.json"
+LOCK_FILE = "lock"
+
+
+def line_of(step: str, *, seconds: float, at: str, figures: Figures | None = None, error: str = "") -> dict[str, Any]:
+    """One step's record; `error` says why it has no figures."""
+    return {"step": step, "seconds": round(seconds, 3), "at": at, "error": error, "figures": figures or {}}
+
+
+def is_right(line: dict[str, Any]) -> bool:
+    """Whether a step was carried out and all is as it has to be."""
+    return not line["error"] and not line["figures"].get(WRONG)
+
+
+class Log:
+    """The records of one part.
+
+    Parameters
+    ----------
+    folder : Path
+        The check's.
+    part : str
+    """
+
+    def __init__(self, folder: Path, part: str) -> None:
+        self.path = folder / f"{part}.jsonl"
+        self._begun = folder / f"{part}.begun"
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Whole records, in order; a torn one is no record, and its step is carried out again."""
+        if not files.exists(self.path):
+            return []
+        found: dict[str, dict[str, Any]] = {}
+        for text in files.read(self.path).splitlines():
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                line = json.loads(text)
+                if isinstance(line["figures"], dict) and isinstance(line["error"], str) and line["seconds"] >= 0:
+                    found.setdefault(str(line["step"]), line)
+        return list(found.values())
+
+    def append(self, line: dict[str, Any]) -> None:
+        """Keep a record, after which its step counts as done."""
+        logs.append_line(self.path, json.dumps(line, allow_nan=False).encode() + b"\n")
+        self._begun.unlink(missing_ok=True)
+
+    def forget_wrong(self) -> None:
+        """Drop the records of steps that failed or are wrong, so that they are carried out again."""
+        if wrong := [line for line in self.lines() if not is_right(line)]:
+            kept = [line for line in self.lines() if line not in wrong]
+            files.write(self.path, "".join(json.dumps(line) + "\n" for line in kept))
+
+    def begin(self, step: str) -> None:
+        """Note the step that is being carried out, so that one that ends its process is known."""
+        files.write(self._begun, step)
+
+    def begun(self) -> str:
+        """The step that is being carried out, or was when the process ended; empty where there is none."""
+        return files.read(self._begun).decode(errors="replace") if files.exists(self._begun) else ""
+
+    def forget_begun(self) -> None:
+        """What a check that was killed had begun is begun again."""
+        self._begun.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def claimed(folder: Path, note: dict[str, Any]) -> Iterator[None]:
+    """Have the folder to oneself, for a check of just this.
+
+    Raises
+    ------
+    RunError
+        If it cannot be written, is in use, or holds a check of something else.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / LOCK_FILE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise RunError(f"the check's folder {folder} cannot be written: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RunError(f"another check is being carried out in {folder}: wait, or give another folder") from None
+        _agree(folder, note)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _agree(folder: Path, note: dict[str, Any]) -> None:
+    path = folder / NOTE_FILE
+    if not files.exists(path):
+        if any(each.suffix == ".jsonl" for each in folder.iterdir()):
+            raise RunError(f"{folder} has results and nothing says of what: give another folder")
+        files.write(path, json.dumps(note, indent=1) + "\n")
+        return
+    try:
+        other = json.loads(files.read(path))
+    except ValueError:
+        raise RunError(f"{path} is damaged: give another folder") from None
+    if not isinstance(other, dict):
+        raise RunError(f"{path} is damaged: give another folder")
+    differ = [f"{name} {other.get(name)!r}, now {value!r}" for name, value in note.items() if other.get(name) != value]
+    if differ:
+        raise RunError(f"{folder} holds another check ({'; '.join(differ)}): give another folder")

@@ -1,0 +1,67 @@
+"""Part `tests`: those of the test suite that are marked `gpu`, one by one."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import workbench
+from workbench.errors import RunError
+from workbench.gpu_check.part import WRONG, Conditions, Figures, Known, Step
+from workbench.runs import files
+
+_ROOT = Path(workbench.__file__).parents[1]
+_COLLECTED = 5
+"""Exit status of pytest where nothing was selected."""
+
+
+def steps(conditions: Conditions) -> Iterator[Step]:
+    """Each test; in a rehearsal, and where there is no checkout, what there is is only listed."""
+    if not (_ROOT / "tests").is_dir():
+        yield Step("tests", lambda _: {"tests": None, "reason": "the test suite comes with a checkout"})
+        return
+    names = collected()
+    yield Step("collected", lambda _: {"tests": names})
+    if not conditions.rehearse:
+        for name in names:
+            yield Step(name, functools.partial(_test, name))
+
+
+def collected() -> list[str]:
+    """Ids of the tests that need a GPU.
+
+    Raises
+    ------
+    RunError
+        If pytest cannot collect them.
+    """
+    marked = [path for path in sorted((_ROOT / "tests").rglob("test_*.py")) if "mark.gpu" in path.read_text()]
+    if not marked:
+        return []
+    done = _pytest("--collect-only", "-q", "-m", "gpu", *(str(path.relative_to(_ROOT)) for path in marked))
+    if done.returncode not in (0, _COLLECTED):
+        raise RunError(f"the tests cannot be collected: {files.one_line(done.stdout[-2000:] + done.stderr[-2000:])}")
+    return [line.strip() for line in done.stdout.splitlines() if "::" in line]
+
+
+def _test(name: str, _: Known) -> Figures:
+    done = _pytest("-q", "-rN", "--no-header", "--tb=short", name)
+    last = next((line for line in reversed(done.stdout.splitlines()) if line.strip()), "")
+    passed = done.returncode == 0 and "passed" in last
+    return {"outcome": last, **({} if passed else {WRONG: files.one_line(done.stdout[-1500:])})}
+
+
+def _pytest(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
+        cwd=_ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])},
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )

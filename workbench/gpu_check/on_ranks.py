@@ -1,0 +1,58 @@
+"""Part `ranks`: collectives on several GPUs, measured against simulated; on the CPU over gloo in a rehearsal."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+import workbench
+from workbench.gpu_check import runs
+from workbench.gpu_check.part import Conditions, Figures, Known, Step
+from workbench.runs import rates
+from workbench.runs.request import RunOptions
+
+ORDERS: Mapping[str, Mapping[str, str]] = {
+    "stock": {},
+    "consumer order, waits late": {"waits.issue": "consumer", "waits.wait": "late", "waits.gradients": "earliest"},
+    "each waited for at once": {"waits.issue": "consumer", "waits.wait": "early", "waits.gradients": "earliest"},
+}
+_SETTINGS = {"layers": 4, "dim": 4096, "heads": 32, "hidden": 11008, "sequence": 2048, "batch": 1, "dtype": "bfloat16"}
+_REHEARSED = {"layers": 1, "dim": 32, "vocab": 32, "sequence": 8}
+
+
+def steps(conditions: Conditions) -> Iterator[Step]:
+    """Each order of collectives on all GPUs of this machine."""
+    ranks = 2 if conditions.rehearse else torch.cuda.device_count()
+    if ranks < 2:
+        yield Step("ranks", lambda _: {"ranks": ranks, "reason": "one GPU has no collectives to order"})
+        return
+    for name, choices in conditions.size(ORDERS, {"stock": ORDERS["stock"]}).items():
+        yield Step(name, functools.partial(_order, conditions, ranks, choices))
+
+
+def _order(conditions: Conditions, ranks: int, choices: Mapping[str, str], _: Known) -> Figures:
+    settings: dict[str, Any] = conditions.size(dict(_SETTINGS), dict(_REHEARSED))
+    machine = rates.THIS_GPU if conditions.device == "cuda" else rates.THIS_CPU
+    bench = workbench.open(
+        "fsdp_llama",
+        device=conditions.device,
+        executor=conditions.executor,
+        ranks=ranks,
+        settings=settings,
+        machine=rates.machine_of(machine, ranks),
+    )
+    if choices:
+        bench.choose(choices)
+    run = runs.ran(bench, RunOptions(samples=10))
+    simulated = bench.overlap()
+    return {
+        "ranks": ranks,
+        "step_s": run.step_s,
+        "simulated_step_s": simulated.simulation.step_s if simulated is not None else None,
+        "exposed, simulated_s": simulated.simulation.exposed_communication_s if simulated is not None else None,
+        **runs.memory_of(run),
+        **runs.wrong_of(run, most_off_share=0.05),
+    }

@@ -1,0 +1,82 @@
+"""Part `copies`: PyTorch's own optimizers with their writes in place, under each policy of sets and fences."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+from workbench.errors import ChoiceError
+from workbench.gpu_check import runs
+from workbench.gpu_check.part import Conditions, Figures, Known, Step
+from workbench.runs.request import RunOptions
+
+POLICIES = ("always", "never", "direct_only", "alias_aware")
+FENCES = ("keep", "drop")
+_ALIASES = ("return_source", "two_destinations", "swap")
+_OPTIONS = RunOptions(samples=20, clocks=False)
+
+
+def steps(conditions: Conditions) -> Iterator[Step]:
+    """Adam and SGD, large enough that a step is not only launches; then what returns or shares what it writes."""
+    size, parameters = conditions.size((2048, 8), (64, 2))
+    for program in conditions.size(("torch_adam", "torch_sgd"), ("torch_sgd",)):
+        for fences in FENCES:
+            for policy in POLICIES:
+                act = functools.partial(_optimizer, conditions, program, policy, fences, size, parameters)
+                yield Step(f"{program}, {policy}, fences {fences}", act)
+    for program in conditions.size(_ALIASES, _ALIASES[:1]):
+        for policy in conditions.size(POLICIES, POLICIES[:1]):
+            yield Step(f"{program}, {policy}", functools.partial(_aliases, conditions, program, policy))
+
+
+def _choices(policy: str, fences: str) -> dict[str, str]:
+    return {"copies.policy": policy, "copies.fences": fences}
+
+
+def _optimizer(
+    conditions: Conditions, program: str, policy: str, fences: str, size: int, parameters: int, known: Known
+) -> Figures:
+    choices = _choices(policy, fences)
+    planned = runs.as_planned(conditions, program, choices, size=size, parameters=parameters)
+    counts = planned.plan.counts if planned is not None else {}
+    figures = {
+        "fusions": planned.plan.census.count if planned is not None else None,
+        "sets": counts.get("sets"),
+        "fences": counts.get("fences"),
+    }
+    same = {"compile_s": None, "step_s": None, "bitwise": None}
+    if conditions.rehearse:
+        # On the CPU there are no sets: one run stands for all.
+        if known:
+            return {**figures, **same}
+        bench = runs.opened(conditions, program, size=size, parameters=parameters)
+    else:
+        assert planned is not None, "it is a GPU's"
+        bench = planned
+    run = runs.ran(bench, _OPTIONS)
+    accuracy = run.accuracy
+    return {
+        **figures,
+        "compile_s": run.compile_s,
+        "step_s": run.step_s,
+        "bitwise": accuracy.bitwise if accuracy is not None else None,
+        **runs.wrong_of(run),
+    }
+
+
+def _aliases(conditions: Conditions, program: str, policy: str, _: Known) -> Figures:
+    """What is returned, or read, after it was written: a `set` too few shows here."""
+    try:
+        bench = runs.as_planned(conditions, program, _choices(policy, "drop"))
+    except ChoiceError as error:
+        return {"refused": str(error), "step_s": None, "bitwise": None}
+    if conditions.rehearse or bench is None:
+        bench = runs.opened(conditions, program)
+    run = runs.ran(bench, _OPTIONS)
+    accuracy = run.accuracy
+    return {
+        "refused": "",
+        "step_s": run.step_s,
+        "bitwise": accuracy.bitwise if accuracy is not None else None,
+        **runs.wrong_of(run),
+    }

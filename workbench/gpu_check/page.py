@@ -1,0 +1,113 @@
+"""Results as a page that a person reads: Markdown, figures with their units, what is wrong first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from workbench.gpu_check.log import is_right
+from workbench.gpu_check.part import WRONG
+from workbench.summary import human_bytes, human_seconds
+
+COMMAND = "thunder-workbench gpu-check"
+HOW_TO_SEND = (
+    "To add a machine: run the command there, put the `gpu-check.json` that it writes into "
+    "`benchmarks/results/NAME-OF-THE-MACHINE/`, run `python -m benchmarks.gpu_page`, and send both as a change."
+)
+_MOST_CELL = 160
+
+
+def page(results: Sequence[Mapping[str, Any]]) -> str:
+    """All results as Markdown, each under its machine.
+
+    Parameters
+    ----------
+    results : sequence of mapping
+        As `workbench.gpu_check.suite.check` gives them.
+    """
+    lines: list[str] = []
+    for result in results:
+        kind = "rehearsal, no GPU" if result["rehearsal"] else "GPU"
+        lines += [f"## {result['machine']} ({kind}), {result['date']}", ""]
+        versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+        flag = " --rehearse" if result["rehearsal"] else ""
+        lines += [f"`{COMMAND}{flag}`, executor {result['executor']}; {versions}.", ""]
+        lines += [*_overview(result), ""]
+        for told in result["parts"].values():
+            if told["steps"]:
+                lines += [*_part(told), ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _overview(result: Mapping[str, Any]) -> Iterable[str]:
+    yield "| part | state | took | steps | not right |"
+    yield "|---|---|---|---|---|"
+    for told in result["parts"].values():
+        wrong = sum(not is_right(line) for line in told["steps"])
+        seconds = human_seconds(told["seconds"]) if told["steps"] else ""
+        yield f"| {told['title']} | {told['state']} | {seconds} | {len(told['steps'])} | {wrong} |"
+
+
+def _part(told: Mapping[str, Any]) -> Iterable[str]:
+    yield f"### {told['title']}"
+    yield ""
+    yield told["does"]
+    yield ""
+    for line in told["steps"]:
+        if not is_right(line):
+            yield f"- **{line['step']}**: {line['error'] or line['figures'][WRONG]}"
+    plain = [line for line in told["steps"] if not line["error"]]
+    for columns, group in _tables(plain):
+        yield ""
+        yield "| step | " + " | ".join(_heading(name) for name in columns) + " |"
+        yield "|---" * (len(columns) + 1) + "|"
+        for line in group:
+            cells = (_cell(name, line["figures"].get(name)) for name in columns)
+            yield f"| {line['step']} | " + " | ".join(cells) + " |"
+
+
+def _tables(lines: Sequence[Mapping[str, Any]]) -> Iterable[tuple[list[str], list[Mapping[str, Any]]]]:
+    """Steps with the same figures, one after another, in a table together."""
+    group: list[Mapping[str, Any]] = []
+    columns: list[str] = []
+    for line in lines:
+        mine = [name for name in line["figures"] if name != WRONG]
+        if group and mine != columns:
+            yield columns, group
+            group = []
+        columns = mine
+        group.append(line)
+    if group and columns:
+        yield columns, group
+
+
+def _heading(name: str) -> str:
+    for unit in ("_bytes", "_s", "_share"):
+        name = name.removesuffix(unit)
+    return name.replace("_", " ")
+
+
+def _cell(name: str, value: Any) -> str:
+    text = _text(name, value)
+    text = text if len(text) <= _MOST_CELL else text[: _MOST_CELL - 1] + "…"
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _text(name: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        if name.endswith("_bytes"):
+            return human_bytes(value)
+        if name.endswith("_s"):
+            return human_seconds(value)
+        if name.endswith("_share"):
+            return f"{value:+.2%}" if name.startswith("off") else f"{value:.2%}"
+        return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_text(key, each)}" for key, each in value.items())
+    if isinstance(value, list):
+        return ", ".join(_text(name, each) for each in value)
+    return str(value)

@@ -1,0 +1,96 @@
+"""`Part` and `Step`: what is to be learned, in pieces that are done once, whatever is killed in between."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+type Figures = dict[str, Any]
+"""Plain JSON data by name, units in the names; ``wrong``, where it is there, says what is not as it has to be."""
+
+type Known = Mapping[str, Figures]
+"""The figures of the steps of a part that are done."""
+
+WRONG = "wrong"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """Under which a check is carried out.
+
+    Attributes
+    ----------
+    device, executor : str
+        As `workbench.open` takes them.
+    rehearse : bool
+        Small, and without a GPU: what can be known of one is planned, and the rest runs on the CPU.
+    folder : Path
+        The check's; what a part leaves lies there.
+    """
+
+    device: str
+    executor: str
+    rehearse: bool
+    folder: Path
+
+    def size[T](self, real: T, rehearsed: T) -> T:
+        """One of two sizes: the one for a GPU, or the one for a rehearsal."""
+        return rehearsed if self.rehearse else real
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A piece of a part.
+
+    Attributes
+    ----------
+    id : str
+        Unique in its part, and the same in each process: a step that is done is not done again.
+    act : callable
+        Takes the figures of the steps before it, and gives its own.
+    """
+
+    id: str
+    act: Callable[[Known], Figures]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part:
+    """What is learned together, by processes of its own.
+
+    Attributes
+    ----------
+    name, title, does : str
+        For the command line, for a heading, and in one sentence.
+    limit_s : float
+        The part is left when it has taken so long.
+    step_limit_s : float
+        A step that takes longer has failed, and the next is begun.
+    module : str
+        Has ``steps(conditions)``; imported where the part is carried out and nowhere else.
+    """
+
+    name: str
+    title: str
+    does: str
+    limit_s: float
+    module: str
+    step_limit_s: float = 600.0
+
+    def steps(self, conditions: Conditions) -> Iterable[Step]:
+        """Its steps, in order."""
+        found: Iterable[Step] = importlib.import_module(self.module).steps(conditions)
+        return found
+
+
+def finite(value: Any) -> Any:
+    """Plain data, with None for what is infinite or no number: JSON has neither."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): finite(each) for key, each in value.items()}
+    return [finite(each) for each in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,71 @@
+"""Part `calibration`: this machine's rates, and how far predicted step times are from measured ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+from workbench.analysis import overlap
+from workbench.analysis.cost import predict_step
+from workbench.gpu_check import runs
+from workbench.gpu_check.part import WRONG, Conditions, Figures, Known, Step
+from workbench.runs import rates
+from workbench.runs.clocks import calibration
+from workbench.runs.request import RunOptions
+
+_MOST_OFF_SHARE = 0.10
+_VARIANT = "recomputed"
+_PROGRAMS: dict[str, dict[str, Any]] = {
+    "llama": {"layers": 2, "dim": 1024, "heads": 16, "batch": 4, "sequence": 1024},
+    "mlp": {"layers": 4, "width": 2048, "hidden": 8192, "batch": 4096},
+    "dropout_mlp": {"layers": 4, "width": 2048, "batch": 4096},
+    "residual_chain": {"layers": 8, "size": 2048, "grad": True},
+}
+_REHEARSED: dict[str, dict[str, Any]] = {"mlp": {"layers": 2, "width": 256, "hidden": 512, "batch": 256}}
+
+
+def steps(conditions: Conditions) -> Iterator[Step]:
+    """The machine, then programs with gradients: from the machine's rates alone, and from a run of other choices."""
+    yield Step("rates", lambda _: _rates(conditions))
+    for program, settings in conditions.size(_PROGRAMS, _REHEARSED).items():
+        yield Step(program, functools.partial(_program, conditions, program, settings))
+
+
+def _rates(conditions: Conditions) -> Figures:
+    machine = rates.machine_of(_name(conditions))
+    found = dataclasses.asdict(machine)
+    return {"machine": found.pop("name"), **{name: value for name, value in found.items() if name != "source"}}
+
+
+def _name(conditions: Conditions) -> str:
+    return rates.THIS_GPU if conditions.device == "cuda" else rates.THIS_CPU
+
+
+def _program(conditions: Conditions, program: str, settings: dict[str, Any], _: Known) -> Figures:
+    bench = runs.opened(conditions, program, **settings)
+    stock = bench.plan
+    legal = [
+        site.id for site in bench.sites("saved") if "recompute" in site.options and "recompute" not in site.illegal
+    ]
+    recomputed = dict.fromkeys(legal[:3], "recompute")
+    other = bench.plan_under(recomputed)
+    options = RunOptions(samples=20, measure_peak=False, check_accuracy=False)
+    run = runs.ran(bench, options, {_VARIANT: recomputed})
+    machine = rates.machine_of(_name(conditions))
+    simulated_s = overlap.simulate(stock.graph, overlap.costs(stock.graph, machine, 1)).step_s
+    replanned = predict_step(other.graph, calibration(run, stock.graph))
+    measured_s, variant_s = run.step_s, run.against[_VARIANT]["step_s"]
+    off = replanned.step_s / variant_s - 1
+    wrong = "" if conditions.rehearse or abs(off) <= _MOST_OFF_SHARE else f"a re-planned step is {off:+.1%} off"
+    return {
+        "step_s": measured_s,
+        "from rates_s": simulated_s,
+        "off_from_rates_share": None if measured_s is None else simulated_s / measured_s - 1,
+        "replanned_step_s": variant_s,
+        "replanned, from a run_s": replanned.step_s,
+        "off_from_run_share": off,
+        "noise_share": (run.times or {}).get("noise"),
+        **({WRONG: wrong} if wrong else {}),
+    }

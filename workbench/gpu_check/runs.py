@@ -1,0 +1,94 @@
+"""What the parts have in common: a program run under choices, as figures."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import workbench
+from workbench.errors import RunError
+from workbench.gpu_check.part import WRONG, Conditions, Figures
+from workbench.runs.request import RunOptions
+
+if TYPE_CHECKING:
+    from workbench.bench import Workbench
+    from workbench.runs.jobs import Run
+
+MOST_OFF_SHARE = 0.03
+"""How far a predicted peak may be from the measured one."""
+LEAST_ATTRIBUTED_SHARE = 0.95
+"""How much of the compile time has to be told apart."""
+
+QUICK = RunOptions(samples=10, sampling_s=5.0, clocks=False, check_accuracy=False)
+
+
+def opened(
+    conditions: Conditions, program: str, choices: Mapping[str, str] | None = None, **settings: Any
+) -> Workbench:
+    """A program on the device of the check, under choices."""
+    bench = workbench.open(program, device=conditions.device, executor=conditions.executor, settings=settings)
+    if choices:
+        bench.choose(choices)
+    return bench
+
+
+def as_planned(
+    conditions: Conditions, program: str, choices: Mapping[str, str] | None = None, **settings: Any
+) -> Workbench | None:
+    """The same as it would be on a GPU with nvFuser; in a rehearsal one that is not there. None without nvFuser."""
+    from workbench.compiler.devices import why_no_nvfuser
+
+    if not conditions.rehearse:
+        return opened(conditions, program, choices, **settings)
+    if why_no_nvfuser():
+        return None
+    bench = workbench.open(program, device="planned", executor="nvfuser", settings=settings)
+    if choices:
+        bench.choose(choices)
+    return bench
+
+
+def ran(bench: Workbench, options: RunOptions, against: Mapping[str, Any] | None = None) -> Run:
+    """A run that is over.
+
+    Raises
+    ------
+    RunError
+        If it failed.
+    """
+    run = bench.run(wait=True, options=options, against=against)
+    if run.state != "done":
+        raise RunError(f"{run.error}; {run.run_dir}")
+    return run
+
+
+def memory_of(run: Run) -> Figures:
+    """Predicted and measured peak, and how far the first is from the second."""
+    predicted, measured = run.memory["predicted_peak_bytes"], run.memory["measured_peak_bytes"]
+    off = None if not predicted or not measured else predicted / measured - 1
+    return {"predicted_peak_bytes": predicted, "measured_peak_bytes": measured, "off_share": off}
+
+
+def wrong_of(run: Run, *, most_off_share: float = MOST_OFF_SHARE) -> Figures:
+    """``wrong``, where results are not right, the peak is too far off, or too little compile time is told apart."""
+    found = []
+    if not run.ok:
+        found.append(str(run.error))
+    off = memory_of(run)["off_share"]
+    if off is not None and abs(off) > most_off_share:
+        found.append(f"the predicted peak is {off:+.1%} off, {most_off_share:.0%} allowed")
+    if run.compile_attributed is not None and run.compile_attributed < LEAST_ATTRIBUTED_SHARE:
+        found.append(
+            f"{run.compile_attributed:.1%} of the compile time is told apart, {LEAST_ATTRIBUTED_SHARE:.0%} wanted"
+        )
+    return {WRONG: "; ".join(found)} if found else {}
+
+
+@contextlib.contextmanager
+def default_device(device: str) -> Iterator[None]:
+    """Tensors made inside are on a device."""
+    import torch
+
+    with torch.device(device):
+        yield

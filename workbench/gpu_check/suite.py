@@ -1,0 +1,341 @@
+"""`check`: the parts of a check, each in processes of its own, until all is known or the time is up."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from workbench.errors import Advice, DeviceError, RunError, nearest
+from workbench.gpu_check import page
+from workbench.gpu_check.carry_out import AGAIN
+from workbench.gpu_check.log import Log, claimed, line_of
+from workbench.gpu_check.log import is_right as is_right
+from workbench.gpu_check.part import WRONG as WRONG
+from workbench.gpu_check.part import Conditions, Part
+from workbench.gpu_check.parts import PARTS
+from workbench.runs import files
+from workbench.runs.processes import how_ended
+
+RESULT_FILE = "gpu-check.json"
+PAGE_FILE = "gpu-check.md"
+ELSEWHERE_FILE = "elsewhere.json"
+"""Beside this file: how long each part took on the machines of `benchmarks/results`; see `benchmarks/gpu_page.py`."""
+_LOOK_S = 0.1
+_KILL_TIMEOUT_S = 20.0
+
+type State = Literal["not begun", "out of time", "done"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How far a check is: the part at hand, its steps that are done, the step at hand, and the seconds left of all."""
+
+    part: Part
+    done: int
+    step: str
+    left_s: float
+
+
+def chosen(only: Sequence[str], parts: Sequence[Part] = PARTS) -> tuple[Part, ...]:
+    """The parts that were asked for, all of them where none was.
+
+    Raises
+    ------
+    RunError
+        If there is none of that name.
+    """
+    known = {part.name: part for part in parts}
+    for name in only:
+        if name not in known:
+            raise RunError(f"there is no part {name!r}; legal: {', '.join(known)}{nearest(name, list(known))}")
+    return tuple(part for part in parts if not only or part.name in only)
+
+
+def conditions_of(folder: Path, *, rehearse: bool) -> Conditions:
+    """What is checked here.
+
+    Raises
+    ------
+    DeviceError
+        If there is no GPU and this is no rehearsal.
+    """
+    if rehearse:
+        return Conditions(device="cpu", executor="torch", rehearse=True, folder=folder)
+    import torch
+
+    from workbench.compiler import devices
+
+    if not torch.cuda.is_available():
+        raise DeviceError(
+            "no CUDA device is attached, so there is nothing to check",
+            advice=Advice(
+                "rehearse=True goes through all parts on the CPU", "--rehearse goes through all parts on the CPU, small"
+            ),
+        )
+    return Conditions(device="cuda", executor=devices.default_executor("cuda"), rehearse=False, folder=folder)
+
+
+def machine_of(conditions: Conditions) -> str:
+    """What the machine is called that is checked: its GPUs, or its processor."""
+    if conditions.device == "cpu":
+        return f"{platform.machine()} CPU, {len(os.sched_getaffinity(0))} cores"
+    import torch
+
+    count = torch.cuda.device_count()
+    return torch.cuda.get_device_name() + (f" x {count}" if count > 1 else "")
+
+
+def slug_of(machine: str) -> str:
+    """A machine's name as a folder's."""
+    return re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-")
+
+
+def versions_of() -> dict[str, str]:
+    """What takes part, by distribution."""
+    names = ("torch", "lightning-thunder", "thunder-workbench")
+    found = {}
+    for distribution in importlib.metadata.distributions():
+        name = distribution.name or ""
+        if name in names or name.startswith("nvfuser"):
+            found[name] = distribution.version
+    return dict(sorted(found.items()))
+
+
+def check(
+    folder: Path,
+    *,
+    minutes: float = 40.0,
+    only: Sequence[str] = (),
+    rehearse: bool = False,
+    retry: bool = False,
+    parts: Sequence[Part] = PARTS,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> dict[str, Any]:
+    """Carry out a check, or go on with one: what the folder has is not done again.
+
+    Parameters
+    ----------
+    folder : Path
+        Where results are kept, after each step; made where it is missing.
+    minutes : float
+        No part is begun, and the one at hand is left, when so many are over.
+    only : sequence of str
+        Names of parts; by default all.
+    rehearse : bool
+        As `Conditions` says.
+    retry : bool
+        Carry steps out again that failed or are wrong.
+    parts : sequence of Part
+        Those there are.
+    on_progress : callable, optional
+        Called ten times a second.
+
+    Returns
+    -------
+    dict
+        The result, as in `RESULT_FILE`.
+
+    Raises
+    ------
+    RunError
+        If the folder cannot be had, or there is no such part.
+    DeviceError
+        If there is no GPU.
+    """
+    wanted = chosen(only, parts)
+    folder = folder.resolve()
+    conditions = conditions_of(folder, rehearse=rehearse)
+    note = {
+        "machine": machine_of(conditions),
+        "versions": versions_of(),
+        "rehearsal": rehearse,
+        "executor": conditions.executor,
+    }
+    give_up_s = time.monotonic() + 60 * minutes
+    with claimed(folder, note):
+        if retry:
+            for part in wanted:
+                Log(folder, part.name).forget_wrong()
+        result = _kept(folder, note, parts)
+        for part in wanted:
+            left_s = give_up_s - time.monotonic()
+            if left_s <= 0 or (result["parts"][part.name]["state"] == "done" and not retry):
+                continue
+            began_s = time.monotonic()
+            whole = _carried_out(part, conditions, min(left_s, part.limit_s), give_up_s, on_progress)
+            told = result["parts"][part.name]
+            told["state"] = "done" if whole else "out of time"
+            told["seconds"] = round(told["seconds"] + time.monotonic() - began_s, 1)
+            told["steps"] = Log(folder, part.name).lines()
+            _keep(folder, result)
+    return result
+
+
+def progress_text(progress: Progress) -> str:
+    """How far a check is, in one line."""
+    step = f": {progress.step}" if progress.step else ""
+    return f"{progress.part.title}{step}, {progress.done} steps done, {progress.left_s / 60:.0f} minutes left"
+
+
+def count_wrong(told: dict[str, Any]) -> int:
+    """Steps of a part that failed, or are not as they have to be."""
+    return sum(not is_right(line) for line in told["steps"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Elsewhere:
+    """How long parts took on another machine: seconds by part's name, of those that were done."""
+
+    machine: str
+    seconds: dict[str, float]
+
+
+def elsewhere(*, rehearse: bool) -> Elsewhere | None:
+    """The latest kept check of the kind, of a GPU or a rehearsal; None where there is none."""
+    kept = json.loads((Path(__file__).with_name(ELSEWHERE_FILE)).read_text())
+    of_kind = [each for each in kept if each["rehearsal"] == rehearse]
+    if not of_kind:
+        return None
+    latest = max(of_kind, key=lambda each: str(each["date"]))
+    return Elsewhere(latest["machine"], latest["seconds"])
+
+
+def is_all_right(result: dict[str, Any]) -> bool:
+    """Whether nothing that was carried out is wrong."""
+    return not any(count_wrong(told) for told in result["parts"].values())
+
+
+def _kept(folder: Path, note: dict[str, Any], parts: Iterable[Part]) -> dict[str, Any]:
+    """The result so far: what the steps' own records say, with the states of parts as they were last."""
+    before: dict[str, Any] = {}
+    path = folder / RESULT_FILE
+    if files.exists(path):
+        # The steps' records are what counts; this is made of them.
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            before = dict(json.loads(files.read(path))["parts"])
+    found = {}
+    for part in parts:
+        earlier = before.get(part.name, {})
+        lines = Log(folder, part.name).lines()
+        found[part.name] = {
+            "title": part.title,
+            "does": part.does,
+            "state": earlier.get("state", "out of time" if lines else "not begun"),
+            "seconds": earlier.get("seconds", round(sum(line["seconds"] for line in lines), 1)),
+            "steps": lines,
+        }
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return {**note, "date": today, "parts": found}
+
+
+def _keep(folder: Path, result: dict[str, Any]) -> None:
+    try:
+        files.write(folder / RESULT_FILE, json.dumps(result, indent=1, allow_nan=False) + "\n")
+        files.write(folder / PAGE_FILE, page.page([result]))
+    except OSError as error:
+        raise RunError(f"{folder / RESULT_FILE} cannot be written: {error.strerror}; each step is kept") from error
+
+
+def _carried_out(
+    part: Part,
+    conditions: Conditions,
+    limit_s: float,
+    give_up_s: float,
+    on_progress: Callable[[Progress], None] | None,
+) -> bool:
+    """Carry a part out in one process after another; whether all of it is done."""
+    log = Log(conditions.folder, part.name)
+    log.forget_begun()
+    end_s = time.monotonic() + limit_s
+    while time.monotonic() < end_s:
+        before = len(log.lines())
+        ended, step, took_s = _process(part, conditions, log, end_s, give_up_s, on_progress)
+        if ended is None and not step:
+            return False
+        if ended == 0:
+            return True
+        if ended != AGAIN:
+            reason = f"it took more than {part.step_limit_s:g} s" if ended is None else how_ended(ended, "in this step")
+            at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            # Where no step was begun, the part itself is at fault, and would be again.
+            log.append(line_of(step or "begin", seconds=took_s, at=at, error=reason))
+            if not step:
+                return True
+        assert len(log.lines()) > before, "a part that goes on has one step more done"
+    return False
+
+
+def _process(
+    part: Part,
+    conditions: Conditions,
+    log: Log,
+    end_s: float,
+    give_up_s: float,
+    on_progress: Callable[[Progress], None] | None,
+) -> tuple[int | None, str, float]:
+    """One process of a part: its exit status, None where it was ended; the step it was at; and for how long.
+
+    A process that is ended because the time is up was at no step: it is begun again another time.
+    """
+    given = {**dataclasses.asdict(conditions), "folder": str(conditions.folder)}
+    with (conditions.folder / f"{part.name}.log").open("ab") as output:
+        child = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "workbench.gpu_check.carry_out",
+                json.dumps(dataclasses.asdict(part)),
+                json.dumps(given),
+            ],
+            # It ends when this end is closed: with this process.
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path),
+                "WORKBENCH_RUNS": str(conditions.folder / "runs" / part.name),
+            },
+            start_new_session=True,
+        )
+    at, since_s = "", time.monotonic()
+    try:
+        while True:
+            try:
+                status = child.wait(_LOOK_S)
+                return status, log.begun(), time.monotonic() - since_s
+            except subprocess.TimeoutExpired:
+                pass
+            now_s = time.monotonic()
+            if (step := log.begun()) != at:
+                at, since_s = step, now_s
+            if on_progress is not None:
+                on_progress(Progress(part, len(log.lines()), at, max(0.0, give_up_s - now_s)))
+            if now_s >= end_s:
+                return None, "", now_s - since_s
+            if at and now_s - since_s > part.step_limit_s:
+                return None, at, now_s - since_s
+    finally:
+        _end(child)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    if child.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait(_KILL_TIMEOUT_S)
+    if child.stdin is not None:
+        child.stdin.close()
