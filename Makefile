@@ -15,16 +15,18 @@ ALLOW_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 LAB_ARGS ?=
 TESTS ?=
 PYTEST_ARGS ?=
+GPU_ARGS ?=
 # Processes that share the tests, as tests/distribution.py says: on two cores as many as there are.
 TEST_WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --no-loadscope-reorder
 
-.PHONY: help setup lab test quick lint format bench browser clean
+.PHONY: help setup lab test quick gpu-check lint format bench browser clean
 
 help:
 	@echo "make lab     JupyterLab on the quickstart notebook   (LAB_ARGS=... for jupyter lab)"
 	@echo "make test    all tests                               (TESTS=... for some, TEST_WORKERS=... processes, PYTEST_ARGS=... for pytest)"
 	@echo "make quick   those without browser, worker, compiler  (likewise; installs nothing)"
+	@echo "make gpu-check  all there is to learn about a GPU   (GPU_ARGS=... for thunder-workbench gpu-check)"
 	@echo "make lint    ruff and mypy"
 	@echo "make format  what ruff can mend, mended"
 	@echo "make bench   the benchmarks                          (PYTEST_ARGS=... for pytest)"
@@ -60,6 +62,11 @@ test: setup browser
 quick:
 	@[ -x $(BIN)/python ] || { echo "make quick: no $(VENV); make setup makes it" >&2; exit 1; }
 	$(PYTEST) -m "not slow and not browser" $(PYTEST_ARGS) $(TESTS)
+
+# On a borrowed machine, which may reach no registry: with what is there.
+gpu-check:
+	@if [ -x $(BIN)/python ]; then python=$(BIN)/python; else python=python3; fi; \
+	PYTHONPATH="$$PWD$${PYTHONPATH:+:$$PYTHONPATH}" $$python -m workbench.cli gpu-check $(GPU_ARGS)
 
 lint: setup
 	@failed=0; \

@@ -26,6 +26,7 @@ ORDER = [
     "summary",
     "bench",
     "doctor",
+    "gpu_check",
     "ui",
     "cli",
 ]

@@ -194,6 +194,7 @@ RESULT: dict[str, Any] = {
                         "off_share": -0.041,
                         "attributed_share": 0.99,
                         "bitwise": True,
+                        "bytes_per_s": 3.25e12,
                         "names": ["a|b", "c"],
                         "wrong": "the predicted peak is -4.1% off",
                     },
@@ -222,9 +223,9 @@ What it does.
 - **run**: the predicted peak is -4.1% off
 - **cancel**: RunError: it was done
 
-| step | compile | measured peak | off | attributed | bitwise | names |
-|---|---|---|---|---|---|---|
-| run | 1.25 s | 3.00 MiB | -4.10% | 99.00% | yes | a\\|b, c |
+| step | compile | measured peak | off | attributed | bitwise | bytes per s | names |
+|---|---|---|---|---|---|---|---|
+| run | 1.25 s | 3.00 MiB | -4.10% | 99.00% | yes | 3.25e+12 | a\\|b, c |
 """
 
 

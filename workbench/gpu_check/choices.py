@@ -20,7 +20,7 @@ from workbench.runs.accuracy import Parts, Stepper
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
-    from workbench.levers.base import Site
+    from workbench.lever import Site
     from workbench.runs.differences import Recorded
 
 SEED = 3

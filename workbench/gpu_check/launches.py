@@ -30,8 +30,10 @@ def _sizes(conditions: Conditions, width: int, _: Known) -> Figures:
     bench = runs.opened(conditions, "mlp", width=width, hidden=4 * width, batch=max(32, width))
     run = runs.ran(bench, RunOptions(samples=20, cuda_graph=not conditions.rehearse, check_accuracy=False))
     times, clocked = run.times or {}, run.statements
-    device_s, busy_s = times.get("device_s"), clocked.device_busy_s if clocked is not None else None
-    off = busy_s / device_s - 1 if busy_s and device_s and not conditions.rehearse else None
+    # A CPU has no kernels apart from the host's statements.
+    on_device = clocked if conditions.device == "cuda" else None
+    device_s, busy_s = times.get("device_s"), on_device.device_busy_s if on_device is not None else None
+    off = busy_s / device_s - 1 if busy_s and device_s else None
     graphed = run.against.get(GRAPHED, {})
     wrong = "" if off is None or off <= _CLOCKS_ALLOWED_SHARE else f"kernels add up to {off:+.1%} of the device's time"
     return {
@@ -39,8 +41,8 @@ def _sizes(conditions: Conditions, width: int, _: Known) -> Figures:
         "step_s": times.get("step_s"),
         "device_s": device_s,
         "kernels_busy_s": busy_s,
-        "bubbles_s": clocked.bubbles_s if clocked is not None else None,
-        "head_gap_s": clocked.head_gap_s if clocked is not None else None,
+        "bubbles_s": on_device.bubbles_s if on_device is not None else None,
+        "head_gap_s": on_device.head_gap_s if on_device is not None else None,
         "launch bound": clocked.launch_bound if clocked is not None else None,
         "as one CUDA graph_s": graphed.get("step_s"),
         **({WRONG: wrong} if wrong else {}),

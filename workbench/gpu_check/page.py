@@ -15,6 +15,7 @@ HOW_TO_SEND = (
     "`benchmarks/results/NAME-OF-THE-MACHINE/`, run `python -m benchmarks.gpu_page`, and send both as a change."
 )
 _MOST_CELL = 160
+_RATE = "_per_s"
 
 
 def page(results: Sequence[Mapping[str, Any]]) -> str:
@@ -52,7 +53,8 @@ def _part(told: Mapping[str, Any]) -> Iterable[str]:
     yield f"### {told['title']}"
     yield ""
     yield told["does"]
-    yield ""
+    if not all(map(is_right, told["steps"])):
+        yield ""
     for line in told["steps"]:
         if not is_right(line):
             yield f"- **{line['step']}**: {line['error'] or line['figures'][WRONG]}"
@@ -82,8 +84,9 @@ def _tables(lines: Sequence[Mapping[str, Any]]) -> Iterable[tuple[list[str], lis
 
 
 def _heading(name: str) -> str:
-    for unit in ("_bytes", "_s", "_share"):
-        name = name.removesuffix(unit)
+    if not name.endswith(_RATE):
+        for unit in ("_bytes", "_s", "_share"):
+            name = name.removesuffix(unit)
     return name.replace("_", " ")
 
 
@@ -101,13 +104,15 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, int | float):
         if name.endswith("_bytes"):
             return human_bytes(value)
+        if name.endswith(_RATE):
+            return f"{value:.3g}"
         if name.endswith("_s"):
             return human_seconds(value)
         if name.endswith("_share"):
             return f"{value:+.2%}" if name.startswith("off") else f"{value:.2%}"
         return f"{value:.4g}" if isinstance(value, float) else str(value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_text(key, each)}" for key, each in value.items())
+        return ", ".join(f"{key} {_text(name, each)}" for key, each in value.items())
     if isinstance(value, list):
         return ", ".join(_text(name, each) for each in value)
     return str(value)
