@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -35,7 +36,12 @@ def _devices(conditions: Conditions) -> Figures:
     for i in range(torch.cuda.device_count() if conditions.device == "cuda" else 0):
         its = torch.cuda.get_device_properties(i)
         gpus.append(f"{its.name}, {its.total_memory / 2**30:.1f} GiB, sm_{its.major}{its.minor}")
-    return {"gpus": gpus, "driver": _driver(), "cuda": torch.version.cuda or "", "torch": torch.__version__}
+    return {
+        "gpus": gpus,
+        "driver": _driver(),
+        "cuda": torch.version.cuda or "",
+        "torch": importlib.metadata.version("torch"),
+    }
 
 
 def _driver() -> str:
