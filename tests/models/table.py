@@ -123,18 +123,19 @@ def main() -> None:
     """Try what was not tried yet, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=Path, default=Path("models.jsonl"), help="where rows are kept")
-    parser.add_argument("--again", nargs="*", default=[], choices=list(zoo.MODELS), help="models to try anew")
+    parser.add_argument("--again", nargs="*", default=[], metavar="NAME", help="models to try anew")
+    parser.add_argument("--only", nargs="*", default=list(zoo.MODELS), metavar="NAME", help="models to try, in order")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     kept: dict[str, dict[str, Any]] = {}
     if asked.rows.exists():
         kept = {found["model"]: found for found in map(json.loads, asked.rows.read_text().splitlines())}
-    for name in zoo.MODELS:
+    for name in asked.only:
         if name not in kept or name in asked.again:
             kept[name] = row(name)
             with asked.rows.open("a") as file:
                 file.write(json.dumps(kept[name]) + "\n")
-    PAGE.write_text(page([kept[name] for name in zoo.MODELS]))
+    PAGE.write_text(page([kept[name] for name in zoo.MODELS if name in kept]))
 
 
 if __name__ == "__main__":

@@ -89,14 +89,67 @@ def test_double_precision_tells_how_far_single_precision_is_off() -> None:
     assert checked.worst.against != "float64"
 
 
-def test_a_program_that_cannot_run_in_double_precision_is_checked_without() -> None:
-    single = torch.ones(4, 4)  # held by a function inside the program, where nothing converts it
+@dataclasses.dataclass
+class Losses:
+    loss: torch.Tensor
+    parts: dict[str, torch.Tensor]
 
-    def times(x: torch.Tensor) -> torch.Tensor:
-        return x @ single
+
+def test_all_that_a_dataclass_holds_is_compared_and_differentiated() -> None:
+    def losses(x: torch.Tensor) -> Losses:
+        return Losses(x.sin().sum(), {"cosine": x.cos()})
 
     def build() -> Parts:
-        return (lambda x: times(x)), (torch.ones(2, 4),), {}
+        return losses, (torch.ones(4, requires_grad=True),), {}
+
+    def off(f: Callable[..., Losses]) -> Callable[..., Losses]:
+        return lambda x: dataclasses.replace(f(x), parts={"cosine": Doubled.apply(x.cos())})
+
+    def recorded(change: Callable[[Any], Any]) -> Accuracy:
+        program, args, kwargs = build()
+        first = accuracy.first_step(Stepper(program, args, kwargs, change(program)), 0)
+        return accuracy.check(first, build, capture="dynamo")
+
+    right = recorded(lambda f: f)
+    assert right.ok
+    assert {tensor.name for tensor in right.tensors} == {"output.loss", "output.parts['cosine']", "grad(args[0])"}
+    wrong = recorded(off)
+    assert {tensor.name for tensor in wrong.tensors if not tensor.ok} == {"grad(args[0])"}
+
+
+def test_a_step_that_runs_no_backward_where_the_plan_has_one_fails() -> None:
+    class Hidden:
+        __slots__ = ("value",)
+
+        def __init__(self, value: torch.Tensor) -> None:
+            self.value = value
+
+    jitted = thunder.jit(lambda x: x.sin())
+    x = torch.ones(3, requires_grad=True)
+
+    def hides(x: torch.Tensor) -> Hidden:
+        return Hidden(jitted(x))
+
+    hides._lc_cs = jitted._lc_cs  # type: ignore[attr-defined]
+    with pytest.raises(ProgramError, match="the plan has a backward, and the step ran none"):
+        accuracy.first_step(Stepper(hides, (x,), {}), 0)
+
+
+@pytest.mark.parametrize(("shift", "ok"), [(0.0, True), (8.0, False)])
+def test_as_much_as_eager_itself_is_off_is_no_error(shift: float, ok: bool) -> None:
+    def build() -> Parts:
+        x = torch.randn(64, generator=torch.Generator().manual_seed(1))
+        return (lambda x: ((x + 1e4) - 1e4) * 1e3), (x,), {}
+
+    checked = outcome(build, lambda _: lambda x: (x * 1e3 + 1e7) - 1e7 + shift)
+    share = max(tensor.max_rel_error for tensor in checked.tensors if tensor.against == "eager")
+    assert share > differences.RELATIVE_TOLERANCE[torch.float32]
+    assert checked.ok is ok
+
+
+def test_a_program_that_cannot_run_in_double_precision_is_checked_without() -> None:
+    def build() -> Parts:
+        return (lambda x: x @ torch.ones(4, 4)), (torch.ones(2, 4),), {}
 
     checked = outcome(build)
     assert checked.ok

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from types import CellType, FunctionType
 from typing import Any
 
 import torch
 
 from workbench.config import DEVICES
 from workbench.errors import DeviceError
+from workbench.programs.tensors import held
 from workbench.torch_api import _get_dispatch_mode, _TorchDispatchModeKey
-from workbench.torch_api import _pytree as pytree
 
 
 def check_device(device: str) -> str:
@@ -40,7 +41,7 @@ def torch_device(device: str) -> str:
 
 def device_of(*objects: Any) -> str | None:
     """``cuda`` or ``cpu``, after the first tensor in `objects`; None where there is none."""
-    return next(("cuda" if tensor.is_cuda else "cpu" for tensor in _tensors(objects)), None)
+    return next(("cuda" if tensor.is_cuda else "cpu" for tensor in held(objects).tensors.values()), None)
 
 
 @contextlib.contextmanager
@@ -59,27 +60,38 @@ def seeded(seed: int) -> Iterator[None]:
 def placed(objects: Any, device: str) -> Any:
     """`objects` (any nesting) with all tensors on a torch device; the same objects if they are there already.
 
-    Modules are copied, never moved, and what is shared stays shared. Under fake tensors the copies are fake.
+    Modules and closures are copied, never moved, and what is shared stays shared. Under fake tensors the copies are
+    fake.
     """
     target = torch.device(device)
     fake = _get_dispatch_mode(_TorchDispatchModeKey.FAKE) is not None
-    tensors = _tensors(objects)
+    found = held(objects)
+    tensors = found.tensors.values()
     if not fake and all(_same(tensor.device, target) for tensor in tensors):
         return objects
     memo: dict[int, Any] = {}
     for tensor in tensors:
-        memo.setdefault(id(tensor), _moved(tensor, target, fake))
+        if id(tensor) not in memo:
+            memo[id(tensor)] = _moved(tensor, target, fake)
+    _copies(found.functions, memo)
     return copy.deepcopy(objects, memo)
 
 
-def _tensors(objects: Any) -> list[torch.Tensor]:
-    found: list[torch.Tensor] = []
-    for leaf in pytree.tree_leaves(objects):
-        if isinstance(leaf, torch.Tensor):
-            found.append(leaf)
-        elif isinstance(leaf, torch.nn.Module):
-            found += [*leaf.parameters(), *leaf.buffers()]
-    return found
+def _copies(functions: Sequence[FunctionType], memo: dict[int, Any]) -> None:
+    """Put into `memo` copies of functions, whose closures and defaults are copies, too: `deepcopy` keeps functions."""
+    for function in functions:
+        cells = tuple(CellType() for _ in function.__closure__ or ())
+        copied = FunctionType(function.__code__, function.__globals__, function.__name__, None, cells or None)
+        copied.__dict__.update(function.__dict__)
+        copied.__qualname__, copied.__module__ = function.__qualname__, function.__module__
+        memo[id(function)] = copied
+    for function in functions:
+        copied = memo[id(function)]
+        copied.__defaults__ = copy.deepcopy(function.__defaults__, memo)
+        copied.__kwdefaults__ = copy.deepcopy(function.__kwdefaults__, memo)
+        for cell, own in zip(function.__closure__ or (), copied.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # a name that the enclosing function has not yet bound
+                own.cell_contents = copy.deepcopy(cell.cell_contents, memo)
 
 
 def _same(one: torch.device, other: torch.device) -> bool:

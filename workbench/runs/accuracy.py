@@ -6,17 +6,18 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 
-from workbench.errors import ProgramError
+from workbench.errors import ProgramError, shown
+from workbench.programs.tensors import held
 from workbench.runs.differences import (
     FLOOR,
     RELATIVE_TOLERANCE,
+    SPREAD,
     Recorded,
     TensorError,
     compare,
@@ -26,7 +27,6 @@ from workbench.runs.differences import (
     wide,
 )
 from workbench.torch_api import TorchDispatchMode
-from workbench.torch_api import _pytree as pytree
 
 type Parts = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 """A callable with its arguments and keyword arguments."""
@@ -139,11 +139,13 @@ class Stepper:
         self.run = run if run is not None else original
         self.seed = seed
         self._cotangents: list[torch.Tensor] | None = None
-        # A transform may replace parameters, so a compiled module is asked before the module it was made of.
-        state = _state(self.run) if isinstance(self.run, torch.nn.Module) else _state(original)
-        self.parameters, self.buffers = state
-        leaves = (*_named_leaves(args, "args"), *_named_leaves(kwargs, "kwargs"))
-        self.inputs = {name: leaf for name, leaf in leaves if isinstance(leaf, torch.Tensor)}
+        state = held(original).tensors
+        if isinstance(self.run, torch.nn.Module):
+            # A transform may replace parameters, so a compiled module is asked before the module it was made of.
+            state.update([*self.run.named_parameters(), *self.run.named_buffers()])
+        self.parameters = {name: tensor for name, tensor in state.items() if _is_parameter(tensor)}
+        self.buffers = {name: tensor for name, tensor in state.items() if name not in self.parameters}
+        self.inputs = {**held(args, "args").tensors, **held(kwargs, "kwargs").tensors}
         self._before = {name: tensor._version for name, tensor in self._changeable()}
 
     @property
@@ -151,6 +153,12 @@ class Stepper:
         """Where the program runs: the device of its first tensor, the CPU where it has none."""
         tensors = [*self.inputs.values(), *self.parameters.values(), *self.buffers.values()]
         return next((tensor.device for tensor in tensors), torch.device("cpu"))
+
+    @property
+    def has_backward(self) -> bool:
+        """Whether Thunder made a backward of the program when it was last called."""
+        statistics = getattr(self.run, "_lc_cs", None)
+        return bool(statistics is not None and statistics.last_backward_traces)
 
     def clear_grads(self) -> None:
         """Set the gradients of parameters and inputs to None."""
@@ -175,7 +183,7 @@ class Stepper:
         bool
             Whether there was anything to differentiate.
         """
-        floating = [o for o in pytree.tree_leaves(outputs) if isinstance(o, torch.Tensor) and _is_differentiable(o)]
+        floating = [output for output in held(outputs).tensors.values() if _is_differentiable(output)]
         differentiable = [output for output in floating if output.requires_grad]
         if not differentiable:
             return False
@@ -203,11 +211,8 @@ class Stepper:
     def record(self, outputs: Any) -> dict[str, Recorded]:
         """Copies, on the CPU, of everything that a step from a fresh start gave and changed."""
         found: dict[str, Recorded] = {}
-        for path, leaf in _named_leaves(outputs, "output"):
-            if isinstance(leaf, torch.Tensor):
-                found[path] = Recorded("output", _on_cpu(leaf))
-            elif isinstance(leaf, bool | int | float | complex):
-                found[path] = Recorded("output", torch.as_tensor(leaf))
+        for path, leaf in held(outputs, "output").leaves:
+            found[path] = Recorded("output", _on_cpu(leaf) if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf))
         for name, tensor in (*self.parameters.items(), *self.inputs.items()):
             if tensor.requires_grad and tensor.is_leaf:
                 found[f"grad({name})"] = Recorded("grad", None if tensor.grad is None else _on_cpu(tensor.grad))
@@ -314,16 +319,18 @@ def check(
         # Some kernels of a GPU add up in the order in which their threads come.
         unsteady = other_bits(first_step(_stock(build, seed, capture)[0], seed), expected)
 
+    double = None if random else _in_double(build, cotangents, seed)
+    own_errors = {} if double is None else _own_errors(comparisons["eager"], double)
     tensors: list[TensorError] = []
     for against, reference in comparisons.items():
-        for error in compare(recorded, reference, against, exact=exact and against == THUNDER, unsteady=unsteady):
+        demanded = exact and against == THUNDER
+        for error in compare(recorded, reference, against, exact=demanded, unsteady=unsteady, own_errors=own_errors):
             tensors.append(error)
             if on_tensor is not None:
                 on_tensor(error)
     max_error = max((tensor.max_abs_error for tensor in tensors), default=0.0)
-    double = None if random else _in_double(build, cotangents, seed)
     if double is not None:
-        for error in _compare_double(recorded, comparisons["eager"], double):
+        for error in _compare_double(recorded, double, own_errors):
             tensors.append(error)
             if on_tensor is not None:
                 on_tensor(error)
@@ -366,11 +373,12 @@ def _in_double(
     """What eager gives with every floating-point tensor in double precision; None where the program cannot run so."""
     callable_, args, kwargs = build()
     stepper = Stepper(callable_, args, kwargs, seed=seed)
-    held = [tensor for _, tensor in stepper._changeable() if tensor.is_floating_point()]
+    floating = [tensor for _, tensor in stepper._changeable() if tensor.is_floating_point()]
     # Tensors that share memory would no longer do so.
-    if len({tensor.untyped_storage()._cdata for tensor in held}) < len({id(tensor) for tensor in held}):
+    if len({tensor.untyped_storage()._cdata for tensor in floating}) < len({id(tensor) for tensor in floating}):
         return None
-    for tensor in held:
+    single = [tensor.data for tensor in floating]
+    for tensor in floating:
         tensor.data = tensor.data.double()
     stepper = Stepper(callable_, args, kwargs, seed=seed)
     stepper._cotangents = None if cotangents is None else [cotangent.double() for cotangent in cotangents]
@@ -379,25 +387,37 @@ def _in_double(
         return _finish(stepper, stepper.forward())
     except Exception:  # noqa: BLE001  # a program may mix in a type of its own, or have no kernel for doubles
         return None
+    finally:
+        # What a program closes over may be shared by all that are built.
+        stepper.clear_grads()
+        for tensor, data in zip(floating, single, strict=True):
+            tensor.data = data
+
+
+def _own_errors(eager: Mapping[str, Recorded], double: Mapping[str, Recorded]) -> dict[str, float]:
+    """How far eager itself is from double precision, by tensor: what cancels there is rounding, in whatever order."""
+    errors: dict[str, float] = {}
+    for name, entry in double.items():
+        exact, known = entry.value, eager[name].value if name in eager else None
+        if exact is not None and known is not None and known.is_floating_point() and exact.shape == known.shape:
+            errors[name] = largest_difference(known.double(), exact.double())
+    return errors
 
 
 def _compare_double(
-    recorded: Mapping[str, Recorded], eager: Mapping[str, Recorded], double: Mapping[str, Recorded]
+    recorded: Mapping[str, Recorded], double: Mapping[str, Recorded], own_errors: Mapping[str, float]
 ) -> Iterator[TensorError]:
-    """Compare with double precision, allowing what eager is off by itself beside the tolerance of the dtype."""
+    """Compare with double precision, allowing `SPREAD` times what eager is off beside the tolerance of the dtype."""
     sizes: dict[str, float] = {}
     for entry in double.values():
         sizes[entry.kind] = max(sizes.get(entry.kind, 0.0), size_of(entry.value))
     for name, entry in double.items():
-        if name not in recorded or name not in eager:
+        exact, ours = entry.value, recorded[name].value if name in recorded else None
+        if exact is None or ours is None or name not in own_errors or not entry.changed:
             continue
-        exact, ours, known = entry.value, recorded[name].value, eager[name].value
-        if exact is None or ours is None or known is None or not ours.is_floating_point() or not entry.changed:
-            continue
-        own_error = largest_difference(known.double(), exact.double())
         worst, size = largest_difference(ours.double(), exact.double()), size_of(exact)
         relative = RELATIVE_TOLERANCE.get(ours.dtype, 0.0)
-        tolerance = own_error + relative * max(size, FLOOR * sizes.get(entry.kind, 0.0))
+        tolerance = SPREAD * own_errors[name] + relative * max(size, FLOOR * sizes.get(entry.kind, 0.0))
         yield TensorError(
             name=name,
             against=FLOAT64,
@@ -410,7 +430,11 @@ def _compare_double(
 
 
 def _finish(stepper: Stepper, outputs: Any) -> dict[str, Recorded]:
-    stepper.backward(outputs)
+    if not stepper.backward(outputs) and stepper.has_backward:
+        raise ProgramError(
+            "the plan has a backward, and the step ran none: no tensor that requires grad was found in what the "
+            f"program returned, {shown(outputs)}"
+        )
     stepper.synchronize()
     return stepper.record(outputs)
 
@@ -484,41 +508,8 @@ def _storage_bytes(tensors: list[torch.Tensor]) -> int:
     return sum(storages.values())
 
 
-def _named_leaves(tree: Any, root: str) -> Iterator[tuple[str, Any]]:
-    """Leaves with their paths, such as ``args[0]``."""
-    for path, leaf in pytree.tree_flatten_with_path(tree)[0]:
-        yield root + pytree.keystr(path), leaf
-
-
-def _state(callable_: Any) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Parameters and buffers of a module, or of the modules and tensors that a function holds on to."""
-    parameters: dict[str, torch.Tensor] = {}
-    buffers: dict[str, torch.Tensor] = {}
-    for prefix, held in _held(callable_):
-        if isinstance(held, torch.nn.Module):
-            dot = f"{prefix}." if prefix else ""
-            parameters.update({dot + name: tensor for name, tensor in held.named_parameters()})
-            buffers.update({dot + name: tensor for name, tensor in held.named_buffers()})
-        elif isinstance(held, torch.Tensor):
-            (parameters if held.requires_grad and held.is_leaf else buffers)[prefix] = held
-    return parameters, buffers
-
-
-def _held(callable_: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(callable_, functools.partial):
-        yield from _held(callable_.func)
-        yield from callable_.keywords.items()
-        yield from ((f"argument{i}", argument) for i, argument in enumerate(callable_.args))
-    elif isinstance(callable_, torch.nn.Module):
-        yield "", callable_
-    elif getattr(callable_, "__self__", None) is not None:
-        yield "", callable_.__self__
-    elif getattr(callable_, "__closure__", None):
-        for name, cell in zip(callable_.__code__.co_freevars, callable_.__closure__, strict=True):
-            try:
-                yield name, cell.cell_contents
-            except ValueError:  # a name that the enclosing function has not yet bound
-                continue
+def _is_parameter(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, torch.nn.Parameter) or (tensor.requires_grad and tensor.is_leaf)
 
 
 def _start_of(stepper: Stepper) -> list[tuple[str, tuple[int, ...], float]]:

@@ -1,0 +1,92 @@
+"""Tensors are found, and placed, wherever a person's program holds them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import nn
+
+import workbench
+from workbench.programs import placement
+from workbench.programs.tensors import held
+
+
+class Pair(NamedTuple):
+    first: torch.Tensor
+    second: dict[str, torch.Tensor]
+
+
+@dataclasses.dataclass
+class Batch:
+    x: torch.Tensor
+    scale: float = 2.0
+
+
+class Cache:
+    def __init__(self, keys: torch.Tensor) -> None:
+        self.layers = [{"keys": keys}]
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.register_buffer("count", torch.ones(3))
+        self.mask = torch.tensor([1.0, 0.0, 1.0])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x) * self.mask + self.count
+
+
+def closing_over(mask: torch.Tensor) -> Any:
+    def masked(x: torch.Tensor) -> torch.Tensor:
+        return x * mask
+
+    return masked
+
+
+def scaled(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    return x * scale
+
+
+T = torch.ones(3)
+
+
+@pytest.mark.parametrize(
+    ("objects", "paths"),
+    [
+        ([T, {"a": (T, None, "text")}], ["[0]", "[1]['a'][0]"]),
+        (Pair(T, OrderedDict(loss=T)), [".first", ".second['loss']"]),
+        (Batch(T), ["x"]),
+        (Cache(T), ["layers[0]['keys']"]),
+        (Masked(), ["linear.weight", "linear.bias", "count", "mask"]),
+        (nn.Sequential(Masked()), ["0.linear.weight", "0.linear.bias", "0.count", "0.mask"]),
+        (Masked().forward, ["linear.weight", "linear.bias", "count", "mask"]),
+        (closing_over(T), ["mask"]),
+        (functools.partial(closing_over(T), T), ["mask", "argument0"]),
+        (functools.partial(scaled, scale=T), ["scale"]),
+    ],
+)
+def test_a_tensor_is_found_wherever_it_is_held(objects: Any, paths: list[str]) -> None:
+    assert list(held(objects).tensors) == paths
+
+
+def test_what_holds_itself_is_walked_once() -> None:
+    circle: list[Any] = [T]
+    circle.append(circle)
+    assert list(held(circle).tensors) == ["[0]"]
+
+
+@pytest.mark.parametrize("program", [Masked(), closing_over(T), functools.partial(scaled, scale=T), Masked().forward])
+def test_what_a_program_holds_is_planned_on_the_device_and_counted(program: Any) -> None:
+    placed, x = placement.placed((program, torch.ones(2, 3)), "meta")
+    assert {tensor.device.type for tensor in held((placed, x)).tensors.values()} == {"meta"}
+    assert {tensor.device.type for tensor in held(program).tensors.values()} == {"cpu"}, "the person's own stay"
+    bench = workbench.open(program, torch.ones(2, 3), device="planned", executor="torch")
+    own_bytes = sum(4 * tensor.numel() for tensor in held(program).tensors.values())
+    assert bench.plan.baseline_bytes == own_bytes + 4 * 6

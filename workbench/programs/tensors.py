@@ -1,0 +1,147 @@
+"""Where a program and its inputs hold tensors: one walk, for placing them, counting them and comparing them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Iterable, Mapping
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+
+_PLAIN = (bool, int, float, complex)
+_OPAQUE = (str, bytes, bytearray, range, type, ModuleType, torch.dtype, torch.device, torch.Generator)
+_FOREIGN = ("torch._", "torch.fx", "thunder", "logging", "threading", "_thread", "weakref", "concurrent", "asyncio")
+"""Packages whose objects hold no tensors of a person's own."""
+_REGISTERED = frozenset({"_parameters", "_buffers", "_modules"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """What was found in some objects.
+
+    Attributes
+    ----------
+    leaves : list of tuple of str and object
+        Each tensor, and each number in a container, with its path: ``args[0]``, ``layers.0.weight``, ``output.loss``.
+    functions : list of function
+        Those that hold tensors, themselves or further down: in closures or as defaults.
+    """
+
+    leaves: list[tuple[str, Any]] = dataclasses.field(default_factory=list)
+    functions: list[FunctionType] = dataclasses.field(default_factory=list)
+
+    @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The tensors by path."""
+        return {path: leaf for path, leaf in self.leaves if isinstance(leaf, torch.Tensor)}
+
+
+def held(objects: Any, path: str = "") -> Held:
+    """Find the tensors that objects hold, wherever in them.
+
+    In containers, modules and their plain attributes, dataclasses and other objects, partials and bound methods, and in
+    the closures and defaults of functions.
+
+    Parameters
+    ----------
+    objects : object
+    path : str
+        What their paths begin with.
+    """
+    walk = _Walk()
+    walk.visit(objects, path, numbers=True)
+    return walk.found
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self.found = Held()
+        self._inside: set[int] = set()
+        """Ids of the containers that are being walked: one may hold itself."""
+        self._known: dict[int, bool] = {}
+        """By the id of each object walked that is no container, whether it holds tensors."""
+
+    def visit(self, value: Any, path: str, *, numbers: bool) -> bool:
+        """Note what is held; whether that is any tensor."""
+        if isinstance(value, torch.Tensor):
+            self.found.leaves.append((path, value))
+            return True
+        if isinstance(value, _PLAIN):
+            if numbers:
+                self.found.leaves.append((path, value))
+            return False
+        if value is None or isinstance(value, _OPAQUE) or id(value) in self._inside:
+            return False
+        if id(value) in self._known:
+            return self._known[id(value)]
+        self._inside.add(id(value))
+        try:
+            if isinstance(value, Mapping):
+                return self._all(((f"{path}[{key!r}]", item) for key, item in list(value.items())), numbers)
+            if isinstance(value, list | tuple | set | frozenset):
+                names = getattr(value, "_fields", None)
+                places = [f".{name}" for name in names] if names else [f"[{i}]" for i in range(len(value))]
+                return self._all(((path + at, item) for at, item in zip(places, value, strict=True)), numbers)
+            if dataclasses.is_dataclass(value):
+                fields = [field.name for field in dataclasses.fields(value) if hasattr(value, field.name)]
+                return self._all(((_under(path, name), getattr(value, name)) for name in fields), numbers)
+            holds = self._known[id(value)] = self._of_object(value, path)
+            return holds
+        finally:
+            self._inside.discard(id(value))
+
+    def _all(self, items: Iterable[tuple[str, Any]], numbers: bool = False) -> bool:
+        holds = False
+        for path, value in items:
+            holds |= self.visit(value, path, numbers=numbers)
+        return holds
+
+    def _of_object(self, value: Any, path: str) -> bool:
+        if isinstance(value, torch.nn.Module):
+            return self._of_module(value, path)
+        if isinstance(value, functools.partial):
+            places = ((_under(path, f"argument{i}"), argument) for i, argument in enumerate(value.args))
+            keywords = ((_under(path, name), argument) for name, argument in value.keywords.items())
+            return self._all([(path, value.func), *keywords, *places])
+        if isinstance(value, MethodType):
+            return self._all([(path, value.__self__), (path, value.__func__)])
+        if isinstance(value, FunctionType):
+            holds = self._all((_under(path, name), content) for name, content in _cells(value).items())
+            if holds:
+                self.found.functions.append(value)
+            return holds
+        kind = type(value)
+        if kind.__module__.startswith(_FOREIGN) or kind.__module__ == "builtins":
+            return False
+        return self._all((_under(path, name), item) for name, item in list(getattr(value, "__dict__", {}).items()))
+
+    def _of_module(self, module: torch.nn.Module, path: str) -> bool:
+        found = [*module.named_parameters(prefix=path), *module.named_buffers(prefix=path)]
+        self.found.leaves.extend(found)
+        holds = bool(found)
+        for name, inner in module.named_modules(prefix=path):
+            self._known[id(inner)] = holds
+            plain = [(key, item) for key, item in list(inner.__dict__.items()) if key not in _REGISTERED]
+            holds |= self._all((_under(name, key), item) for key, item in plain if not key.startswith("__"))
+        return holds
+
+
+def _under(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _cells(function: FunctionType) -> dict[str, Any]:
+    """What a function holds on to, by name: in its closure, and as defaults."""
+    held: dict[str, Any] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            held[name] = cell.cell_contents
+        except ValueError:  # a name that the enclosing function has not yet bound
+            continue
+    if function.__defaults__ or function.__kwdefaults__:
+        parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
+        held.update({each.name: each.default for each in parameters if each.default is not each.empty})
+    return held
