@@ -250,7 +250,7 @@ BAD_USAGE: list[tuple[list[str], str]] = [
         ["plan", "f.py:raises"],
         'the factory of f.py:raises failed at f.py:16 (raise RuntimeError("no luck")): RuntimeError',
     ),
-    (["plan", "f.py:untraceable"], "Thunder cannot trace"),
+    (["plan", "f.py:untraceable"], "what is done depends on values: choose with torch.where"),
     (["run", "swap", "--device", "planned"], "swap is planned for a GPU that is not there"),
     (["plan", "swap", "--device", "cpu", "--executor", "nvfuser"], "nvFuser fuses CUDA tensors only"),
     (["plan", "swap", "--device", "tpu"], "'tpu' is not one of 'cpu', 'cuda', 'planned'"),
