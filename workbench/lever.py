@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from workbench.analysis.overlap import OverlapChange
     from workbench.compiler.fusion import FusionOptions
     from workbench.compiler.plan import Plan
-    from workbench.compiler.stage import Stage
+    from workbench.compiler.stage import Made, Stage
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -191,7 +191,7 @@ class Lever:
         """Choices for the whole lever."""
         return ()
 
-    def sites(self, stage: Stage, choices: Mapping[str, str]) -> list[Site]:
+    def sites(self, stage: Stage, choices: Mapping[str, str], made: Made) -> list[Site]:
         """Single places where the lever can be set in this program, under the current choices."""
         return []
 
@@ -203,22 +203,26 @@ class Lever:
         """Edit the joint trace, claimed by operator executors and not yet fused."""
         return trace
 
-    def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage) -> None:
+    def unfused(self, choices: Mapping[str, str], stage: Stage) -> Collection[str]:
+        """Names of outputs of statements that no fusion may take in."""
+        return ()
+
+    def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage, made: Made) -> None:
         """Set options of the fusion executor."""
 
-    def after_fusion(self, trace: Any, choices: Mapping[str, str], stage: Stage) -> Any:
+    def after_fusion(self, trace: Any, choices: Mapping[str, str], stage: Stage, made: Made) -> Any:
         """Edit the joint trace after fusion."""
         return trace
 
-    def after_split(self, trace: Any, choices: Mapping[str, str], stage: Stage) -> Any:
-        """Edit the forward trace, then, in a second call, the backward trace."""
-        return trace
+    def after_split(self, trace: Any, choices: Mapping[str, str], stage: Stage, made: Made) -> tuple[Any, Made]:
+        """Edit the forward trace, then, in a second call, the backward trace; with what is made, added to or not."""
+        return trace, made
 
     def quick(self, choices: Mapping[str, str]) -> Collection[str]:
         """Ids among `choices` that `replanner` puts into a plan that was made without them."""
         return ()
 
-    def replanner(self, plan: Plan, stage: Stage) -> Replanner:
+    def replanner(self, plan: Plan, stage: Stage, made: Made) -> Replanner:
         """What puts `plan` under the choices that are `quick`; asked for once for each plan.
 
         Parameters
@@ -226,7 +230,8 @@ class Lever:
         plan : Plan
             Made without them.
         stage : Stage
-            Of that plan, when it was made.
+        made : Made
+            What its choices came to.
         """
         raise NotImplementedError(f"{self.name}: no choice is quick")
 

@@ -30,7 +30,7 @@ def partitioned(bench: workbench.Workbench) -> Any:
     """The trace with regions made and nothing recomputed between them."""
     hooks = Hooks("torchcompile", {})
     with bench._captured.inside():
-        trace = hooks.edit(bench._captured.fresh_stage())
+        trace = hooks.edit(bench._captured.stage)
         executor = next(e for e in hooks.executors() if "torchcompile" in str(e.name))
         return executor._partition(trace)
 

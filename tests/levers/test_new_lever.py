@@ -16,14 +16,20 @@ import torch
 import workbench
 from workbench.bench import Workbench
 from workbench.cli import main
+from workbench.compiler import pipeline
+from workbench.compiler.plan import Plan
 from workbench.errors import ChoiceError, PlanError
 from workbench.lever import unregister
 from workbench.ui.app import App
 
 TOY = '''
-"""Lever `toy`: tanh as Thunder makes it, handed on by a shallow copy, or, which no proof knows, negated twice."""
+"""Lever `toy`: tanh as Thunder makes it, handed on by a shallow copy, or, which no proof knows, negated twice.
 
-from workbench.compiler.thunder_api import BoundSymbolTag, from_trace, prims, tracectx
+And when the forward frees what it no longer needs, which is planned from the split.
+"""
+
+from workbench.compiler.replan import read_again
+from workbench.compiler.thunder_api import BoundSymbolTag, TraceTag, from_trace, prims, tracectx
 from workbench.lever import Lever, Setting, Site, register
 
 
@@ -31,6 +37,28 @@ def _tanhs(stage):
     for bsym in stage.claimed.bound_symbols:
         if bsym.sym.name == "tanh" and BoundSymbolTag.BACKWARD not in bsym.tags:
             yield f"toy:{stage.place(bsym.output.name)}", bsym
+
+
+def _freed(trace, choices):
+    if choices.get("toy.free") != "late" or TraceTag.BACKWARD in trace.tags:
+        return trace
+    edited = from_trace(trace)
+    *statements, returned = trace.bound_symbols
+    gone = [bsym for bsym in statements if bsym.sym.id is prims.PrimIDs.DEL]
+    edited.bound_symbols = [bsym for bsym in statements if bsym not in gone] + gone + [returned]
+    return edited
+
+
+class FromSplit:
+    """A plan with its forward's deletions moved: nothing is edited, partitioned or split for it."""
+
+    def __init__(self, *before):
+        self.before = before
+
+    def plan(self, choices, begun):
+        plan, stage, made = self.before
+        split = _freed(plan.split.forward, choices), plan.split.backward
+        return read_again(plan, stage, made, choices, split, begun)
 
 
 @register
@@ -41,9 +69,21 @@ class Toy(Lever):
     title = "Toy"
 
     def settings(self):
-        return (Setting(name="all", label="every tanh", default="keep", options=("keep", "hand_on", "negate")),)
+        return (
+            Setting(name="all", label="every tanh", default="keep", options=("keep", "hand_on", "negate")),
+            Setting(name="free", label="memory of the forward", default="at_once", options=("at_once", "late")),
+        )
 
-    def sites(self, stage, choices):
+    def after_split(self, trace, choices, stage, made):
+        return _freed(trace, choices), made
+
+    def quick(self, choices):
+        return [id for id in choices if id == "toy.free"]
+
+    def replanner(self, plan, stage, made):
+        return FromSplit(plan, stage, made)
+
+    def sites(self, stage, choices, made):
         found = []
         for id, bsym in _tanhs(stage):
             label, source = stage.describe(bsym.output.name)
@@ -113,7 +153,8 @@ def statements(bench: Workbench, name: str) -> int:
 def test_its_sites_are_sites(bench: Workbench) -> None:
     ids = [site.id for site in bench.sites("toy")]
     assert "toy.all" in ids
-    assert len(ids) == 5
+    assert "toy.free" in ids
+    assert len(ids) == 6
     with pytest.raises(ChoiceError, match="the program needs it"):
         bench.choose({place(bench): "forget"})
 
@@ -134,6 +175,28 @@ def test_what_it_makes_is_proven_or_refused(bench: Workbench) -> None:
     with pytest.raises(PlanError, match=r"residual_chain\.py:\d+ .*tanh"):
         bench.choose({"toy.all": "negate"})
     assert bench.choices == {"toy.all": "hand_on"}
+
+
+def test_it_plans_from_the_split_what_it_says_is_quick(bench: Workbench) -> None:
+    bench.choose({"toy.all": "hand_on"})
+    before = bench.plan
+    bench.choose({"toy.free": "late"})
+    anew, _ = pipeline.plan_anew(bench._captured, bench.choices)
+    assert "edit" in {stage.name for stage in anew.stages}
+    assert "edit" not in {stage.name for stage in bench.plan.stages}
+    assert bench.plan.text() == anew.text() != before.text()
+    assert bench.plan.sites == anew.sites
+    assert (bench.plan.timeline.live_bytes == anew.timeline.live_bytes).all()
+    assert (bench.plan.timeline.live_bytes > before.timeline.live_bytes).any()
+    assert bench.plan.counts == anew.counts
+    assert bench.plan.proof.proven
+
+
+def test_what_no_lever_can_predict_is_planned(bench: Workbench) -> None:
+    saved = {site.id: "recompute" for site in bench.sites("saved") if "recompute" in site.options}
+    assert not isinstance(bench.predict(saved), Plan)
+    assert isinstance(bench.predict({"toy.all": "hand_on"}), Plan)
+    assert isinstance(bench.predict({**saved, "toy.all": "hand_on"}), Plan)
 
 
 def test_its_choices_go_into_a_config_and_come_back(bench: Workbench, tmp_path: Path) -> None:

@@ -89,8 +89,8 @@ class Reordered:
         self._start = {name: tensor.detach().clone() for name, tensor in self._state()}
         self.jitted(*args)
         assert hooks.stage is not None
-        self.stage = hooks.stage
-        self.gathers = "forward" in self.stage.communication
+        self.stage, self.made = hooks.stage, hooks.made
+        self.gathers = "forward" in self.made.communication
         self.entry = self.jitted._lc_cs.interpreter_cache[-1]
 
     def _state(self) -> Iterator[tuple[str, Tensor]]:
@@ -110,10 +110,8 @@ class Reordered:
     def entry_of(self, choices: dict[str, str]) -> Any:
         """The compiled module under other choices, as Thunder keeps it in its cache."""
         lever = Waits()
-        forward, backward = (
-            lever.after_split(traces[-1], choices, self.stage)
-            for traces in (self.entry.computation_traces, self.entry.backward_traces)
-        )
+        forward, made = lever.after_split(self.entry.computation_traces[-1], choices, self.stage, self.made)
+        backward, self.made = lever.after_split(self.entry.backward_traces[-1], choices, self.stage, made)
         validate(forward, backward)
         return self.entry._replace(
             computation_fn=transform_to_torch_types(forward).python_callable(),
@@ -124,7 +122,7 @@ class Reordered:
         """Any legal place for each collective and its wait."""
         self.order({})
         choices = {}
-        for schedule in self.stage.communication.values():
+        for schedule in self.made.communication.values():
             names = (*schedule.names, "end")
             for collective in schedule.collectives:
                 low, high = schedule.low[collective.issue], schedule.high[collective.wait]

@@ -61,7 +61,7 @@ def test_without_a_policy_nothing_changes(planned: wb.Workbench) -> None:
 
 @pytest.mark.parametrize("issue", ["earliest", "just_in_time", "in_flight(2)"])
 def test_every_joint_order_keeps_what_depends_on_what(planned: wb.Workbench, issue: str) -> None:
-    stage = planned._captured.fresh_stage()
+    stage = planned._captured.stage
     plan = planned._plan_for({**ORDER, **BEFORE, "waits.issue": issue})
     trace = dict(plan.traces)["choices before fusion"][0]
     position = {id(bsym): at for at, bsym in enumerate(trace.bound_symbols)}

@@ -33,7 +33,7 @@ def tensors(shapes: list[list[int]], ranks: int, seed: int) -> list[torch.Tensor
 def schedules(bench: wb.Workbench) -> list[reorder.Schedule]:
     """Forward and backward, without buckets."""
     split = bench.stock_plan.split
-    stage = bench._captured.fresh_stage()
+    stage = bench._captured.stage
     return [reorder.schedule(trace, stage) for trace in (split.forward, split.backward)]
 
 

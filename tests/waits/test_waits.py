@@ -110,7 +110,7 @@ def test_any_legal_placement_by_hand_is_a_trace_that_reads_what_it_defines(
     planned: wb.Workbench, data: st.DataObject
 ) -> None:
     split = planned.stock_plan.split
-    stage = planned._captured.fresh_stage()
+    stage = planned._captured.stage
     edited = []
     for trace in (split.forward, split.backward):
         schedule = reorder.schedule(trace, stage)
@@ -170,7 +170,7 @@ def test_a_write_stays_between_the_reads_around_it() -> None:
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4), torch.nn.Conv2d(4, 8, 1))
     bench = wb.open(model, torch.randn(2, 3, 4, 4), ranks=2, parallel="ddp", device="cpu", executor="torch")
     split = bench.stock_plan.split
-    stage = bench._captured.fresh_stage()
+    stage = bench._captured.stage
     for trace in (split.forward, split.backward):
         schedule = reorder.schedule(trace, stage)
         order = schedule.arrange([(0, 0, -i, 0.0, i) for i in range(len(schedule.statements))])

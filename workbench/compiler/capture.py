@@ -89,13 +89,6 @@ class Capture:
         """`fingerprint` of the program."""
         return fingerprint(self.stage.origins)
 
-    def fresh_stage(self) -> Stage:
-        """The captured stage, with the graph and the names already worked out, for another round of choices."""
-        again = dataclasses.replace(self.stage, partitioned=None, execution=None, offloader=None)
-        for cached in ("graph", "random", "places", "origin_by_value", "recomputer", "predictor"):
-            again.__dict__[cached] = getattr(self.stage, cached)
-        return again
-
 
 def capture(program: Program, executor: str, ranks: parallel.Ranks | None = None, way: str = "interpreter") -> Capture:
     """Trace a program once, execute nothing, keep the joint trace.
@@ -168,14 +161,14 @@ def _capture(program: Program, executor: str, ranks: parallel.Ranks | None, way:
         raise ProgramError(f"Thunder cannot trace {shown(program.name)}: {told}") from error
     stage = hooks.stage
     assert stage is not None
-    stage.partitioned = None
     names = [
         out.name
         for b in entry.computation_traces[0].bound_symbols
         if b.sym.id is PrimIDs.UNPACK_TRIVIAL
         for out in b.flat_proxy_outs
     ]
-    stage.arguments = {n: t for n, t in zip(names, inputs, strict=True) if isinstance(t, torch.Tensor)}
+    arguments = {n: t for n, t in zip(names, inputs, strict=True) if isinstance(t, torch.Tensor)}
+    stage = dataclasses.replace(stage, arguments=arguments)
     return Capture(
         program, executor, stage, tuple(log.times), ranks, jitted._lc_cd, jitted._lc_cs, hooks.cache_info, way, why
     )

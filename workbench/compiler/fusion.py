@@ -141,7 +141,7 @@ class Control:
         The last pass's.
     report : Report
         What the last pass found about its cuts.
-    unfused : set of str
+    unfused : frozenset of str
         Names of outputs of statements that shall stay out of fusions.
     """
 
@@ -151,7 +151,7 @@ class Control:
         self.partitioned: TraceCtx | None = None
         self.compilation = Compilation(observer)
         self.report = Report()
-        self.unfused: set[str] = set()
+        self.unfused: frozenset[str] = frozenset()
 
     @property
     def options(self) -> FusionOptions:

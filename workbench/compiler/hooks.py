@@ -25,7 +25,7 @@ from workbench.compiler.fusion import (
 )
 from workbench.compiler.names import tag_origins
 from workbench.compiler.reader import read_execution
-from workbench.compiler.stage import Stage
+from workbench.compiler.stage import Made, Stage
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     BoundSymbolTag,
@@ -171,6 +171,7 @@ class Hooks:
         self.origins: tuple[Any, ...] = ()
         self.program: TraceCtx | None = None
         self.stage: Stage | None = None
+        self.made = Made()
         self.control = Control(self.configure, observer)
         self.waiting_for = ""
         self.proofs: list[Proof] | None = None
@@ -218,7 +219,8 @@ class Hooks:
                 executor=self.executor,
                 origins=self.origins,
                 joint=joint,
-                claimed=trace,
+                # Later passes, and the next round of choices, would find the names taken.
+                claimed=_own_names(trace),
                 has_backward=any(BoundSymbolTag.BACKWARD in b.tags for b in trace.bound_symbols),
                 gathers_again=self.parallel == parallel.ZERO3,
                 # What shares a program among ranks changes shapes in the trace as interpreted: it is none any more.
@@ -228,43 +230,43 @@ class Hooks:
 
     def edit(self, stage: Stage) -> TraceCtx:
         """Apply the levers that act before fusion."""
-        # from_trace shares the set of names: later passes, and the next round of choices, would find them taken.
-        stage.claimed = _own_names(stage.claimed)
-        stage.unfused = self.control.unfused
-        stage.unfused.clear()
-        self.stage = stage
+        self.stage, self.made = stage, Made()
         trace = _own_names(stage.claimed)
         for lever in all_levers():
             for setting in lever.settings():
                 site = setting.site(lever.name, self.choices, stage)
                 if site.choice != site.default:
                     site.check(site.choice)
+        unfused: set[str] = set()
         for lever in all_levers():
             trace = lever.before_fusion(trace, self.choices, stage)
+            unfused.update(lever.unfused(self.choices, stage))
+        self.control.unfused = frozenset(unfused)
         return trace
 
     def configure(self, partitioned: TraceCtx) -> FusionOptions:
         """Options of the fusion executor for this partition."""
         assert self.stage is not None
-        self.stage.partitioned = partitioned
+        self.made = dataclasses.replace(self.made, partitioned=partitioned)
         options = FusionOptions()
         for lever in all_levers():
-            lever.fusion(options, self.choices, self.stage)
+            lever.fusion(options, self.choices, self.stage, self.made)
+        self.made = dataclasses.replace(self.made, options=options)
         return options
 
     def after_fusion(self, trace: TraceCtx) -> TraceCtx:
         """Apply the levers that act on the fused joint trace."""
         assert self.stage is not None
-        self.stage.report = self.control.report
+        self.made = dataclasses.replace(self.made, report=self.control.report)
         for lever in all_levers():
-            trace = lever.after_fusion(trace, self.choices, self.stage)
+            trace = lever.after_fusion(trace, self.choices, self.stage, self.made)
         return trace
 
     def after_split(self, trace: TraceCtx) -> TraceCtx:
         """Apply the levers that act on the split traces."""
         assert self.stage is not None
         for lever in all_levers():
-            trace = lever.after_split(trace, self.choices, self.stage)
+            trace, self.made = lever.after_split(trace, self.choices, self.stage, self.made)
         # Only now are all sites known: those of collectives are found on the split traces.
         last = TraceTag.BACKWARD in trace.tags or not self.stage.has_backward
         if self.warn and last:
@@ -290,10 +292,8 @@ class Hooks:
         proof = prove(self.stage.graph, graph)
         if not proof.proven:
             stock = Hooks(self.executor, {}, parallel=self.parallel)
-            stage = dataclasses.replace(self.stage, partitioned=None, execution=None, offloader=None)
-            first, second, _ = executed(stock, stock.edit(stage))
-            assert stock.stage is not None
-            proof = prove(read_execution(first, second, stock.stage), graph)
+            first, second, _ = executed(stock, stock.edit(self.stage))
+            proof = prove(read_execution(first, second, self.stage), graph)
         if not proof.proven:
             raise PlanError(unequal(proof, "this program"))
         self.proofs.append(proof)
@@ -307,7 +307,7 @@ class Hooks:
         self.warn = False
         if self.config is not None and (differences := self.config.differences(fingerprint(self.origins))):
             warnings.warn(ConfigWarning(differences), stacklevel=2)
-        gone = sorted(set(self.choices) - {site.id for site in self.sites()})
+        gone = sorted(set(self.choices) - {site.id for site in sites_under(self.choices, self.stage, self.made)})
         if gone:
             warnings.warn(
                 ConfigWarning(
@@ -317,14 +317,14 @@ class Hooks:
                 stacklevel=2,
             )
 
-    def sites(self) -> tuple[Site, ...]:
-        """All sites of all levers, under the choices in force."""
-        assert self.stage is not None
-        found: list[Site] = []
-        for lever in all_levers():
-            found.extend(setting.site(lever.name, self.choices, self.stage) for setting in lever.settings())
-            found.extend(lever.sites(self.stage, self.choices))
-        return tuple(found)
+
+def sites_under(choices: Mapping[str, str], stage: Stage, made: Made) -> tuple[Site, ...]:
+    """All sites of all levers, under choices and what they came to."""
+    found: list[Site] = []
+    for lever in all_levers():
+        found.extend(setting.site(lever.name, choices, stage) for setting in lever.settings())
+        found.extend(lever.sites(stage, choices, made))
+    return tuple(found)
 
 
 def fingerprint(origins: Sequence[Origin]) -> str:

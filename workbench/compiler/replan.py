@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from workbench.analysis.census import census
+from workbench.analysis.census import Census, census
 from workbench.analysis.equivalence import Proof, Prover
 from workbench.analysis.memory import Prediction, timeline
 from workbench.analysis.overlap import PACK
@@ -20,11 +20,12 @@ from workbench.compiler.fusion import (
     FusionOptions,
     compilations,
 )
-from workbench.compiler.hooks import Hooks, StageLog, StageTime, executed
-from workbench.compiler.plan import Plan, Split, unmatched
+from workbench.compiler.hooks import Hooks, StageLog, StageTime, executed, sites_under
+from workbench.compiler.plan import UNPROVEN, Plan, Split, unmatched
 from workbench.compiler.reader import read_execution
 from workbench.compiler.reorder import UNPACK
-from workbench.compiler.stage import Stage
+from workbench.compiler.stage import Made, Stage
+from workbench.compiler.thunder_api import BoundSymbol, TraceCtx
 from workbench.compiler.validate import unequal, validate
 from workbench.errors import PlanError
 from workbench.graph import Graph, Kind, StatementFlag
@@ -62,16 +63,17 @@ def plan(captured: Capture, choices: Mapping[str, str]) -> Plan:
 
 @dataclasses.dataclass(frozen=True)
 class Base:
-    """A plan made from the joint trace, and the stage that it left, for levers to plan on from there."""
+    """A plan made from the joint trace, and what its choices came to, for levers to plan on from there."""
 
     plan: Plan
     stage: Stage
+    made: Made
     _replanners: dict[str, Replanner] = dataclasses.field(default_factory=dict)
 
     def replanner(self, lever: Lever) -> Replanner:
         """What puts this plan under quick choices of a lever."""
         if lever.name not in self._replanners:
-            self._replanners[lever.name] = lever.replanner(self.plan, self.stage)
+            self._replanners[lever.name] = lever.replanner(self.plan, self.stage, self.made)
         return self._replanners[lever.name]
 
 
@@ -88,14 +90,14 @@ def base_of(captured: Capture, choices: Mapping[str, str]) -> Base:
     if known is not None:
         captured.bases.move_to_end(key)
         return known
-    made, stage = plan_anew(captured, choices)
+    planned, made = plan_anew(captured, choices)
     # The stock plan is what all others are held to.
-    made = _proven(captured, made) if choices else dataclasses.replace(made, proof=Proof(True))
-    known = captured.bases[key] = Base(made, stage)
+    planned = _proven(captured, planned) if choices else dataclasses.replace(planned, proof=Proof(True))
+    known = captured.bases[key] = Base(planned, captured.stage, made)
     if len(captured.bases) > BASES_KEPT:
         # The stock plan stays: every screen compares with it.
         del captured.bases[next(kept for kept in captured.bases if kept)]
-    if stage.communication and len(made.graph.statements) > LARGE_STATEMENTS:
+    if made.communication and len(planned.graph.statements) > LARGE_STATEMENTS:
         # Large programs leave millions of objects, which Python looks through once there are a quarter more: for
         # seconds, and in the middle of a move, were that not done now.
         gc.collect()
@@ -120,8 +122,8 @@ def _proven(captured: Capture, made: Plan) -> Plan:
     return dataclasses.replace(made, proof=proof, stages=(*made.stages, stage))
 
 
-def plan_anew(captured: Capture, choices: Mapping[str, str]) -> tuple[Plan, Stage]:
-    """Plan again from the kept joint trace, whatever the choices; with the stage that the levers worked on.
+def plan_anew(captured: Capture, choices: Mapping[str, str]) -> tuple[Plan, Made]:
+    """Plan again from the kept joint trace, whatever the choices; with what the levers made on the way.
 
     Raises
     ------
@@ -132,44 +134,30 @@ def plan_anew(captured: Capture, choices: Mapping[str, str]) -> tuple[Plan, Stag
     """
     log = StageLog()
     hooks = Hooks(captured.executor, choices, log)
+    stage = captured.stage
     with captured.inside():
         hooks.restart()
-        trace = hooks.edit(captured.fresh_stage())
+        trace = hooks.edit(stage)
         hooks.mark("edit")
         traces = [
             ("initial", (captured.initial,)),
-            ("gradients", (captured.stage.joint,)),
-            ("claimed by executors", (captured.stage.claimed,)),
+            ("gradients", (stage.joint,)),
+            ("claimed by executors", (stage.claimed,)),
             ("choices before fusion", (trace,)),
         ]
         forward, backward, further = executed(hooks, trace)
-        traces += further
-        ran = (forward, backward)
-        split = Split(lambda: ran)
-        validate(split.forward, split.backward)
+        validate(forward, backward)
         hooks.mark("after split")
-        assert hooks.stage is not None
-        graph = hooks.stage.execution = read_execution(split.forward, split.backward, hooks.stage)
+        graph = read_execution(forward, backward, stage)
+        made = dataclasses.replace(hooks.made, execution=graph)
         hooks.mark("read")
-        sites = hooks.sites()
+        sites = sites_under(choices, stage, made)
         hooks.mark("sites")
-    statements = graph.statements
-    rows = [i for i in range(len(statements)) if statements.kind[i] == Kind.FUSION]
-    fusions = {
-        bsym.sym.name: bsym
-        for side in (split.forward, split.backward)
-        if side is not None
-        for bsym in side.bound_symbols
-        if bsym.sym.is_fusion
-    }
-    counted = census(
-        [fusion_key(fusions[statements.name[i]], gradients=True) for i in rows],
-        [int(statements.side[i]) for i in rows],
-        [len(fusions[statements.name[i]].subsymbols) for i in rows],
-    )
     line = timeline(graph)
+    counted = _census(graph, forward, backward)
+    counts = _counts(forward, backward, graph, made.options, captured.executor, captured.program.device)
     hooks.mark("predict")
-    made = Plan(
+    planned = Plan(
         program=captured.program.name,
         device=captured.program.device,
         executor=captured.executor,
@@ -178,28 +166,96 @@ def plan_anew(captured: Capture, choices: Mapping[str, str]) -> tuple[Plan, Stag
         census=counted,
         sites=sites,
         stages=tuple(log.times),
-        split=split,
-        counts=_counts(split, graph, hooks.control.options, captured.executor, captured.program.device),
+        split=Split(lambda: (forward, backward)),
+        counts=counts,
         unmatched=unmatched(choices, sites),
-        warnings=captured.stage.caveats,
+        warnings=stage.caveats,
         ranks=captured.ranks.count if captured.ranks is not None else 1,
-        traces=tuple(traces),
+        traces=(*traces, *further),
         capture=captured.way,
         capture_reason=captured.why,
         places={
             output: name
-            for schedule in hooks.stage.communication.values()
+            for schedule in made.communication.values()
             for output, name in zip(schedule.outputs, schedule.names, strict=True)
         },
     )
-    return made, hooks.stage
+    return planned, made
 
 
-def _counts(split: Split, graph: Graph, options: FusionOptions, executor: str, device: str) -> dict[str, int]:
+def read_again(
+    plan: Plan,
+    stage: Stage,
+    made: Made,
+    choices: Mapping[str, str],
+    split: tuple[TraceCtx, TraceCtx | None],
+    begun: float,
+) -> Plan:
+    """A plan whose split traces a lever has edited.
+
+    Parameters
+    ----------
+    plan : Plan
+        As it was before.
+    stage : Stage
+    made : Made
+        What that plan's choices came to.
+    choices : mapping of str to str
+        All that are now in force.
+    split : (TraceCtx, TraceCtx or None)
+        The forward and backward traces as edited.
+    begun : float
+        When planning began, by `time.perf_counter`.
+    """
+    forward, backward = split
+    validate(forward, backward)
+    edited = time.perf_counter()
+    graph = read_execution(forward, backward, stage)
+    made = dataclasses.replace(made, execution=graph)
+    sites = sites_under(choices, stage, made)
+    read = time.perf_counter()
+    line = timeline(graph)
+    return dataclasses.replace(
+        plan,
+        graph=graph,
+        timeline=line,
+        census=_census(graph, forward, backward),
+        counts=_counts(forward, backward, graph, made.options, plan.executor, plan.device),
+        sites=sites,
+        unmatched=unmatched(choices, sites),
+        split=Split(lambda: split),
+        stages=(
+            StageTime("after split", edited - begun),
+            StageTime("read", read - edited),
+            StageTime("predict", time.perf_counter() - read),
+        ),
+        proof=UNPROVEN,
+    )
+
+
+def _census(graph: Graph, forward: TraceCtx, backward: TraceCtx | None) -> Census:
+    statements = graph.statements
+    rows = np.flatnonzero(statements.kind == Kind.FUSION).tolist()
+    fusions = {bsym.sym.name: bsym for bsym in _fusions(forward, backward)}
+    return census(
+        [fusion_key(fusions[statements.name[i]], gradients=True) for i in rows],
+        [int(statements.side[i]) for i in rows],
+        [len(fusions[statements.name[i]].subsymbols) for i in rows],
+    )
+
+
+def _fusions(forward: TraceCtx, backward: TraceCtx | None) -> list[BoundSymbol]:
+    sides = (forward,) if backward is None else (forward, backward)
+    return [bsym for side in sides for bsym in side.bound_symbols if bsym.sym.is_fusion]
+
+
+def _counts(
+    forward: TraceCtx, backward: TraceCtx | None, graph: Graph, options: FusionOptions, executor: str, device: str
+) -> dict[str, int]:
     offloads = np.flatnonzero(graph.statements.kind == Kind.OFFLOAD)
     moved = sum(int(graph.values.bytes[graph.statements.outputs[row]].sum()) for row in offloads)
-    bsyms = [b for trace in (split.forward, split.backward) if trace is not None for b in trace.bound_symbols]
-    fusions = [bsym for bsym in bsyms if bsym.sym.is_fusion]
+    bsyms = [b for trace in (forward, backward) if trace is not None for b in trace.bound_symbols]
+    fusions = _fusions(forward, backward)
     inside = list(copies.leaves(bsyms))
     sets = 0
     for fusion in fusions if executor == "nvfuser" else ():

@@ -1,7 +1,7 @@
-"""What a lever sees: the joint trace with its graph, the names that last, and what may not be repeated.
+"""What a lever sees: the joint trace with its graph and stable ids, and what choices have come to so far.
 
-A `Stage` is made anew from Thunder's traces wherever choices are applied, in the workbench and in a replayed config
-alike, so that both see the same.
+A `Stage` is made from Thunder's traces wherever choices are applied, in the workbench and in a replayed config alike,
+so that both see the same. Neither it nor a `Made` ever changes: what a lever adds is a new `Made`, handed on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from workbench.analysis.memory import Predictor
 from workbench.analysis.recompute import Recomputer
 from workbench.compiler.crossings import Crossing, crossings
 from workbench.compiler.facts import FactsCache
-from workbench.compiler.fusion import contains
+from workbench.compiler.fusion import FusionOptions, contains
 from workbench.compiler.names import CLONE_PREFIX, name_places, origin_of
 from workbench.compiler.offload import Offloader
 from workbench.compiler.reader import read_joint
@@ -42,9 +42,42 @@ def _group(bsym: BoundSymbol) -> tuple[int, bool]:
     return origin_of(bsym), BoundSymbolTag.BACKWARD in bsym.tags
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """What one round of choices has come to so far; what is added to it makes a new one.
+
+    Attributes
+    ----------
+    partitioned : TraceCtx or None
+        Fused, before any rematerialization; None until then, and for the torch executor.
+    options : FusionOptions
+        What levers asked of the fusion executor.
+    report : Report
+        What was found about cuts between fusions.
+    communication : mapping of str to Schedule
+        ``forward`` and ``backward``, as far as they have collectives: what may move, and how far.
+    offloader : Offloader or None
+        What the forward trace put into the store, for the backward trace.
+    execution : Graph or None
+        What the plan came to; None where a config is replayed.
+    """
+
+    partitioned: TraceCtx | None = None
+    options: FusionOptions = dataclasses.field(default_factory=FusionOptions)
+    report: Report = dataclasses.field(default_factory=Report)
+    communication: Mapping[str, Schedule] = dataclasses.field(default_factory=dict)
+    offloader: Offloader | None = None
+    execution: Graph | None = None
+
+    @cached_property
+    def crossings(self) -> list[Crossing]:
+        """What crosses from fusion to fusion."""
+        return [] if self.partitioned is None else crossings(self.partitioned)
+
+
+@dataclasses.dataclass(frozen=True)
 class Stage:
-    """What levers decide on.
+    """What levers decide on; the same for every round of choices.
 
     Attributes
     ----------
@@ -56,22 +89,10 @@ class Stage:
     claimed : TraceCtx
         The joint trace as claimed, not yet fused.
     has_backward : bool
-    partitioned : TraceCtx or None
-        Fused, before any rematerialization; None until then, and for the torch executor.
-    execution : Graph or None
-        What the plan came to; None where a config is replayed.
-    unfused : set of str
-        Outputs of statements that a lever keeps out of fusions.
-    offloader : Offloader or None
-        What the forward trace put into the store, for the backward trace.
-    report : Report
-        What was found about cuts between fusions.
     arguments : mapping of str to Tensor
         Tensors behind the trace's arguments, where they are known: which of them share storage.
     cache : FactsCache
         What statements do to memory, found once.
-    communication : mapping of str to Schedule
-        ``forward`` and ``backward``, as far as they have collectives: what may move, and how far.
     gathers_again : bool
         Whether parameters are sharded and what the forward gathers is gathered again in the backward: ZeRO-3.
     program : TraceCtx or None
@@ -83,14 +104,8 @@ class Stage:
     joint: TraceCtx
     claimed: TraceCtx
     has_backward: bool
-    partitioned: TraceCtx | None = None
-    execution: Graph | None = None
-    unfused: set[str] = dataclasses.field(default_factory=set)
-    offloader: Offloader | None = None
-    report: Report = dataclasses.field(default_factory=Report)
     arguments: Mapping[str, torch.Tensor] = dataclasses.field(default_factory=dict)
     cache: FactsCache = dataclasses.field(default_factory=FactsCache)
-    communication: Mapping[str, Schedule] = dataclasses.field(default_factory=dict)
     gathers_again: bool = False
     program: TraceCtx | None = None
 
@@ -153,11 +168,6 @@ class Stage:
     def places(self) -> dict[str, str]:
         """For each value of the claimed joint trace a name that lasts, by proxy name."""
         return name_places(self.claimed.bound_symbols, self.origins)
-
-    @property
-    def crossings(self) -> list[Crossing]:
-        """What crosses from fusion to fusion."""
-        return [] if self.partitioned is None else crossings(self.partitioned)
 
     def place(self, name: str) -> str:
         """The lasting name of a value, also of one that was recomputed or renamed by a pass."""

@@ -276,7 +276,10 @@ def free_of_order(choices: Mapping[str, str]) -> dict[str, str]:
 
 
 def sites_under(
-    sites: Sequence[Site], stage: Stage, choices: Mapping[str, str], settings: Sequence[Setting]
+    sites: Sequence[Site],
+    communication: Mapping[str, Schedule],
+    choices: Mapping[str, str],
+    settings: Sequence[Setting],
 ) -> tuple[Site, ...]:
     """The sites of a plan under other choices that order its collectives.
 
@@ -284,7 +287,7 @@ def sites_under(
     ----------
     sites : sequence of Site
         Of a plan in which no such choice is made.
-    stage : Stage
+    communication : mapping of str to Schedule
         Of that plan.
     choices : mapping of str to str
         All choices.
@@ -297,7 +300,7 @@ def sites_under(
         If a setting has no such option.
     """
     moved: dict[str, tuple[str, str]] = {id: (option, option) for id, option in choices.items() if id in ORDERING}
-    for schedule in stage.communication.values():
+    for schedule in communication.values():
         for collective in schedule.collectives:
             _, issue, wait = _options(collective, choices)
             for id, outcome in zip(site_ids(collective), (issue, wait), strict=True):

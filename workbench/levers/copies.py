@@ -12,7 +12,7 @@ from typing import Any
 from workbench.compiler import copies
 from workbench.compiler.fusion import FusionOptions
 from workbench.compiler.overwritten import kept_out
-from workbench.compiler.stage import Stage
+from workbench.compiler.stage import Made, Stage
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     Proxy,
@@ -129,13 +129,13 @@ class Copies(Lever):
             ),
         )
 
-    def sites(self, stage: Stage, choices: Mapping[str, str]) -> list[Site]:
+    def sites(self, stage: Stage, choices: Mapping[str, str], made: Made) -> list[Site]:
         """One site per copy and, under nvFuser, one per fence."""
         if stage.executor == "torch":
             return []
         if stage.executor == "torchcompile":
             return list(self._region_sites(stage, choices))
-        return [*self._set_sites(stage, choices), *self._fence_sites(stage, choices)]
+        return [*self._set_sites(stage, choices, made), *self._fence_sites(stage, choices)]
 
     def _region_sites(self, stage: Stage, choices: Mapping[str, str]) -> Iterator[Site]:
         why_not_in, why_not_out = _why_not_in(stage), _why_not_out(stage)
@@ -157,9 +157,9 @@ class Copies(Lever):
                 values=(name,),
             )
 
-    def _set_sites(self, stage: Stage, choices: Mapping[str, str]) -> Iterator[Site]:
+    def _set_sites(self, stage: Stage, choices: Mapping[str, str], made: Made) -> Iterator[Site]:
         default = choices.get("copies.policy", copies.ALWAYS)
-        facts = _facts(stage)
+        facts = _facts(made)
         for id, leaf, bsym in _copies(stage):
             label, source = stage.describe(bsym.flat_proxy_outs[0].name)
             fact = facts.get(leaf.output.name)
@@ -230,7 +230,16 @@ class Copies(Lever):
         edited.set_provenance(TraceProvenance("Alias fences dropped"))
         return edited
 
-    def _copies_out(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
+    def unfused(self, choices: Mapping[str, str], stage: Stage) -> set[str]:
+        """What copies outside of torch.compile's regions make.
+
+        Raises
+        ------
+        ChoiceError
+            If one may not be in a region and is to be.
+        """
+        if stage.executor != "torchcompile":
+            return set()
         policy = choices.get("copies.region", IN)
         why_not_in, why_not_out = _why_not_in(stage), _why_not_out(stage)
         out: set[str] = set()
@@ -241,21 +250,24 @@ class Copies(Lever):
                 raise refused(id, choice, illegal[choice])
             if choice == OUT:
                 out.add(leaf.output.name)
+        return out
+
+    def _copies_out(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
+        out = self.unfused(choices, stage)
         if not out:
             return trace
-        stage.unfused |= out
         edited = from_trace(trace)
         for bsym in trace.bound_symbols:
             edited.bound_symbols.extend(_opened(bsym, out))
         edited.set_provenance(TraceProvenance("Copies taken out of regions"))
         return edited
 
-    def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage) -> None:
+    def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage, made: Made) -> None:
         """The `set` policies."""
         if stage.executor != "nvfuser":
             return
         options.set_policy = choices.get("copies.policy", copies.ALWAYS)
-        facts = _facts(stage)
+        facts = _facts(made)
         for id, leaf, _ in _copies(stage):
             if id in choices:
                 fact = facts.get(leaf.output.name)
@@ -276,12 +288,12 @@ def _legal(option: str, illegal: Mapping[str, str]) -> str:
     return option if option not in illegal else IN if option == OUT else OUT
 
 
-def _facts(stage: Stage) -> dict[str, copies.CopyFact]:
-    if stage.partitioned is None:
+def _facts(made: Made) -> dict[str, copies.CopyFact]:
+    if made.partitioned is None:
         return {}
     return {
         fact.output: fact
-        for bsym in stage.partitioned.bound_symbols
+        for bsym in made.partitioned.bound_symbols
         if bsym.sym.is_fusion
         for fact in copies.facts(bsym)
     }

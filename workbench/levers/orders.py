@@ -21,8 +21,8 @@ from workbench.compiler.capture import Capture
 from workbench.compiler.hooks import StageTime
 from workbench.compiler.names import is_statement
 from workbench.compiler.plan import UNPROVEN, Plan, Split, unmatched
+from workbench.compiler.reorder import Schedule
 from workbench.compiler.replan import base_of
-from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import TraceCtx
 from workbench.compiler.validate import validate, validate_order
 from workbench.errors import PlanError
@@ -37,27 +37,27 @@ class Orders:
 
     Attributes
     ----------
-    made : Plan
+    base : Plan
         Without choices that order collectives.
-    stage : Stage
-        Of that plan.
+    communication : mapping of str to Schedule
+        What may move in that plan, by side.
     settings : tuple of Setting
         The lever's.
     """
 
-    made: Plan
-    stage: Stage
+    base: Plan
+    communication: Mapping[str, Schedule]
     settings: tuple[Setting, ...]
 
     @cached_property
     def rows(self) -> dict[str, NDArray[np.intp]]:
         """For each statement of a schedule the row of the plan's graph, by side; other sides' rows as they are."""
-        graph, split = self.made.graph, self.made.split
+        graph, split = self.base.graph, self.base.split
         top = top_rows(graph)
         first_backward = int(np.searchsorted(top, graph.first_backward))
         found = {"forward": top[:first_backward], "backward": top[first_backward:]}
         for side, trace in (("forward", split.forward), ("backward", split.backward)):
-            schedule = self.stage.communication.get(side)
+            schedule = self.communication.get(side)
             if schedule is not None and trace is not None:
                 place = {id(bsym): at for at, bsym in enumerate(filter(is_statement, trace.bound_symbols))}
                 found[side] = found[side][[place[id(bsym)] for bsym in schedule.statements]]
@@ -65,7 +65,7 @@ class Orders:
 
     def orders(self, choices: Mapping[str, str]) -> dict[str, list[int]]:
         """The statements of each schedule in their order under `choices`."""
-        schedules = self.stage.communication
+        schedules = self.communication
         return {side: schedule.arrange(collectives.keys(schedule, choices)) for side, schedule in schedules.items()}
 
     def in_order(self, orders: Mapping[str, list[int]]) -> NDArray[np.intp]:
@@ -74,20 +74,20 @@ class Orders:
 
     def simulated(self, choices: Mapping[str, str], machine: Machine) -> tuple[Simulation, float]:
         """A step under `choices`, and what no order beats, without a plan."""
-        known = self.made.overlap_on(machine)
+        known = self.base.overlap_on(machine)
         assert known is not None
         order = self.in_order(self.orders(choices))
-        return simulate(self.made.graph, known.cost, order, known.links), known.lower_bound_s
+        return simulate(self.base.graph, known.cost, order, known.links), known.lower_bound_s
 
     def plan(self, choices: Mapping[str, str], begun: float) -> Plan:
         """The plan under `choices`, all of them; planning began at `begun`, by `time.perf_counter`."""
-        schedules, split = self.stage.communication, self.made.split
-        sites = collectives.sites_under(self.made.sites, self.stage, choices, self.settings)
+        schedules, split = self.communication, self.base.split
+        sites = collectives.sites_under(self.base.sites, self.communication, choices, self.settings)
         orders = self.orders(choices)
         arranged = time.perf_counter()
         order = self.in_order(orders)
-        rows = with_members(self.made.graph, order)
-        graph = reordered(self.made.graph, rows)
+        rows = with_members(self.base.graph, order)
+        graph = reordered(self.base.graph, rows)
         validate_order(graph)
         read = time.perf_counter()
 
@@ -101,13 +101,13 @@ class Orders:
             return edited["forward"], edited.get("backward")
 
         line = timeline(graph)
-        fusions = np.flatnonzero(self.made.graph.statements.kind == Kind.FUSION)
+        fusions = np.flatnonzero(self.base.graph.statements.kind == Kind.FUSION)
         moved = np.searchsorted(fusions, rows[graph.statements.kind == Kind.FUSION])
         return dataclasses.replace(
-            self.made,
+            self.base,
             graph=graph,
             timeline=line,
-            census=self.made.census.reordered(moved.tolist()),
+            census=self.base.census.reordered(moved.tolist()),
             sites=sites,
             split=Split(traces),
             unmatched=unmatched(choices, sites),
@@ -116,7 +116,7 @@ class Orders:
                 StageTime("read", read - arranged),
                 StageTime("predict", time.perf_counter() - read),
             ),
-            unordered=self.made,
+            unordered=self.base,
             rows=rows,
             proof=UNPROVEN,
         )
@@ -147,7 +147,7 @@ def search(
     PlanError
         If there are no collectives, or no order keeps the limit.
     """
-    if not _orders(captured, choices).stage.communication:
+    if not _orders(captured, choices).communication:
         raise PlanError(f"{captured.program.name} has no collectives to order")
     kept = {id: option for id, option in collectives.free_of_order(choices).items() if not id.startswith("waits:")}
     followed = {id: collectives.POLICY for id in choices if id.startswith("waits:")}

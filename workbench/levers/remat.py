@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.compiler.crossings import Crossing, cut_every
 from workbench.compiler.fusion import FusionOptions
 from workbench.compiler.remat import STOCK_ARGUMENT_WEIGHT, RematOptions
-from workbench.compiler.stage import Stage
+from workbench.compiler.stage import Made, Stage
 from workbench.errors import ChoiceError
 from workbench.lever import Lever, Setting, Site, only_with_fusions, refused, register
 
@@ -66,13 +66,13 @@ class Remat(Lever):
             ),
         )
 
-    def sites(self, stage: Stage, choices: Mapping[str, str]) -> list[Site]:
+    def sites(self, stage: Stage, choices: Mapping[str, str], made: Made) -> list[Site]:
         """One site per variable that crosses from one fusion to another."""
         found = []
-        for crossing in stage.crossings:
+        for crossing in made.crossings:
             label, source = stage.describe(crossing.name)
             id = site_id(stage, crossing)
-            tie = stage.report.ties.get(crossing.name, "")
+            tie = made.report.ties.get(crossing.name, "")
             found.append(
                 Site(
                     id=id,
@@ -83,21 +83,21 @@ class Remat(Lever):
                     options=("auto", "save", "recompute"),
                     choice=choices.get(id, "auto"),
                     default="auto",
-                    outcome=_outcome(stage.execution, crossing),
+                    outcome=_outcome(made.execution, crossing),
                     illegal={"recompute": crossing.why_not} if crossing.why_not else {},
                     values=(crossing.name,),
                 )
             )
         return found
 
-    def after_fusion(self, trace: Any, choices: Mapping[str, str], stage: Stage) -> Any:
+    def after_fusion(self, trace: Any, choices: Mapping[str, str], stage: Stage, made: Made) -> Any:
         """Refuse a pin that the cuts could not keep."""
-        for crossing in stage.crossings if stage.report.failed else ():
-            if reason := stage.report.failed.get(crossing.name):
+        for crossing in made.crossings if made.report.failed else ():
+            if reason := made.report.failed.get(crossing.name):
                 raise refused(site_id(stage, crossing), "recompute", reason)
         return trace
 
-    def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage) -> None:
+    def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage, made: Made) -> None:
         """Weights and pins."""
         preset = choices.get("remat.preset", STOCK)
         if preset == OFF:
@@ -112,7 +112,7 @@ class Remat(Lever):
         if every is None and preset != STOCK:
             raise ChoiceError(f"remat.preset: {preset!r} is no preset; legal: {STOCK}, {OFF}, {EVERY}K", "remat.preset")
         if every is not None or wanted:
-            crossings = stage.crossings
+            crossings = made.crossings
             if every is not None:
                 pins.update(cut_every(every, crossings))
             for crossing in crossings:

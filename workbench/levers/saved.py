@@ -7,6 +7,7 @@ named after the statement that first makes it.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from workbench.analysis.memory import Prediction
 from workbench.analysis.recompute import Recompute, Recomputer
 from workbench.compiler.names import CLONE_PREFIX, is_statement
 from workbench.compiler.offload import STORE_PREFIX, Group, Offloader
-from workbench.compiler.stage import Stage
+from workbench.compiler.stage import Made, Stage
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     BoundSymbolTag,
@@ -172,12 +173,12 @@ class Saved(Lever):
             ),
         )
 
-    def sites(self, stage: Stage, choices: Mapping[str, str]) -> list[Site]:
+    def sites(self, stage: Stage, choices: Mapping[str, str], made: Made) -> list[Site]:
         """One site per storage that the forward saves."""
         if not stage.has_backward:
             return []
         graph, work = stage.graph, stage.recomputer
-        kept = _kept(stage)
+        kept = _kept(made)
         found = []
         for storage in work.storages():
             values = [graph.values.name[v] for v in work.values_on(int(storage))]
@@ -214,7 +215,7 @@ class Saved(Lever):
         change = edit(stage, choices)
         return _apply(trace, stage.graph, change, stage.recomputer.backward) if change.before else trace
 
-    def after_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
+    def after_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage, made: Made) -> TraceCtx:
         """Put the recomputations in, as repetitions of whole fusions."""
         if not _any(stage, choices, "recompute") or _stage(stage, choices) == BEFORE:
             return trace
@@ -232,12 +233,14 @@ class Saved(Lever):
         change = fused.edit(chosen, along=choices.get("saved.inputs", ALONG) == ALONG, gather=stage.gathers_again)
         return _apply(trace, fused.graph, change, fused.backward) if change.before else trace
 
-    def after_split(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
+    def after_split(
+        self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage, made: Made
+    ) -> tuple[TraceCtx, Made]:
         """Offload: in the forward trace, then in the backward trace."""
         if not _any(stage, choices, "offload"):
-            return trace
+            return trace, made
         if TraceTag.BACKWARD in trace.tags:
-            return stage.offloader.backward(trace) if stage.offloader is not None else trace
+            return (made.offloader.backward(trace) if made.offloader is not None else trace), made
         groups = []
         for storage in stage.recomputer.storages():
             id = site_id(stage, int(storage))
@@ -246,8 +249,8 @@ class Saved(Lever):
                     raise refused(id, "offload", reason)
                 values = frozenset(stage.graph.values.name[v] for v in stage.recomputer.values_on(int(storage)))
                 groups.append(Group(values, int(stage.graph.storages.bytes[storage])))
-        stage.offloader = Offloader(groups, int(choices.get("saved.ahead", AHEAD)))
-        return stage.offloader.forward(trace)
+        offloader = Offloader(groups, int(choices.get("saved.ahead", AHEAD)))
+        return offloader.forward(trace), dataclasses.replace(made, offloader=offloader)
 
     def predict(self, choices: Mapping[str, str], stage: Stage) -> Prediction | None:
         """Memory of the joint trace with the recomputations put in; offloading takes a plan."""
@@ -275,8 +278,8 @@ def _outcome(kept: set[str] | None, values: list[str]) -> str:
     return "offload" if any(STORE_PREFIX + value in kept for value in values) else "recompute"
 
 
-def _kept(stage: Stage) -> set[str] | None:
+def _kept(made: Made) -> set[str] | None:
     """Names of the values that the plan saves, where a plan is known."""
-    if stage.execution is None:
+    if made.execution is None:
         return None
-    return {stage.execution.values.name[v] for v in stage.execution.saved()}
+    return {made.execution.values.name[v] for v in made.execution.saved()}

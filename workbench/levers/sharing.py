@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from workbench.compiler.fusion import FusionOptions
-from workbench.compiler.stage import Stage
+from workbench.compiler.stage import Made, Stage
 from workbench.lever import Lever, Setting, only_with_fusions, register
 
 SEPARATE, SHARED = "separate", "shared"
@@ -30,6 +30,6 @@ class Sharing(Lever):
             ),
         )
 
-    def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage) -> None:
+    def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage, made: Made) -> None:
         """Share what is compiled."""
         options.share = choices.get("sharing.identical", SEPARATE) == SHARED

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 
 from workbench.compiler import buckets, reorder
 from workbench.compiler.plan import Plan
-from workbench.compiler.stage import Stage
+from workbench.compiler.stage import Made, Stage
 from workbench.compiler.thunder_api import TraceCtx, TraceTag
 from workbench.lever import Lever, Setting, Site, only_with_fusions, register
 from workbench.levers.collectives import (
@@ -92,11 +92,11 @@ class Waits(Lever):
             ),
         )
 
-    def sites(self, stage: Stage, choices: Mapping[str, str]) -> list[Site]:
+    def sites(self, stage: Stage, choices: Mapping[str, str], made: Made) -> list[Site]:
         """Two sites per collective: its issue, and its wait."""
         return [
             site
-            for schedule in stage.communication.values()
+            for schedule in made.communication.values()
             for collective in schedule.collectives
             for site in sites_of(schedule, collective, choices, stage)
         ]
@@ -115,29 +115,30 @@ class Waits(Lever):
         schedule = reorder.joint_schedule(trace, stage)
         return reorder.reordered_joint(trace, schedule, schedule.arrange(keys(schedule, policies)))
 
-    def after_split(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
+    def after_split(
+        self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage, made: Made
+    ) -> tuple[TraceCtx, Made]:
         """Reorder the forward trace, then the backward trace."""
         backward = TraceTag.BACKWARD in trace.tags
-        if not backward:
-            stage.communication = {}
         if not reorder.has_collectives(trace):
-            return trace
+            return trace, made
         schedule = reorder.schedule(trace, stage)
         if together := together_in(schedule, choices):
             trace = buckets.bucketed(trace, schedule, together)
             schedule = reorder.schedule(trace, stage)
-        stage.communication = {**stage.communication, "backward" if backward else "forward": schedule}
-        if not any(id.startswith((f"{self.name}.", f"{self.name}:")) for id in left_to_order(choices)):
-            return trace
-        return reorder.reordered(trace, schedule, schedule.arrange(keys(schedule, choices)))
+        side = "backward" if backward else "forward"
+        made = dataclasses.replace(made, communication={**made.communication, side: schedule})
+        if any(id.startswith((f"{self.name}.", f"{self.name}:")) for id in left_to_order(choices)):
+            trace = reorder.reordered(trace, schedule, schedule.arrange(keys(schedule, choices)))
+        return trace, made
 
     def quick(self, choices: Mapping[str, str]) -> Collection[str]:
         """What does nothing but order the statements that the other choices leave."""
         return [id for id in choices if orders(id, choices)]
 
-    def replanner(self, plan: Plan, stage: Stage) -> Orders:
+    def replanner(self, plan: Plan, stage: Stage, made: Made) -> Orders:
         """The plan's statements in other orders."""
-        return Orders(plan, stage, self.settings())
+        return Orders(plan, made.communication, self.settings())
 
 
 def _only_with_collectives(stage: Stage) -> str:
