@@ -16,11 +16,13 @@ ORDER = [
     "seams",
     "torch_api",
     "graph",
+    "executor",
     "config",
     "analysis",
     "programs",
     "lever",
     "compiler",
+    "executors",
     "levers",
     "runs",
     "summary",
@@ -35,8 +37,9 @@ ORDER = [
 UPWARD = {
     # A config replays itself, when called.
     ("config", "compiler"),
-    # The registry imports every file of the room in which levers are, by its name.
+    # Each registry imports every file of the room in which levers or executors are, by its name.
     ("lever", "levers"),
+    ("executor", "executors"),
     # The bench shows itself as the app in a notebook.
     ("bench", "ui"),
 }
@@ -85,9 +88,10 @@ def test_a_room_imports_only_from_above(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "compiler").rglob("*.py")), ids=lambda path: path.name)
-def test_the_compiler_knows_no_lever(path: Path) -> None:
+def test_the_compiler_knows_no_lever_and_no_executor(path: Path) -> None:
     """Neither in a function, nor for a type checker, nor by name."""
     assert "workbench.levers" not in path.read_text()
+    assert "workbench.executors" not in path.read_text()
 
 
 def test_every_room_is_in_the_order() -> None:

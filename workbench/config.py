@@ -17,6 +17,7 @@ from typing import Any
 
 from workbench import paths
 from workbench.errors import Advice, ConfigError, nearest, one_line, shown
+from workbench.executor import executor_names
 
 FORMAT_VERSION = 1
 """Version of the file's form; raised when a reader of the old form would be wrong."""
@@ -27,7 +28,6 @@ PARALLEL = ("fsdp", "fsdp_zero3", "ddp", "tensor")
 (ZeRO-3); parameters replicated; pairs of linears split."""
 CAPTURES = ("dynamo", "interpreter")
 """How a program comes in."""
-EXECUTORS = ("nvfuser", "torchcompile", "torch")
 
 MOST_BYTES = 2 << 20
 """Size of a file that is read: ten thousand choices with a comment each."""
@@ -107,8 +107,8 @@ class Config:
             # A copy: what the caller does with the mapping later is not this config's business.
             object.__setattr__(self, name, dict(mapping))
         _check_version(self.format_version)
-        if self.executor not in EXECUTORS:
-            raise ConfigError(f"there is no executor {shown(self.executor)}; legal: {', '.join(EXECUTORS)}")
+        if self.executor not in executor_names():
+            raise ConfigError(f"there is no executor {shown(self.executor)}; legal: {', '.join(executor_names())}")
         if self.device not in DEVICES:
             raise ConfigError(f"there is no device {shown(self.device)}; legal: {', '.join(DEVICES)}")
         if not 1 <= self.ranks <= MOST_RANKS:

@@ -248,7 +248,7 @@ class Lever:
 
 def only_with_fusions(stage: Stage) -> str:
     """Why a setting about fusions means nothing here, for `Setting.applies`."""
-    return "the torch executor makes no fusions" if stage.executor == "torch" else ""
+    return "" if stage.fuses else f"the {stage.executor} executor makes no fusions"
 
 
 def lever_of(id: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench import paths
-from workbench.cli.options import Capture, Device, Executor
+from workbench.cli.options import Capture, Device
 from workbench.errors import ChoiceError, ProgramError, RunError, WorkbenchError, nearest, shown
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def open_bench(
     choices: list[str] | None,
     config_path: Path | None,
     device: Device | None,
-    executor: Executor | None,
+    executor: str | None,
     ranks: int | None = None,
     parallel: str = "",
     machine: str = "H100",
@@ -38,7 +38,7 @@ def open_bench(
         bench = wb.open(
             program,
             device=device.value if device else None,
-            executor=executor.value if executor else None,
+            executor=executor,
             config=config,
             ranks=ranks,
             parallel=parallel,

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from workbench.executor import executor_names
+
 
 class Device(enum.StrEnum):
     """What a program is for."""
@@ -17,12 +19,11 @@ class Device(enum.StrEnum):
     PLANNED = "planned"
 
 
-class Executor(enum.StrEnum):
-    """What fuses."""
-
-    NVFUSER = "nvfuser"
-    TORCHCOMPILE = "torchcompile"
-    TORCH = "torch"
+def executor_name(value: str) -> str:
+    """The name of any executor that there is when it is asked for."""
+    if value not in executor_names():
+        raise typer.BadParameter(f"{value!r} is not one of {', '.join(map(repr, executor_names()))}.")
+    return value
 
 
 class Capture(enum.StrEnum):
@@ -46,7 +47,10 @@ ConfigOption = Annotated[
 DeviceOption = Annotated[
     Device | None, typer.Option("--device", help="What it is for; planned is a GPU that is not there: nothing runs.")
 ]
-ExecutorOption = Annotated[Executor | None, typer.Option("--executor", help="What fuses.")]
+ExecutorOption = Annotated[
+    str | None,
+    typer.Option("--executor", parser=executor_name, metavar=f"[{'|'.join(executor_names())}]", help="What fuses."),
+]
 RanksOption = Annotated[
     int | None, typer.Option("--ranks", metavar="N", help="Processes that share it; a plan is that of one of them.")
 ]

@@ -52,7 +52,7 @@ def sweep(
         settings=lists_of("--set", settings, ProgramError),
         choices=lists_of("--choose", choices, ChoiceError),
         device=device_name,
-        executor=executor.value if executor else devices.default_executor(device_name),
+        executor=executor or devices.default_executor(device_name),
         timeout_s=timeout_s,
     )
     sweeps.check(wanted)

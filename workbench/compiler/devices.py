@@ -16,8 +16,9 @@ from unittest import mock
 import torch
 
 from workbench.compiler import patches
-from workbench.config import DEVICES, EXECUTORS
+from workbench.config import DEVICES
 from workbench.errors import Advice, DeviceError, shown
+from workbench.executor import executor_named, executor_names
 from workbench.torch_api import FakeTensorMode
 
 PLANNED_BYTES_PER_S = 55e9
@@ -52,8 +53,8 @@ def check(device: str, executor: str) -> None:
     """
     if device not in DEVICES:
         raise DeviceError(f"unknown device {shown(device)}; legal: {', '.join(DEVICES)}")
-    if executor not in EXECUTORS:
-        raise DeviceError(f"unknown executor {shown(executor)}; legal: {', '.join(EXECUTORS)}")
+    if executor not in executor_names():
+        raise DeviceError(f"unknown executor {shown(executor)}; legal: {', '.join(executor_names())}")
     if device == "cuda" and not torch.cuda.is_available():
         raise DeviceError(
             "no CUDA device is attached",
@@ -62,10 +63,8 @@ def check(device: str, executor: str) -> None:
                 "use --device planned to plan for one, or --device cpu to run",
             ),
         )
-    if executor == "nvfuser" and device == "cpu":
-        raise DeviceError("nvFuser fuses CUDA tensors only; on a CPU use executor 'torch' or 'torchcompile'")
-    if executor == "nvfuser" and (reason := why_no_nvfuser()):
-        raise DeviceError(f"executor 'nvfuser' cannot be used: {reason}")
+    if reason := executor_named(executor).why_not(device):
+        raise DeviceError(reason)
 
 
 @cache

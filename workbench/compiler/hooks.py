@@ -20,8 +20,6 @@ from workbench.compiler.fusion import (
     Control,
     FusionOptions,
     Observer,
-    nvfuser_executor,
-    region_executor,
 )
 from workbench.compiler.names import tag_origins
 from workbench.compiler.reader import read_execution
@@ -44,6 +42,7 @@ from workbench.compiler.thunder_api import (
 from workbench.compiler.validate import unequal
 from workbench.config import Config
 from workbench.errors import ConfigWarning, PlanError
+from workbench.executor import executor_named
 from workbench.graph import Origin
 from workbench.lever import Site, all_levers
 
@@ -182,11 +181,7 @@ class Hooks:
     def executors(self) -> list[Any]:
         """For ``thunder.jit(executors=…)``."""
         stock = [e for e in thunder_api.get_default_executors() if not isinstance(e, FusionExecutor)]
-        if self.executor == "torchcompile":
-            stock = [region_executor(self.control), *(e for e in stock)]
-        elif self.executor == "nvfuser":
-            stock = [*(e for e in stock if e.name != "torch"), nvfuser_executor(self.control)]
-        return [_JointEditor(self), *stock, _AfterFusion(self)]
+        return [_JointEditor(self), *executor_named(self.executor).executors(stock, self.control), _AfterFusion(self)]
 
     def transforms(self) -> list[Transform]:
         """For ``thunder.jit(transforms=…)``."""

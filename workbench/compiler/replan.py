@@ -28,6 +28,7 @@ from workbench.compiler.stage import Made, Stage
 from workbench.compiler.thunder_api import BoundSymbol, TraceCtx
 from workbench.compiler.validate import unequal, validate
 from workbench.errors import PlanError
+from workbench.executor import executor_named
 from workbench.graph import Graph, Kind, StatementFlag
 from workbench.lever import Lever, Replanner, all_levers, lever_of
 
@@ -258,7 +259,7 @@ def _counts(
     fusions = _fusions(forward, backward)
     inside = list(copies.leaves(bsyms))
     sets = 0
-    for fusion in fusions if executor == "nvfuser" else ():
+    for fusion in fusions if executor_named(executor).copies == "sets" else ():
         facts = copies.facts(fusion)
         policies = {fact.output: options.set_policies.get(fact.output, options.set_policy) for fact in facts}
         sets += len(facts) - len(copies.without_set(fusion, policies))
@@ -289,7 +290,7 @@ def predict(captured: Capture, choices: Mapping[str, str]) -> Prediction | None:
 
     Fusions and collectives take a plan, and so do choices of several levers.
     """
-    if captured.ranks is not None or captured.executor != "torch":
+    if captured.ranks is not None or captured.stage.fuses:
         return None
     made_by = {lever_of(id) for id in choices}
     with captured.inside():

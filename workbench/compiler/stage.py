@@ -25,6 +25,7 @@ from workbench.compiler.offload import Offloader
 from workbench.compiler.reader import read_joint
 from workbench.compiler.remat import Report
 from workbench.compiler.thunder_api import BoundSymbol, BoundSymbolTag, TraceCtx, prims
+from workbench.executor import executor_named
 from workbench.graph import Graph, Origin
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Stage:
     Attributes
     ----------
     executor : str
-        ``torch``, ``torchcompile`` or ``nvfuser``.
+        Its name; see `workbench.executor`.
     origins : tuple of Origin
     joint : TraceCtx
         Before operator executors claim: random ops can still be told.
@@ -108,6 +109,11 @@ class Stage:
     cache: FactsCache = dataclasses.field(default_factory=FactsCache)
     gathers_again: bool = False
     program: TraceCtx | None = None
+
+    @property
+    def fuses(self) -> bool:
+        """Whether the executor makes fusions."""
+        return executor_named(self.executor).fuses
 
     @cached_property
     def graph(self) -> Graph:
@@ -188,7 +194,7 @@ class Stage:
     @cached_property
     def recomputer(self) -> Recomputer:
         """What may be computed again in the backward, and with what."""
-        return Recomputer(self.graph, by_tag=self.executor != "torch")
+        return Recomputer(self.graph, by_tag=self.fuses)
 
     @cached_property
     def predictor(self) -> Predictor:

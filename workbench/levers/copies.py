@@ -22,15 +22,24 @@ from workbench.compiler.thunder_api import (
     from_trace,
     variableify,
 )
+from workbench.executor import executor_named
 from workbench.lever import Lever, Setting, Site, only_with_fusions, refused, register
 
 KEEP, DROP = "keep", "drop"
 IN, OUT = "in", "out"
 
 
-def _only(executor: str, what: str) -> Any:
+SETS, REGIONS = "sets", "regions"
+"""What can be chosen about a copy, as the executor says."""
+
+
+def _about(stage: Stage) -> str:
+    return executor_named(stage.executor).copies
+
+
+def _only(about: str, what: str) -> Any:
     def applies(stage: Stage) -> str:
-        return only_with_fusions(stage) or ("" if stage.executor == executor else what)
+        return only_with_fusions(stage) or ("" if _about(stage) == about else what)
 
     return applies
 
@@ -104,7 +113,7 @@ class Copies(Lever):
 
     def settings(self) -> tuple[Setting, ...]:
         """Policy for all copies, all fences, all regions."""
-        nvfuser = _only("nvfuser", "torch.compile puts no set before a copy and does not split at fences")
+        nvfuser = _only(SETS, "torch.compile puts no set before a copy and does not split at fences")
         return (
             Setting(
                 name="policy",
@@ -125,17 +134,17 @@ class Copies(Lever):
                 label="copies inside torch.compile's regions or outside",
                 default=IN,
                 options=(IN, OUT),
-                applies=_only("torchcompile", "nvFuser's copies are aliases of its outputs: see the set policy"),
+                applies=_only(REGIONS, "nvFuser's copies are aliases of its outputs: see the set policy"),
             ),
         )
 
     def sites(self, stage: Stage, choices: Mapping[str, str], made: Made) -> list[Site]:
         """One site per copy and, under nvFuser, one per fence."""
-        if stage.executor == "torch":
-            return []
-        if stage.executor == "torchcompile":
+        if _about(stage) == REGIONS:
             return list(self._region_sites(stage, choices))
-        return [*self._set_sites(stage, choices, made), *self._fence_sites(stage, choices)]
+        if _about(stage) == SETS:
+            return [*self._set_sites(stage, choices, made), *self._fence_sites(stage, choices)]
+        return []
 
     def _region_sites(self, stage: Stage, choices: Mapping[str, str]) -> Iterator[Site]:
         why_not_in, why_not_out = _why_not_in(stage), _why_not_out(stage)
@@ -201,9 +210,9 @@ class Copies(Lever):
 
     def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
         """Drop fences, or take copies out of regions."""
-        if stage.executor == "nvfuser":
+        if _about(stage) == SETS:
             return self._without_fences(trace, choices, stage)
-        if stage.executor == "torchcompile":
+        if _about(stage) == REGIONS:
             return self._copies_out(trace, choices, stage)
         return trace
 
@@ -238,7 +247,7 @@ class Copies(Lever):
         ChoiceError
             If one may not be in a region and is to be.
         """
-        if stage.executor != "torchcompile":
+        if _about(stage) != REGIONS:
             return set()
         policy = choices.get("copies.region", IN)
         why_not_in, why_not_out = _why_not_in(stage), _why_not_out(stage)
@@ -264,7 +273,7 @@ class Copies(Lever):
 
     def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage, made: Made) -> None:
         """The `set` policies."""
-        if stage.executor != "nvfuser":
+        if _about(stage) != SETS:
             return
         options.set_policy = choices.get("copies.policy", copies.ALWAYS)
         facts = _facts(made)

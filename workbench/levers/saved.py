@@ -269,7 +269,7 @@ def _any(stage: Stage, choices: Mapping[str, str], option: str) -> bool:
 
 
 def _stage(stage: Stage, choices: Mapping[str, str]) -> str:
-    return BEFORE if stage.executor == "torch" else choices.get("saved.stage", BEFORE)
+    return BEFORE if not stage.fuses else choices.get("saved.stage", BEFORE)
 
 
 def _outcome(kept: set[str] | None, values: list[str]) -> str:

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.machines import H100
+from workbench.executor import executor_named
 from workbench.summary import human_bytes, human_seconds, proof_text
 from workbench.ui.panel import Panel, esm
 
@@ -155,7 +156,7 @@ def _fusions(plan: Plan, start: Plan, against: str) -> list[dict[str, Any]]:
 
 def _copies(plan: Plan, start: Plan, against: str) -> list[dict[str, Any]]:
     """In-place copies, and what nvFuser and Thunder put around them."""
-    names = ("copies", "sets", "fences") if plan.executor == "nvfuser" else ("copies", "fences")
+    names = ("copies", "sets", "fences") if executor_named(plan.executor).copies == "sets" else ("copies", "fences")
     values = [_count(plan, start, name, against) for name in names]
     return [{**values[0], "kind": f"{names[0]}, predicted"}, *values[1:]]
 

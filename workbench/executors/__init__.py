@@ -1,0 +1,1 @@
+"""One file per executor; `workbench.executor` says what an executor is."""

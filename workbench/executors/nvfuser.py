@@ -1,0 +1,35 @@
+"""Executor `nvfuser`: Thunder's nvFuser, with the cuts between fusions in our hands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from workbench.executor import Executor, register
+
+if TYPE_CHECKING:
+    from workbench.compiler.fusion import Control
+
+
+@register
+class NvFuser(Executor):
+    """nvFuser on a GPU, one that is attached or one that is planned for."""
+
+    name = "nvfuser"
+    copies = "sets"
+    order = 10
+
+    def why_not(self, device: str) -> str:
+        """On a CPU, or where its wheel is not installed."""
+        from workbench.compiler import devices
+
+        if device == "cpu":
+            return "nvFuser fuses CUDA tensors only; on a CPU use executor 'torch' or 'torchcompile'"
+        reason = devices.why_no_nvfuser()
+        return f"executor 'nvfuser' cannot be used: {reason}" if reason else ""
+
+    def executors(self, stock: Sequence[Any], control: Control) -> list[Any]:
+        """Thunder's own and nvFuser last; PyTorch's is left out."""
+        from workbench.compiler.fusion import nvfuser_executor
+
+        return [*(executor for executor in stock if executor.name != "torch"), nvfuser_executor(control)]

@@ -1,0 +1,24 @@
+"""Executor `torch`: PyTorch's own ops, nothing fused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from workbench.executor import Executor, register
+
+if TYPE_CHECKING:
+    from workbench.compiler.fusion import Control
+
+
+@register
+class Torch(Executor):
+    """Every statement is a PyTorch op."""
+
+    name = "torch"
+    fuses = False
+    order = 30
+
+    def executors(self, stock: Sequence[Any], control: Control) -> list[Any]:
+        """Thunder's own."""
+        return list(stock)
