@@ -67,7 +67,7 @@ def test_bucket_table(bench: wb.Workbench) -> None:
 @pytest.mark.timeout(3000)
 def test_making_buckets(bench: wb.Workbench, benchmark) -> None:
     """Both traces, schedules included."""
-    split, stage = bench.stock_plan.split, bench._captured.fresh_stage()
+    split, stage = bench.stock_plan.split, bench._captured.stage
 
     def make() -> None:
         for trace in (split.forward, split.backward):
