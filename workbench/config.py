@@ -28,6 +28,15 @@ PARALLEL = ("fsdp", "fsdp_zero3", "ddp", "tensor")
 (ZeRO-3); parameters replicated; pairs of linears split."""
 CAPTURES = ("dynamo", "interpreter")
 """How a program comes in."""
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+MODES: Mapping[str, tuple[str, ...]] = {
+    "grad": ("off", "inference"),
+    "autocast_cpu": _FLOATS,
+    "autocast_cuda": _FLOATS,
+    "default_dtype": _FLOATS,
+    "deterministic": ("on", "warn"),
+}
+"""Modes of PyTorch that a program may be opened under; what is not named is as PyTorch starts."""
 
 MOST_BYTES = 2 << 20
 """Size of a file that is read: ten thousand choices with a comment each."""
@@ -71,6 +80,8 @@ class Config:
         How they share it, one of `PARALLEL`; empty for one process, or as a built-in program is made for.
     capture : {'dynamo', 'interpreter'}
         How the program came in, and how `jit` takes it: as one graph by Dynamo, or by Thunder's bytecode interpreter.
+    modes : mapping of str to str
+        Of PyTorch, that the program was opened under, as in `MODES`; `jit` restores them for each call.
     format_version : int
 
     Raises
@@ -89,13 +100,14 @@ class Config:
     ranks: int = 1
     parallel: str = ""
     capture: str = "interpreter"
+    modes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     format_version: int = FORMAT_VERSION
 
     def __post_init__(self) -> None:
         for name in ("program", "executor", "device", "fingerprint", "parallel", "capture"):
             _check(name, getattr(self, name), str, "a text")
         _check("ranks", self.ranks, int, "a whole number")
-        for name in ("choices", "versions", "settings"):
+        for name in ("choices", "versions", "settings", "modes"):
             mapping = getattr(self, name)
             _check(name, mapping, Mapping, "a dict")
             for key, value in mapping.items():
@@ -115,6 +127,10 @@ class Config:
             raise ConfigError(f"ranks must be 1 to {MOST_RANKS}, given {shown(self.ranks)}")
         if self.parallel and self.parallel not in PARALLEL:
             raise ConfigError(f"there is no parallel {shown(self.parallel)}; legal: {', '.join(PARALLEL)}")
+        for mode, given in self.modes.items():
+            if given not in MODES.get(mode, ()):
+                legal = "; ".join(f"{name}: {', '.join(values)}" for name, values in MODES.items())
+                raise ConfigError(f"there is no mode {shown(mode)}: {shown(given)}; legal: {legal}")
         if self.capture not in CAPTURES:
             raise ConfigError(f"there is no capture {shown(self.capture)}; legal: {', '.join(CAPTURES)}")
 
@@ -206,6 +222,7 @@ class Config:
             f"    ranks={self.ranks},",
             *([f"    parallel={_literal(self.parallel)},"] if self.parallel else []),
             *([f"    capture={_literal(self.capture)},"] if self.capture != "interpreter" else []),
+            *(_mapping_lines("modes", self.modes) if self.modes else []),
             *self._choice_lines(notes or {}),
             f"    fingerprint={_literal(self.fingerprint)},",
             *_mapping_lines("versions", self.versions),

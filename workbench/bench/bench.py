@@ -185,6 +185,7 @@ class Workbench:
             ranks=self.ranks,
             parallel=self._captured.ranks.parallel if self._captured.ranks is not None else "",
             capture=self.capture,
+            modes=self.program.modes,
         )
 
     @property

@@ -13,6 +13,7 @@ from workbench.config import CAPTURES, Config
 from workbench.errors import ConfigError, ConfigWarning, shown
 from workbench.programs import parallel_of, resolve
 from workbench.programs.given import check_program, inputs_of
+from workbench.programs.modes import restored
 
 DEFAULT_RANKS = 8
 """Processes that share a program where their number is not given: the GPUs of one machine."""
@@ -109,15 +110,18 @@ def open(
         raise ConfigError(f"there is no capture {shown(capture)}; legal: auto, {', '.join(CAPTURES)}")
     if device is not None or executor is not None:
         devices.check(device or "cpu", executor or "torch")
-    program = resolve(model_or_fn_or_name, *args, settings=settings, device=device, seed=seed, kwargs=kwargs, **inputs)
-    executor = executor or devices.default_executor(program.device)
-    devices.check(program.device, executor)
-    parallel = parallel or (config.parallel if config is not None else "") or parallel_of(program.name)
-    count = ranks if ranks is not None else DEFAULT_RANKS if parallel else 1
-    shared = ranks_of(program.name, program.callable, count, parallel)
-    bench = Workbench(
-        program, executor, config.choices if config is not None else None, shared, machine or H100, capture
-    )
+    with restored(config.modes if config is not None else {}):
+        program = resolve(
+            model_or_fn_or_name, *args, settings=settings, device=device, seed=seed, kwargs=kwargs, **inputs
+        )
+        executor = executor or devices.default_executor(program.device)
+        devices.check(program.device, executor)
+        parallel = parallel or (config.parallel if config is not None else "") or parallel_of(program.name)
+        count = ranks if ranks is not None else DEFAULT_RANKS if parallel else 1
+        shared = ranks_of(program.name, program.callable, count, parallel)
+        bench = Workbench(
+            program, executor, config.choices if config is not None else None, shared, machine or H100, capture
+        )
     if config is not None and (differences := config.differences(bench.config.fingerprint)):
         warnings.warn(ConfigWarning(differences), stacklevel=2)
     if bench.unmatched:

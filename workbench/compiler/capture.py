@@ -23,7 +23,7 @@ from workbench.compiler.thunder_api import (
     langctxs,
 )
 from workbench.errors import ProgramError, WorkbenchError, shown
-from workbench.programs import Program
+from workbench.programs import Program, modes
 from workbench.programs.files import what
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class Capture:
         token = thunder_api._cache_info_ctx.set(dict(self._cache_info))
         try:
             with (
+                modes.restored(self.program.modes),
                 devices.found_on_meta() if self.program.fake_mode is not None else nullcontext(),
                 langctxs.langctx(self._compile_data.langctx),
                 compile_data.compile_data_and_stats(self._compile_data, self._compile_stats),

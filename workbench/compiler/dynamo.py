@@ -12,7 +12,7 @@ import inspect
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import FunctionType
+from types import FunctionType, MappingProxyType
 from typing import Any
 from weakref import WeakMethod, ref
 
@@ -23,6 +23,7 @@ from workbench.compiler import patches
 from workbench.compiler.causes import remedy
 from workbench.compiler.fx_trace import constants_of, frames_of, function_of
 from workbench.errors import ProgramError, WorkbenchError
+from workbench.programs.modes import restored
 from workbench.torch_api import BackendCompilerFailed, TorchDynamoException, dynamo_config
 
 RECOMPILE_LIMIT = 64
@@ -95,12 +96,21 @@ class Compiled:
         Makes a `thunder.jit` of a function, anew for each graph.
     observer : optional
         Told how long Dynamo took, as the stage ``capture``.
+    modes : mapping of str to str, optional
+        Of PyTorch, in force in each call; as in `workbench.config.MODES`.
     """
 
-    def __init__(self, program: Callable[..., Any], compiler: Compiler, observer: Any = None) -> None:
+    def __init__(
+        self,
+        program: Callable[..., Any],
+        compiler: Compiler,
+        observer: Any = None,
+        modes: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._program = program
         self._compiler = compiler
         self._observer = observer
+        self._modes = modes
         self._jitted: Any = None
         self._since = 0.0
         self._call = _compiled(program, _Backend(WeakMethod(self._compile)))
@@ -109,7 +119,7 @@ class Compiled:
         """Run the program, compiled; where nothing compiled fits the call, compile it first."""
         self._since = time.perf_counter()
         self._given = (args, kwargs)
-        with _settings():
+        with _settings(), restored(self._modes):
             try:
                 return self._call(*args, **kwargs)
             except BackendCompilerFailed as error:
@@ -183,9 +193,14 @@ class CompiledModule(torch.nn.Module):
             return getattr(self.__dict__["_original"], name)
 
 
-def jit(program: Callable[..., Any], compiler: Compiler, observer: Any = None) -> Any:
+def jit(
+    program: Callable[..., Any],
+    compiler: Compiler,
+    observer: Any = None,
+    modes: Mapping[str, str] = MappingProxyType({}),
+) -> Any:
     """A program, compiled by way of Dynamo as it is called; a module gives a module."""
-    compiled = Compiled(program, compiler, observer)
+    compiled = Compiled(program, compiler, observer, modes)
     return CompiledModule(program, compiled) if isinstance(program, torch.nn.Module) else compiled
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import torch
 
 from workbench.analysis.equivalence import Proof
 from workbench.compiler import dynamo, parallel, thunder_api
@@ -16,6 +19,7 @@ from workbench.compiler.thunder_api import (
 )
 from workbench.config import Config
 from workbench.errors import ConfigError
+from workbench.programs.modes import restored
 
 
 def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = None, **options: Any) -> Any:
@@ -64,8 +68,29 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
         transforms = [own[0], *shared, *own[1:]]
         return thunder_api.jit(function, executors=hooks.executors(), transforms=transforms, **options)
 
-    jitted = dynamo.jit(fn, compiled, observer) if config.capture == "dynamo" else compiled(fn)
+    if config.capture == "dynamo":
+        jitted = dynamo.jit(fn, compiled, observer, config.modes)
+    else:
+        jitted = _under(config.modes, compiled(fn))
     jitted._workbench_proofs = proofs
+    return jitted
+
+
+def _under(modes: Mapping[str, str], jitted: Any) -> Any:
+    """What `thunder.jit` gave, with modes of PyTorch in force in each call."""
+    if not modes:
+        return jitted
+    module = isinstance(jitted, torch.nn.Module)
+    call = jitted.forward if module else jitted
+
+    @functools.wraps(call)
+    def restoring(*args: Any, **kwargs: Any) -> Any:
+        with restored(modes):
+            return call(*args, **kwargs)
+
+    if not module:
+        return restoring
+    jitted.forward = restoring
     return jitted
 
 

@@ -12,7 +12,7 @@ import cloudpickle
 import torch
 
 from workbench.errors import ProgramError
-from workbench.programs import files, given, placement, registry
+from workbench.programs import files, given, modes, placement, registry
 from workbench.programs.settings import Scalar, check_settings
 from workbench.torch_api import FakeTensorMode
 
@@ -59,6 +59,11 @@ class Program:
     def seed(self) -> int:
         """Seed under which parameters and inputs are drawn."""
         return int(self.spec["seed"])
+
+    @property
+    def modes(self) -> dict[str, str]:
+        """Modes of PyTorch that it was opened under, as in `workbench.config.MODES`."""
+        return dict(self.spec.get("modes", {}))
 
     def build(self, device: str | None = None) -> Parts:
         """Make callable, args and kwargs anew, as `build` does, in this process.
@@ -185,8 +190,9 @@ def _make(spec: Mapping[str, Any], factory: Callable[..., Any], target: str) -> 
     """Call `factory` with the spec's settings, its tensors on the torch device `target`."""
     label = _label(spec)
     settings = check_settings(label, factory, spec["settings"])
+    building = modes.restored(modes.of_building(spec.get("modes", {})))
     try:
-        with files.blame(f"the factory of {label}"), placement.seeded(spec["seed"]), torch.device(target):
+        with files.blame(f"the factory of {label}"), placement.seeded(spec["seed"]), torch.device(target), building:
             made = factory(**settings)
     except ProgramError as error:
         # A factory's own refusal of a setting does not name the program.
@@ -203,6 +209,7 @@ def _from_name(name: str, args: tuple[Any, ...], settings: Mapping[str, Any], de
         "settings": {},
         "device": placement.check_device(device or ("cuda" if torch.cuda.is_available() else "cpu")),
         "seed": seed,
+        **_modes(),
     }
     if args:
         raise ProgramError(f"{name} makes its own inputs; it takes settings by name, and {len(args)} inputs were given")
@@ -218,10 +225,22 @@ def _from_name(name: str, args: tuple[Any, ...], settings: Mapping[str, Any], de
 def _from_objects(objects: Parts, device: str | None, seed: int) -> Program:
     device = placement.check_device(device or placement.device_of(*objects) or "cpu")
     name = _name_of(objects[0])
-    spec: dict[str, Any] = {"kind": "pickle", "name": name, "settings": {}, "device": device, "seed": seed}
+    spec: dict[str, Any] = {
+        "kind": "pickle",
+        "name": name,
+        "settings": {},
+        "device": device,
+        "seed": seed,
+        **_modes(),
+    }
     fake_mode = FakeTensorMode() if device == "planned" else None
     callable_, args, kwargs = _build_under(fake_mode, lambda: _placed(objects, placement.torch_device(device)))
     return Program(name, callable_, args, kwargs, {}, spec, device, fake_mode, objects)
+
+
+def _modes() -> dict[str, dict[str, str]]:
+    found = modes.current()
+    return {"modes": found} if found else {}
 
 
 def _build_under(fake_mode: FakeTensorMode | None, make: Callable[[], Parts]) -> Parts:

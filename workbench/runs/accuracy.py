@@ -8,11 +8,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from workbench.errors import ProgramError, shown
+from workbench.programs.modes import restored
 from workbench.programs.tensors import held
 from workbench.runs.differences import (
     FLOOR,
@@ -124,6 +126,8 @@ class Stepper:
         The compiled callable; by default `original` itself, that is eager.
     seed : int
         For the cotangents.
+    modes : mapping of str to str, optional
+        Of PyTorch, in force in each forward; as in `workbench.config.MODES`.
     """
 
     def __init__(
@@ -134,8 +138,9 @@ class Stepper:
         run: Callable[..., Any] | None = None,
         *,
         seed: int = 0,
+        modes: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self.args, self.kwargs = args, kwargs
+        self.args, self.kwargs, self.modes = args, kwargs, modes
         self.run = run if run is not None else original
         self.seed = seed
         self._cotangents: list[torch.Tensor] | None = None
@@ -173,7 +178,8 @@ class Stepper:
 
     def forward(self) -> Any:
         """Call the program once."""
-        return self.run(*self.args, **self.kwargs)
+        with restored(self.modes):
+            return self.run(*self.args, **self.kwargs)
 
     def backward(self, outputs: Any) -> bool:
         """Differentiate the outputs that require grad: a single scalar as a loss, others by cotangents of the seed.
@@ -264,6 +270,7 @@ def check(
     kernels: Mapping[str, str] | None = None,
     on_tensor: Callable[[TensorError], None] | None = None,
     capture: str = "interpreter",
+    modes: Mapping[str, str] = MappingProxyType({}),
 ) -> Accuracy:
     """Compare a first step with those of unmodified Thunder and, where nothing is random, of eager PyTorch.
 
@@ -282,6 +289,8 @@ def check(
         Called with each comparison when it is made.
     capture : {'dynamo', 'interpreter'}
         How the program comes in, for unmodified Thunder as for the step in question.
+    modes : mapping of str to str, optional
+        Of PyTorch, in force in each forward.
 
     Returns
     -------
@@ -293,7 +302,7 @@ def check(
         If `build` gives other inputs each time, so that nothing can be compared.
     """
     callable_, args, kwargs = build()
-    eager = Stepper(callable_, args, kwargs, seed=seed)
+    eager = Stepper(callable_, args, kwargs, seed=seed, modes=modes)
     start = _start_of(eager)
     torch.manual_seed(seed)
     with RandomWatch() as watch:
@@ -303,7 +312,7 @@ def check(
     cotangents = eager._cotangents
     del callable_, args, kwargs, outputs, eager
 
-    stock, jitted = _stock(build, seed, capture)
+    stock, jitted = _stock(build, seed, capture, modes)
     if not _same_start(start, _start_of(stock)):
         raise ProgramError(
             "the program starts from other values each time it is built, so nothing can be compared; "
@@ -317,14 +326,23 @@ def check(
     exact, unsteady = changed == (), frozenset[str]()
     if exact and differ:
         # Some kernels of a GPU add up in the order in which their threads come.
-        unsteady = other_bits(first_step(_stock(build, seed, capture)[0], seed), expected)
+        unsteady = other_bits(first_step(_stock(build, seed, capture, modes)[0], seed), expected)
 
-    double = None if random else _in_double(build, cotangents, seed)
+    double = None if random else _in_double(build, cotangents, seed, modes)
+    autocast = {name: mode for name, mode in modes.items() if name.startswith("autocast")}
     own_errors = {} if double is None else _own_errors(comparisons["eager"], double)
     tensors: list[TensorError] = []
     for against, reference in comparisons.items():
         demanded = exact and against == THUNDER
-        for error in compare(recorded, reference, against, exact=demanded, unsteady=unsteady, own_errors=own_errors):
+        for error in compare(
+            recorded,
+            reference,
+            against,
+            exact=demanded,
+            unsteady=unsteady,
+            own_errors=own_errors,
+            least=max((RELATIVE_TOLERANCE[getattr(torch, dtype)] for dtype in autocast.values()), default=0.0),
+        ):
             tensors.append(error)
             if on_tensor is not None:
                 on_tensor(error)
@@ -352,11 +370,13 @@ def changed_kernels(kernels: Mapping[str, str], stock: Callable[..., Any]) -> tu
     return tuple(dict.fromkeys(name for key, name in kernels.items() if key not in known))
 
 
-def _stock(build: Callable[[], Parts], seed: int, capture: str) -> tuple[Stepper, Callable[..., Any]]:
+def _stock(
+    build: Callable[[], Parts], seed: int, capture: str, modes: Mapping[str, str]
+) -> tuple[Stepper, Callable[..., Any]]:
     """A fresh program under unmodified Thunder, and what Thunder made of it."""
     callable_, args, kwargs = build()
     jitted = unmodified(callable_, capture)
-    return Stepper(callable_, args, kwargs, jitted, seed=seed), jitted
+    return Stepper(callable_, args, kwargs, jitted, seed=seed, modes=modes), jitted
 
 
 def unmodified(callable_: Callable[..., Any], capture: str = "interpreter") -> Callable[..., Any]:
@@ -368,10 +388,12 @@ def unmodified(callable_: Callable[..., Any], capture: str = "interpreter") -> C
 
 
 def _in_double(
-    build: Callable[[], Parts], cotangents: list[torch.Tensor] | None, seed: int
+    build: Callable[[], Parts], cotangents: list[torch.Tensor] | None, seed: int, modes: Mapping[str, str]
 ) -> dict[str, Recorded] | None:
     """What eager gives with every floating-point tensor in double precision; None where the program cannot run so."""
     callable_, args, kwargs = build()
+    if any(mode.startswith("autocast") for mode in modes):
+        return None
     stepper = Stepper(callable_, args, kwargs, seed=seed)
     floating = [tensor for _, tensor in stepper._changeable() if tensor.is_floating_point()]
     # Tensors that share memory would no longer do so.
@@ -380,7 +402,7 @@ def _in_double(
     single = [tensor.data for tensor in floating]
     for tensor in floating:
         tensor.data = tensor.data.double()
-    stepper = Stepper(callable_, args, kwargs, seed=seed)
+    stepper = Stepper(callable_, args, kwargs, seed=seed, modes=modes)
     stepper._cotangents = None if cotangents is None else [cotangent.double() for cotangent in cotangents]
     torch.manual_seed(seed)
     try:

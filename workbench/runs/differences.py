@@ -101,6 +101,7 @@ def compare(
     exact: bool = False,
     unsteady: Container[str] = (),
     own_errors: Mapping[str, float] = MappingProxyType({}),
+    least: float = 0.0,
 ) -> Iterator[TensorError]:
     """Compare what two steps gave, tensor by tensor.
 
@@ -117,6 +118,8 @@ def compare(
         to the next.
     own_errors : mapping of str to float
         How far eager is from double precision, by name: `SPREAD` times that is allowed, too.
+    least : float
+        Share that is allowed of every floating-point tensor: what they are computed in may be less than they are.
 
     Yields
     ------
@@ -131,9 +134,8 @@ def compare(
         ours = recorded[name].value if name in recorded else None
         theirs = expected[name].value if name in expected else None
         demanded = exact and name not in unsteady
-        error = _error(
-            name, against, ours, theirs, sizes.get(kind, 0.0), exact=demanded, own_error=own_errors.get(name, 0.0)
-        )
+        own, largest = own_errors.get(name, 0.0), sizes.get(kind, 0.0)
+        error = _error(name, against, ours, theirs, largest, exact=demanded, own_error=own, least=least)
         if not error.ok or any(name in step and step[name].changed for step in (recorded, expected)):
             yield error
 
@@ -156,11 +158,13 @@ def _error(
     *,
     exact: bool,
     own_error: float,
+    least: float,
 ) -> TensorError:
     known = theirs if theirs is not None else ours
     dtype = str(known.dtype).removeprefix("torch.") if known is not None else ""
     size = size_of(theirs)
     relative = RELATIVE_TOLERANCE.get(theirs.dtype, 0.0) if theirs is not None else 0.0
+    relative = max(relative, least) if relative else 0.0
     tolerance = 0.0 if exact else relative * max(size, FLOOR * largest) + SPREAD * own_error
     bitwise, worst = same_bits(ours, theirs), largest_difference(ours, theirs)
     if worst == 0:

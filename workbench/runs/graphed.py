@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,7 +11,7 @@ from workbench.errors import RunError
 from workbench.runs.accuracy import Stepper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 NAME = "CUDA graph"
 """What the variant is called."""
@@ -38,8 +39,9 @@ class GraphedStepper(Stepper):
         run: Callable[..., Any] | None = None,
         *,
         seed: int = 0,
+        modes: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        super().__init__(original, args, kwargs, run, seed=seed)
+        super().__init__(original, args, kwargs, run, seed=seed, modes=modes)
         if self.device.type != "cuda":
             raise RunError(f"a CUDA graph is captured on a CUDA device; the program is on {self.device.type}")
         beside = torch.cuda.Stream(self.device)

@@ -174,7 +174,7 @@ def run_program(run_dir: Path, log: logs.EventLog, join: Callable[[request.RunRe
     path = run_dir / request.CONFIG_FILE
     own = path.read_text() if path.exists() else None
     compile_program = compiler_of(own, str(path), transforms, asked.capture)
-    recorded, kernels_run, stepper = _compile(compile_program, build, log, options)
+    recorded, kernels_run, stepper = _compile(compile_program, build, log, options, _modes(asked))
 
     _phase(log, "warmup")
     step_s = _warm_up(stepper, options.warmup if group is None else max(options.warmup, 1), log)
@@ -206,7 +206,7 @@ def run_program(run_dir: Path, log: logs.EventLog, join: Callable[[request.RunRe
         if group is not None:
             group.check(compile_program, build, log, options.seed)
         else:
-            _check(recorded, kernels_run, build, log, options.seed, asked.capture)
+            _check(recorded, kernels_run, build, log, options.seed, asked)
     if group is not None:
         group.leave()
     sampler.stop()
@@ -292,7 +292,7 @@ def _variants(
         try:
             callable_, args, kwargs = build()
             jitted = compiler_of(text, name, transforms, asked.capture)(callable_, None)
-            found[name] = kind(callable_, args, kwargs, jitted, seed=options.seed)
+            found[name] = kind(callable_, args, kwargs, jitted, seed=options.seed, modes=_modes(asked))
             _warm_up(found[name], max(options.warmup, 1), log)
         except Exception as error:
             raise RunError(f"{name}, to be timed in turns with the run: {explain(error)}") from error
@@ -309,7 +309,11 @@ def _clocks(stepper: Stepper, now: Callable[[], int], *, frees: bool = False) ->
 
 
 def _compile(
-    compile_program: Compiler, build: Callable[[], Parts], log: logs.EventLog, options: request.RunOptions
+    compile_program: Compiler,
+    build: Callable[[], Parts],
+    log: logs.EventLog,
+    options: request.RunOptions,
+    modes: dict[str, str],
 ) -> tuple[dict[str, Any], dict[str, str], Stepper]:
     """Do the first forward and backward; what it gave, the kernels that ran, and the program ready for more steps."""
     import torch
@@ -324,7 +328,7 @@ def _compile(
     recorder = stages.Recorder(log)
     start_s = log.now_s()
     jitted = compile_program(original, recorder)
-    stepper = accuracy.Stepper(original, args, kwargs, jitted, seed=options.seed)
+    stepper = accuracy.Stepper(original, args, kwargs, jitted, seed=options.seed, modes=modes)
     torch.manual_seed(options.seed)
     outputs = stepper.forward()
     stepper.synchronize()
@@ -390,15 +394,28 @@ def _check(
     build: Callable[[], Parts],
     log: logs.EventLog,
     seed: int,
-    capture: str,
+    asked: request.RunRequest,
 ) -> None:
     from workbench.runs import accuracy
 
     def on_tensor(error: TensorError) -> None:
         log.write(events.TensorChecked(t_s=log.now_s(), **vars(error)))
 
-    outcome = accuracy.check(recorded, build, seed=seed, kernels=kernels, on_tensor=on_tensor, capture=capture)
+    outcome = accuracy.check(
+        recorded,
+        build,
+        seed=seed,
+        kernels=kernels,
+        on_tensor=on_tensor,
+        capture=asked.capture,
+        modes=_modes(asked),
+    )
     log.write(checked(outcome, log.now_s()))
+
+
+def _modes(asked: request.RunRequest) -> dict[str, str]:
+    """Of PyTorch, that the program was opened under."""
+    return dict(asked.program.get("modes", {}))
 
 
 def checked(outcome: Accuracy, t_s: float) -> events.AccuracyChecked:

@@ -1,0 +1,80 @@
+"""Modes of PyTorch around `open` belong to the program: planned, exported, restored in runs and replays."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import workbench
+from workbench.programs import modes
+from workbench.runs import accuracy
+
+X = torch.ones(2, 4)
+
+
+def layer() -> nn.Module:
+    torch.manual_seed(2)
+    return nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+
+
+def autocast() -> AbstractContextManager[Any]:
+    return torch.autocast("cpu", dtype=torch.bfloat16)
+
+
+@contextlib.contextmanager
+def double() -> Any:
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+UNDER: list[tuple[Callable[[], AbstractContextManager[Any]], dict[str, str]]] = [
+    (torch.no_grad, {"grad": "off"}),
+    (torch.inference_mode, {"grad": "inference"}),
+    (autocast, {"autocast_cpu": "bfloat16"}),
+    (double, {"default_dtype": "float64"}),
+]
+
+
+@pytest.mark.parametrize(("under", "named"), UNDER)
+def test_modes_are_found_and_restored(under: Callable[[], AbstractContextManager[Any]], named: dict[str, str]) -> None:
+    assert modes.current() == {}
+    with under():
+        assert modes.current() == named
+    with modes.restored(named):
+        assert modes.current() == named
+    assert modes.current() == {}
+
+
+@pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
+@pytest.mark.parametrize(("under", "named"), UNDER[:3:2])
+def test_what_is_opened_under_a_mode_runs_and_replays_under_it(
+    under: Callable[[], AbstractContextManager[Any]], named: dict[str, str], capture: str, tmp_path: Path
+) -> None:
+    model = layer()
+    with under():
+        expected = model(X)
+        bench = workbench.open(model, X, capture=capture)
+    config = workbench.load(bench.export(tmp_path / "choices.py"))
+    assert config.modes == bench.program.modes == named
+    again = workbench.open(model, X, config=config)
+    assert again.plan.text() == bench.plan.text()
+    jitted = config.jit(model)
+    returned = jitted(X)
+    assert (returned.dtype, returned.requires_grad) == (expected.dtype, expected.requires_grad)
+    torch.testing.assert_close(returned, expected)
+    stepper = accuracy.Stepper(model, (X,), {}, jitted, modes=config.modes)
+    recorded = accuracy.first_step(stepper, 0)
+    differentiated = any(each.kind == "grad" and each.value is not None for each in recorded.values())
+    assert differentiated is expected.requires_grad
+    checked = accuracy.check(recorded, lambda: (layer(), (X,), {}), capture=capture, modes=config.modes)
+    assert checked.ok, checked.worst
