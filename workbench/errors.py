@@ -72,6 +72,10 @@ class PlanError(WorkbenchError):
     """A plan would be wrong and is not shown: which statement reads what is not defined."""
 
 
+class GradientError(WorkbenchError):
+    """A second derivative is asked for through what Thunder compiled, which would lack terms."""
+
+
 class DeviceError(WorkbenchError):
     """The device or executor asked for is not there, and why."""
 

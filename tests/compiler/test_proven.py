@@ -128,6 +128,7 @@ def test_a_batch_norm_and_an_optimizer_lose_nothing() -> None:
     [
         lambda b: b.expand(4, 4),
         lambda b: b.reshape(2, 2)[1].repeat_interleave(2).expand(4, 4),
+        lambda b: b.reshape(2, 2).t().contiguous().reshape(-1).expand(4, 4),
     ],
 )
 def test_what_only_moves_elements_is_the_same_inside_a_fusion_of_nvfuser_and_outside(view: Any) -> None:

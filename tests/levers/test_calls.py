@@ -19,7 +19,7 @@ import torch
 
 import workbench
 from workbench.config import Config
-from workbench.errors import ConfigWarning
+from workbench.errors import ConfigWarning, GradientError
 
 type Call = Callable[..., torch.Tensor]
 type Outcome = list[torch.Tensor]
@@ -177,6 +177,8 @@ LEVERS: dict[str, Callable[[Any], dict[str, str]]] = {
     "mixed": saved_mixed,
     "recompute after fusion": lambda bench: {"saved.stage": "after_fusion", **every("saved", "recompute", bench)},
     "weight 0": lambda _: {"remat.weight": "0.0"},
+    "every second fusion": lambda _: {"remat.preset": "every=2"},
+    "cuts": lambda bench: every("remat", "recompute", bench),
     "shared, offloaded": lambda bench: {"sharing.identical": "shared", **every("saved", "offload", bench)},
     "copies out": lambda _: {"copies.region": "out"},
 }
@@ -258,14 +260,46 @@ def test_a_backward_that_never_comes_leaves_nothing_in_the_store() -> None:
     assert in_the_store() == before
 
 
-@pytest.mark.parametrize("lever", ["recompute", "offload", "mixed"])
-def test_double_differentiation_is_refused_as_unmodified_thunder_refuses_it(lever: str) -> None:
-    for call in (thunder.jit(branches), config("torch", lever).jit(branches)):
-        x = argument(1)
-        out = call(x, argument(3), argument(5, requires_grad=False))
-        (gradient,) = torch.autograd.grad(out, x, create_graph=True)
-        with pytest.raises(RuntimeError, match="does not require grad"):
-            gradient.sum().backward()
+def penalty(x: torch.Tensor, w: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    """Its second derivative has a term that autograd sees without a graph of the backward, and one that it does not."""
+    return (torch.sin(x) * x * w).sum() + (seen * x).sum()
+
+
+def compiled(way: str) -> Call:
+    if way == "unmodified":
+        return thunder.jit(penalty)
+    if way == "dynamo":
+        return Config(program="penalty", executor="torch", device="cpu", choices={}, capture="dynamo").jit(penalty)
+    executor, _, lever = way.partition(", ")
+    args = argument(1), argument(3), argument(5, requires_grad=False)
+    bench = workbench.open(penalty, *args, device="cpu", executor=executor, capture="interpreter")
+    bench.choose(LEVERS[lever](bench) if lever else {})
+    call: Call = bench.config.jit(penalty)
+    return call
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        *("unmodified", "dynamo", "torch", "torch, recompute", "torch, offload", "torchcompile, weight 0"),
+        *("torchcompile, every second fusion", "torchcompile, shared, offloaded"),
+    ],
+)
+def test_a_second_derivative_is_refused_before_terms_are_lost(way: str, request: pytest.FixtureRequest) -> None:
+    if way.startswith("torchcompile"):
+        request.getfixturevalue("no_compiler")
+    call, known = compiled(way), argument(1)
+    x, w, seen = argument(1), argument(3), argument(5, requires_grad=False)
+    out = call(x, w, seen)
+    (gradient,) = torch.autograd.grad(out, x, create_graph=True)
+    (expected,) = torch.autograd.grad(penalty(known, w, seen), known)
+    torch.testing.assert_close(gradient.detach(), expected)
+    # Thunder's own gradient is a constant to autograd: the first of these terms would be lost.
+    loss = gradient.square().sum() + x.square().sum()
+    with pytest.raises(GradientError, match="call the function itself, uncompiled") as refusal:
+        loss.backward()
+    assert "\n" not in str(refusal.value)
+    torch.testing.assert_close(*torch.autograd.grad(call(x, w, seen), x), expected)
 
 
 def test_choices_that_fit_the_first_call_are_not_warned_of_at_calls_that_ask_for_less() -> None:

@@ -173,10 +173,24 @@ def test_a_fence_before_a_view_that_is_written_through_stays_and_dropping_it_is_
     alone = [site for site in fences if len(site.values) == 1]
     assert alone
     for site in alone:
-        with pytest.raises(ChoiceError, match=r"shares memory with .* nvFuser gives it memory of its own"):
+        with pytest.raises(ChoiceError, match=r"is a view of .* nvFuser gives it memory of its own"):
             bench.choose({site.id: "drop"})
     assert bench.plan.proof.proven
     assert bench.plan.counts["fences"] == len(fences)
+
+
+def beside_a_view(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    view = b.contiguous()
+    a.mul_(0.5)
+    b.mul_(2.0)
+    return view + 1.0
+
+
+def test_a_fence_that_keeps_another_ones_view_out_of_a_fusion_stays() -> None:
+    bench = workbench.open(beside_a_view, ones(4, 4), ones(4, 4), device="planned", executor="nvfuser")
+    bench.choose({"copies.fences": "drop"})
+    assert bench.plan.proof.proven
+    assert any("is a view of" in reason for site in bench.sites("copies") for reason in site.illegal.values())
 
 
 def test_two_programs_under_different_policies_do_not_meddle() -> None:

@@ -144,6 +144,9 @@ Thunder leaves what only moves elements out of nvFuser's fusions where nothing e
 inside a fusion it is taken apart into primitives. Where the elements come from is the same.
 """
 
+KEEPING = frozenset(("contiguous", "torch_stride_order_prim_impl"))
+"""Symbols of it that change where elements lie in memory, and no element's place in the tensor."""
+
 
 def where(taken: Sequence[int], shape: Sequence[int], strides: Sequence[int], offset: int) -> str:
     """An output's elements by their places in what it is made of, were that contiguous."""

@@ -396,6 +396,9 @@ class _Walk:
 
     def _moves(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[str, ...]:
         """Where the elements of each output come from, found with contiguous inputs; none where it is no view."""
+        if bsym.sym.name in computes.KEEPING and len(outputs) == 1:
+            shape = tuple(outputs[0].shape)
+            return (computes.where(shape, shape, _contiguous(shape), 0),)
         if bsym.sym.name not in computes.MOVING or not inputs:
             return ()
         text, namespace = source(bsym)

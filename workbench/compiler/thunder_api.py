@@ -119,6 +119,7 @@ _NAMES: Mapping[str, str] = {
     "Region": "thunder.executors.utils:Region",
     "Symbol": "thunder.core.symbol:Symbol",
     "TensorProxy": "thunder.core.proxies:TensorProxy",
+    "ThunderFunction": "thunder.executors.torch_autograd:ThunderFunction",
     "TorchCompileExecutor": "thunder.executors.torch_compile:TorchCompileExecutor",
     "TraceCtx": "thunder.core.trace:TraceCtx",
     "TraceProvenance": "thunder.core.trace:TraceProvenance",
@@ -213,6 +214,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "python_impl",
         "tags",
     ),
+    "ThunderFunction": ("backward",),
     "TensorProxy": (
         "device",
         "dtype",

@@ -15,6 +15,7 @@ from workbench.compiler.overwritten import kept_out
 from workbench.compiler.stage import Made, Stage
 from workbench.compiler.thunder_api import (
     BoundSymbol,
+    PrimIDs,
     Proxy,
     TraceCtx,
     TraceProvenance,
@@ -59,31 +60,44 @@ def _fences(stage: Stage) -> Iterator[tuple[str, BoundSymbol]]:
             yield f"copies:{stage.place(bsym.flat_proxy_outs[0].name)}", bsym
 
 
-def _why_no_drop(fence: BoundSymbol, viewed: Mapping[str, str]) -> str:
+def _why_no_drop(fence: BoundSymbol, beside: Mapping[str, tuple[str, str]]) -> str:
     members = [a.name for a in fence.flat_proxy_args]
     if len(members) > 1:
         return (
             f"{', '.join(members)} share memory: what is written through one has to be seen through the others, "
             "and only the fence says so"
         )
-    if members[0] in viewed:
+    if members[0] in beside:
+        view, whole = beside[members[0]]
         return (
-            f"{members[0]} shares memory with {viewed[members[0]]}: without the fence a view may be made inside a "
-            "fusion, where nvFuser gives it memory of its own, and what is written through one is not seen through "
-            "the other"
+            f"{view} is a view of {whole} and made beside it: without the fence it may be made inside a fusion, where "
+            "nvFuser gives it memory of its own, and what is written through one is not seen through the other"
         )
     return ""
 
 
-def _viewed(stage: Stage) -> dict[str, str]:
-    """For each value of a fence that shares memory with another one, that other one."""
-    bsyms = stage.claimed.bound_symbols
-    memory, fences = copies.Memory(bsyms), [fence for _, fence in _fences(stage)]
-    together = [[a.name for a in fence.flat_proxy_args] for fence in fences if len(fence.flat_proxy_args) > 1]
-    # The first that Thunder found: the others are the same by other names.
-    shared = {memory.base(names[0]): names[1] for names in reversed(together)}
-    members = (a.name for fence in fences for a in fence.flat_proxy_args)
-    return {name: shared[memory.base(name)] for name in members if memory.base(name) in shared}
+def _beside_views(stage: Stage) -> dict[str, tuple[str, str]]:
+    """For each value that a fence names alone and that may go: a view that it keeps out of a fusion, and of what.
+
+    Only fences that name several values are sure to stay: from one to the next, statements may come into one fusion.
+    """
+    memory = copies.Memory(stage.claimed.bound_symbols)
+    together = [fence for _, fence in _fences(stage) if len(fence.flat_proxy_args) > 1]
+    shared = {memory.base(fence.flat_proxy_args[0].name) for fence in together}
+    found: dict[str, tuple[str, str]] = {}
+    alone: list[str] = []
+    views: list[tuple[str, str]] = []
+    for bsym in stage.claimed.bound_symbols:
+        given, made = bsym.flat_proxy_args, bsym.flat_proxy_outs
+        if copies.is_fence(bsym) and len(given) > 1 or bsym.sym.id is PrimIDs.RETURN:
+            found.update(dict.fromkeys(alone, views[0]) if views else {})
+            alone, views = [], []
+        elif copies.is_fence(bsym):
+            alone += [a.name for a in given]
+        elif not any(copies.is_copy(leaf) for leaf in copies.leaves([bsym])):
+            pairs = [(out.name, a.name) for out in made for a in given if memory.base(a.name) in shared]
+            views += [(view, whole) for view, whole in pairs if memory.base(view) == memory.base(whole)]
+    return found
 
 
 def _why_not_in(stage: Stage) -> dict[str, str]:
@@ -190,10 +204,10 @@ class Copies(Lever):
             )
 
     def _fence_sites(self, stage: Stage, choices: Mapping[str, str]) -> Iterator[Site]:
-        viewed = _viewed(stage)
+        beside = _beside_views(stage)
         for id, fence in _fences(stage):
             label, source = stage.describe(fence.flat_proxy_outs[0].name)
-            reason = _why_no_drop(fence, viewed)
+            reason = _why_no_drop(fence, beside)
             default = KEEP if reason else choices.get("copies.fences", KEEP)
             yield Site(
                 id=id,
@@ -219,9 +233,9 @@ class Copies(Lever):
     def _without_fences(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
         policy = choices.get("copies.fences", KEEP)
         dropped: set[str] = set()
-        viewed = _viewed(stage)
+        beside = _beside_views(stage)
         for id, fence in _fences(stage):
-            reason = _why_no_drop(fence, viewed)
+            reason = _why_no_drop(fence, beside)
             if reason and choices.get(id) == DROP:
                 raise refused(id, DROP, reason)
             if not reason and choices.get(id, policy) == DROP:

@@ -1,0 +1,54 @@
+"""A second derivative through what Thunder compiled is refused where it is asked for: it would lack terms, silently.
+
+Thunder's backward is one compiled function without a graph of its own. Autograd takes the gradients that it gives for
+constants, so that what is differentiated again comes out without all that depends on them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from workbench.compiler.thunder_api import ThunderFunction
+from workbench.errors import GradientError
+
+REFUSAL = (
+    "a gradient is differentiated a second time (as by create_graph=True), and it comes out of a function that Thunder "
+    "compiled: the compiled backward has no graph of its own, so that terms would be missing; call the function itself, "
+    "uncompiled, where second derivatives are needed (torch.func.hessian and torch.autograd.grad work on it), and what "
+    "is compiled everywhere else"
+)
+
+_backward = ThunderFunction.backward
+
+
+class _Once(torch.autograd.Function):
+    """Gradients as they are, which cannot be differentiated."""
+
+    @staticmethod
+    def forward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(gradient.view_as(gradient) for gradient in gradients)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise GradientError(REFUSAL)
+
+
+def _backward_once(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
+    gradients: tuple[Any, ...] = _backward(ctx, *cotangents)
+    if not torch.is_grad_enabled():
+        return gradients
+    places = [i for i, g in enumerate(gradients) if isinstance(g, torch.Tensor) and g.is_floating_point()]
+    guarded = dict(zip(places, _Once.apply(*(gradients[i].detach().requires_grad_() for i in places)), strict=True))
+    return tuple(guarded.get(i, gradient) for i, gradient in enumerate(gradients))
+
+
+def refuse_second_derivatives() -> None:
+    """Let gradients that are asked for with ``create_graph=True`` raise a `GradientError` when they are differentiated.
+
+    For all that Thunder compiles in this process: what unmodified Thunder gives there is wrong. It can go once
+    ``torch.autograd.grad(out, x, create_graph=True)`` through ``thunder.jit(lambda x: x.sin().sum())`` is refused or
+    differentiable.
+    """
+    ThunderFunction.backward = staticmethod(_backward_once)
