@@ -88,9 +88,18 @@ def writes_last(x: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
     return y
 
 
-def test_a_copy_that_thunder_would_put_into_the_backward_stays_inside() -> None:
+def writes_last_without_gradients(x: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+    # That nothing here has a gradient is seen after Thunder has made ready for some.
+    y = x.detach().sin() * state.sum()
+    part = state.view(-1)
+    part.mul_(0.5)
+    return y
+
+
+@pytest.mark.parametrize("program", [writes_last, writes_last_without_gradients])
+def test_a_copy_that_thunder_would_put_into_the_backward_stays_inside(program: Any) -> None:
     arguments = torch.rand(4, 4, requires_grad=True), torch.rand(4, 4)
-    bench = workbench.open(writes_last, *arguments, device="cpu", executor="torchcompile")
+    bench = workbench.open(program, *arguments, device="cpu", executor="torchcompile")
     (site,) = [site for site in bench.sites("copies") if site.id.startswith("copies:")]
     assert list(site.illegal) == ["out"]
     assert (site.choice, site.outcome) == ("in", "in")

@@ -15,9 +15,9 @@ from workbench.errors import GradientError
 
 REFUSAL = (
     "a gradient is differentiated a second time (as by create_graph=True), and it comes out of a function that Thunder "
-    "compiled: the compiled backward has no graph of its own, so that terms would be missing; call the function itself, "
-    "uncompiled, where second derivatives are needed (torch.func.hessian and torch.autograd.grad work on it), and what "
-    "is compiled everywhere else"
+    "compiled: the compiled backward has no graph of its own, so that terms would be missing; call the function "
+    "itself, uncompiled, where second derivatives are needed (torch.func.hessian and torch.autograd.grad work on "
+    "it), and what is compiled everywhere else"
 )
 
 _backward = ThunderFunction.backward

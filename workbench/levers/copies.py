@@ -89,7 +89,7 @@ def _beside_views(stage: Stage) -> dict[str, tuple[str, str]]:
     views: list[tuple[str, str]] = []
     for bsym in stage.claimed.bound_symbols:
         given, made = bsym.flat_proxy_args, bsym.flat_proxy_outs
-        if copies.is_fence(bsym) and len(given) > 1 or bsym.sym.id is PrimIDs.RETURN:
+        if (copies.is_fence(bsym) and len(given) > 1) or bsym.sym.id is PrimIDs.RETURN:
             found.update(dict.fromkeys(alone, views[0]) if views else {})
             alone, views = [], []
         elif copies.is_fence(bsym):
@@ -105,9 +105,10 @@ def _why_not_in(stage: Stage) -> dict[str, str]:
 
 
 def _why_not_out(stage: Stage) -> dict[str, str]:
-    if not stage.has_backward:
-        return {}
     returned = stage.claimed.bound_symbols[-1].args[0]
+    if "fw_flat_out" not in returned:
+        # Nothing requires a gradient: there is no split.
+        return {}
     needed = [a.name for part in ("fw_flat_out", "flat_args") for a in returned[part] if isinstance(a, Proxy)]
     inside = {leaf.output.name for _, leaf, _ in _copies(stage)}
     opened = [part for bsym in stage.claimed.bound_symbols[:-1] for part in _opened(bsym, inside)]
