@@ -1,12 +1,15 @@
 """Kernels that allocate work space inside: convolutions, and matrix products of operands that BLAS cannot read."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 import workbench
+from workbench.compiler import facts
+from workbench.compiler.kernels import peak_inside_bytes
 from workbench.runs import accuracy, meters
 
 
@@ -49,15 +52,46 @@ class Gaps(nn.Module):
         return x[..., ::2] @ self.weight[:, ::2].t()
 
 
+class Largest(nn.Module):
+    """How many are the largest is a sum of truth values; the gradient is a product with them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(64, 96))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * self.weight).amax(1)
+
+
+class Repeated(nn.Module):
+    """The same product that BLAS cannot read, over and over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(32, 64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(4):
+            x = torch.tanh(x @ self.weight[:, ::2])
+        return x
+
+
 PROGRAMS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "convolutional network": (ConvNet, (4, 3, 16, 16)),
     "mixture of experts": (Experts, (24, 32)),
     "product with gaps": (Gaps, (16, 48)),
+    "program that counts": (Largest, (64, 96)),
 }
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param("convolutional network", marks=pytest.mark.slow), "mixture of experts", "product with gaps"]
+    "name",
+    [
+        pytest.param("convolutional network", marks=pytest.mark.slow),
+        "mixture of experts",
+        "product with gaps",
+        "program that counts",
+    ],
 )
 def test_the_predicted_peak_is_the_measured_one_of_a(name: str) -> None:
     torch.manual_seed(0)
@@ -71,3 +105,16 @@ def test_the_predicted_peak_is_the_measured_one_of_a(name: str) -> None:
     assert bench.plan.peak_bytes - bench.plan.baseline_bytes == pytest.approx(
         measured.measured_peak_bytes - measured.baseline_bytes, rel=0.01
     )
+
+
+def test_a_kernel_is_measured_once_for_all_layers_and_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[str] = []
+
+    def counted(text: str, namespace: Any, tensors: Mapping[str, torch.Tensor]) -> int | None:
+        measured.append(text)
+        return peak_inside_bytes(text, namespace, tensors)
+
+    monkeypatch.setattr(facts, "peak_inside_bytes", counted)
+    bench = workbench.open(Repeated().requires_grad_(False), torch.randn(16, 32), capture="interpreter")
+    assert len(measured) == 1
+    assert sum("matmul" in name for name in bench.plan.graph.statements.name) == 4

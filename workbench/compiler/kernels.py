@@ -18,10 +18,11 @@ MOST_BYTES = 1 << 30
 MOST_FLOPS = 4_000_000_000
 """Nor is a kernel run that takes more than about a second."""
 
-_ALWAYS = ("conv", "interpolate", "upsample", "scaled_dot_product", "sdpa", "pool")
-_ALONG = ("softmax", "norm", "loss", "entropy", "cum", "sort", "topk", "scatter", "index", "embedding", "gather")
+_ALWAYS = ("conv", "interpolate", "upsample", "scaled_dot_product", "sdpa", "pool", "sort", "topk")
+_ALONG = ("softmax", "norm", "loss", "entropy", "cum", "scatter", "index", "embedding", "gather", "shuffle")
 _MATRICES = ("matmul", "linear", "bmm", "addmm", "einsum")
-_COPIES = ("copy", "clone", "contiguous", "reshape", "flatten")
+_COPIES = ("copy", "clone", "contiguous", "reshape", "flatten", "masked_fill")
+_CONVERSIONS = ("to", "convert_element_type")
 
 WRITES = "copy_"
 """How symbols begin whose kernels may hold work space though nothing they make is new."""
@@ -30,9 +31,11 @@ WRITES = "copy_"
 def allocates_inside(name: str, tensors: Sequence[torch.Tensor], flops: int) -> bool:
     """Whether a symbol's CPU kernel may allocate work space that fake tensors do not show, and is worth a run.
 
-    Convolutions, pooling and attention reorder their operands. Matrix products pack an operand that BLAS cannot read
-    as it lies: no unit stride in a matrix, or one row for many. Kernels that work along a dimension make operands
-    contiguous that are not. Those of single elements take any strides.
+    Convolutions, pooling, sorting and attention reorder their operands. Matrix products pack an operand that BLAS
+    cannot read as it lies: no unit stride in a matrix, or one row for many. Kernels that work along a dimension make
+    operands contiguous that are not. A copy that transposes a matrix does so block by block. Kernels of single
+    elements take any strides, but convert operands whose data types differ, and sums convert what is no
+    floating-point number.
 
     Parameters
     ----------
@@ -51,7 +54,13 @@ def allocates_inside(name: str, tensors: Sequence[torch.Tensor], flops: int) -> 
         return any(t.dim() > 1 and not _blas_reads(t) for t in tensors)
     if any(each in name for each in _COPIES):
         return any(_transposes(t.shape, t.stride()) for t in tensors)
-    return any(each in name for each in _ALONG) and any(not t.is_contiguous() for t in tensors)
+    if any(each in name for each in _ALONG):
+        return any(not t.is_contiguous() for t in tensors)
+    if name in _CONVERSIONS:
+        return False
+    # Conditions are read as they are.
+    dtypes = {t.dtype for t in tensors if t.dim() and not (name == "where" and t.dtype == torch.bool)}
+    return len(dtypes) > 1 or any(not dtype.is_floating_point for dtype in dtypes)
 
 
 def _blas_reads(tensor: torch.Tensor) -> bool:
