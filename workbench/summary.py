@@ -110,7 +110,7 @@ def text_summary(bench: Workbench) -> str:
     known = {site.id: site for site in plan.sites}
     chosen = [f"{id}: {option}" for id, option in bench.choices.items() if id in known]
     rows.append(("choices", "; ".join(chosen[:4]) + (f"; {len(chosen) - 4} more" if len(chosen) > 4 else "") or "none"))
-    rows.append(("proof", proof_text(plan.proof.proven, plan.proof.rules)))
+    rows.append(("proof", proof_text(plan.proof.proven, plan.proof.rules, plan.proof.fault)))
     rows.extend(("warning", warning) for warning in plan.warnings)
     if bench.runs:
         from workbench.runs.store import choices_of
@@ -122,7 +122,7 @@ def text_summary(bench: Workbench) -> str:
     return "\n".join([head, *(f"  {name:<{wide}}  {text}" for name, text in rows)])
 
 
-def proof_text(proven: bool, rules: Sequence[str]) -> str:
+def proof_text(proven: bool, rules: Sequence[str], fault: str = "") -> str:
     """What is proven of a plan.
 
     Examples
@@ -130,6 +130,8 @@ def proof_text(proven: bool, rules: Sequence[str]) -> str:
     >>> proof_text(True, ("bucket",))
     'proven to compute what the stock plan does, by the rule for: bucket'
     """
+    if fault:
+        return f"equal to the stock plan, which is not what Thunder traced: {fault}"
     if not proven:
         return "not proven"
     by = f", by the rule{'s' if len(rules) > 1 else ''} for: {', '.join(rules)}" if rules else ""

@@ -142,3 +142,45 @@ def test_what_only_moves_elements_is_the_same_inside_a_fusion_of_nvfuser_and_out
     bench = workbench.open(program, *arguments, device="planned", executor="nvfuser", capture="interpreter")
     bench.choose({"copies.fences": "drop"})
     assert "moved elements" in bench.plan.proof.rules
+
+
+def late(x: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+    y = torch.sin(x) * state.sum()
+    state.view(-1).mul_(0.5)
+    return y
+
+
+def hidden(x: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+    y = torch.tanh(x) * 1.0
+    y[0].copy_(state[0])
+    return y
+
+
+@pytest.mark.parametrize("program", [late, hidden])
+def test_a_write_that_thunder_puts_into_the_backward_is_found_and_shown_by_line(program: Any) -> None:
+    def arguments() -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.full((4, 4), 2.0, requires_grad=True), torch.full((4, 4), 3.0)
+
+    bench = workbench.open(program, *arguments(), device="cpu", executor="torch")
+    (warned,) = bench.plan.warnings
+    assert "whatever is chosen" in warned
+    assert bench.plan.to_json()["proven"] is False
+    assert "which is not what Thunder traced" in repr(bench)
+    # Nor are plans of other choices shown as proven, and the fault is not theirs.
+    legal = [site.id for site in bench.sites("saved") if "offload" in site.options and "offload" not in site.illegal]
+    bench.choose({legal[0]: "offload"})
+    assert (bench.plan.proof.proven, bench.plan.proof.fault) == (False, bench.stock_plan.proof.fault)
+    assert bench.plan.warnings == (warned,)
+    given, expected = arguments(), arguments()
+    jitted = bench.config.jit(program)
+    found, known = jitted(*given), program(*expected)
+    assert not (torch.equal(found, known) and torch.equal(given[1], expected[1]))
+    assert [proof.proven for proof in proofs_of(jitted)] == [False]
+
+
+@pytest.mark.parametrize("program", [late, hidden])
+def test_a_region_keeps_that_write_in_the_forward(program: Any) -> None:
+    arguments = torch.ones(4, 4, requires_grad=True), torch.ones(4, 4)
+    bench = workbench.open(program, *arguments, device="cpu", executor="torchcompile")
+    assert bench.plan.proof.proven
+    assert bench.plan.warnings == ()

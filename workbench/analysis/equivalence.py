@@ -38,6 +38,8 @@ class Proof:
         The person's own line for it, such as ``model.py:12  x = torch.tanh(x)``; empty where it is not known.
     difference : str
         What differs, in words; empty where it is proven.
+    fault : str
+        How the stock plan itself differs from what Thunder traced, with the person's line; empty where it does not.
     """
 
     proven: bool
@@ -45,6 +47,7 @@ class Proof:
     statement: int = -1
     source: str = ""
     difference: str = ""
+    fault: str = ""
 
     @property
     def message(self) -> str:
@@ -65,6 +68,31 @@ def prove(stock: Graph, plan: Graph) -> Proof:
     Proof
     """
     return Prover(stock).prove(plan)
+
+
+def fault(joint: Graph, stock: Graph) -> str:
+    """How a stock plan differs from the joint graph that it was made of, as one line; empty where it does not.
+
+    nvFuser's fusions are made of primitives and draw with a generator of their own: of theirs it is only found whether
+    the same is written into, and when.
+
+    Parameters
+    ----------
+    joint, stock : Graph
+        As claimed, before any fusion and split; as it would run.
+    """
+    if not any("nvfuser" in name.lower() for name in stock.statements.executor):
+        return prove(joint, stock).message
+    terms = Terms()
+    before, after = (Walk(terms, graph, drops_casts=True).result() for graph in (joint, stock))
+    for one, other, when in (
+        (before.written_forward, after.written_forward, "by the end of the forward"),
+        (before.written, after.written, "by the end of the step"),
+    ):
+        for name in one:
+            if name not in other:
+                return f"{name} is written into by the program, and {when} by nothing in the stock plan"
+    return ""
 
 
 class Prover:

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workbench.analysis.equivalence import Proof, prove
+from workbench.analysis.equivalence import Proof, fault, prove
 from workbench.compiler import once, parallel, patches, thunder_api
 from workbench.compiler.fusion import (
     Control,
@@ -285,14 +285,15 @@ class Hooks:
         assert self.proofs is not None
         forward, self._forward = self._forward, None
         graph = read_execution(forward, backward, self.stage)
-        proof = prove(self.stage.graph, graph)
+        proof, wrong = prove(self.stage.graph, graph), ""
         if not proof.proven:
             stock = Hooks(self.executor, {}, parallel=self.parallel)
             first, second, _ = executed(stock, stock.edit(self.stage))
-            proof = prove(read_execution(first, second, self.stage), graph)
+            known = read_execution(first, second, self.stage)
+            proof, wrong = prove(known, graph), fault(self.stage.graph, known)
         if not proof.proven:
             raise PlanError(unequal(proof, "this program"))
-        self.proofs.append(proof)
+        self.proofs.append(dataclasses.replace(proof, proven=not wrong, fault=wrong))
 
     def _warn_of_unmatched(self) -> None:
         assert self.stage is not None

@@ -40,7 +40,8 @@ def _backward_once(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
     if not torch.is_grad_enabled():
         return gradients
     places = [i for i, g in enumerate(gradients) if isinstance(g, torch.Tensor) and g.is_floating_point()]
-    guarded = dict(zip(places, _Once.apply(*(gradients[i].detach().requires_grad_() for i in places)), strict=True))
+    copies = [gradients[i].detach().requires_grad_() for i in places]
+    guarded = dict(zip(places, _Once.apply(*copies), strict=True))  # type: ignore[no-untyped-call]
     return tuple(guarded.get(i, gradient) for i, gradient in enumerate(gradients))
 
 

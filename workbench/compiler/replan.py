@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from workbench.analysis.census import Census, census
-from workbench.analysis.equivalence import Proof, Prover
+from workbench.analysis.equivalence import Proof, Prover, fault
 from workbench.analysis.memory import Prediction, timeline
 from workbench.analysis.overlap import PACK
 from workbench.compiler import copies, devices
@@ -59,7 +59,7 @@ def plan(captured: Capture, choices: Mapping[str, str]) -> Plan:
             break
     else:
         made = base_of(captured, choices).plan
-    return made if made.proof.proven else _proven(captured, made)
+    return made if made.proof.proven or made.proof.fault else _proven(captured, made)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,7 @@ def base_of(captured: Capture, choices: Mapping[str, str]) -> Base:
         return known
     planned, made = plan_anew(captured, choices)
     # The stock plan is what all others are held to.
-    planned = _proven(captured, planned) if choices else dataclasses.replace(planned, proof=Proof(True))
+    planned = _proven(captured, planned) if choices else _held_to_the_joint_trace(captured, planned)
     known = captured.bases[key] = Base(planned, captured.stage, made)
     if len(captured.bases) > BASES_KEPT:
         # The stock plan stays: every screen compares with it.
@@ -105,6 +105,15 @@ def base_of(captured: Capture, choices: Mapping[str, str]) -> Base:
     return known
 
 
+def _held_to_the_joint_trace(captured: Capture, stock: Plan) -> Plan:
+    """The stock plan with its proof: what all others are held to may itself not be what Thunder traced."""
+    wrong = fault(captured.stage.graph, stock.graph)
+    warned = (f"{wrong}: Thunder's own plan does not compute what it traced, whatever is chosen",) if wrong else ()
+    return dataclasses.replace(
+        stock, proof=Proof(proven=not wrong, fault=wrong), warnings=(*captured.stage.caveats, *warned)
+    )
+
+
 def _proven(captured: Capture, made: Plan) -> Plan:
     """The plan with its proof.
 
@@ -114,13 +123,16 @@ def _proven(captured: Capture, made: Plan) -> Plan:
         If it does not compute what the stock plan does, naming the first statement that differs.
     """
     begun = time.perf_counter()
+    stock = base_of(captured, {}).plan
     if captured._prover is None:
-        captured._prover = Prover(base_of(captured, {}).plan.graph)
+        captured._prover = Prover(stock.graph)
     proof = captured._prover.prove(made.graph)
     if not proof.proven:
         raise PlanError(unequal(proof, captured.program.name))
+    if stock.proof.fault:
+        proof = dataclasses.replace(proof, proven=False, fault=stock.proof.fault)
     stage = StageTime("prove", time.perf_counter() - begun)
-    return dataclasses.replace(made, proof=proof, stages=(*made.stages, stage))
+    return dataclasses.replace(made, proof=proof, stages=(*made.stages, stage), warnings=stock.warnings)
 
 
 def plan_anew(captured: Capture, choices: Mapping[str, str]) -> tuple[Plan, Made]:

@@ -348,8 +348,8 @@ def _compile(
             compile_s=end_s - start_s,
             attributed=attributed,
             stages=shares,
-            # What is not proven does not run.
-            proven=True if proofs else None,
+            # What differs from the stock plan does not run; that one may not be what Thunder traced.
+            proven=all(proof.proven for proof in proofs) if proofs else None,
             rules=sorted({rule for proof in proofs for rule in proof.rules}),
         ),
     )

@@ -175,6 +175,9 @@ def _count(plan: Plan, start: Plan, name: str, against: str) -> dict[str, Any]:
 
 
 def _proof(plan: Plan) -> list[dict[str, Any]]:
+    if plan.proof.fault:
+        tip = proof_text(False, (), plan.proof.fault)
+        return [{"text": "not proven", "kind": "equal to stock, which is wrong", "tone": "bad", "tip": tip}]
     if not plan.proof.proven:
         return []
     tip = proof_text(True, plan.proof.rules)
