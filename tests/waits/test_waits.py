@@ -14,8 +14,10 @@ from thunder.distributed.utils import limit_in_flight_allgathers
 from thunder.executors.passes import del_last_used
 
 import workbench as wb
+from workbench.analysis.equivalence import fault, prove
 from workbench.analysis.overlap import Overlap
 from workbench.compiler import reorder
+from workbench.compiler.reader import read_execution
 from workbench.compiler.validate import validate
 from workbench.errors import ChoiceError, PlanError, ProgramError, RunError
 from workbench.levers.collectives import keys
@@ -163,6 +165,20 @@ def test_validation_refuses_the_trace_that_thunders_limit_makes(planned: wb.Work
     broken = del_last_used(limit_in_flight_allgathers(plain, 3, False))
     with pytest.raises(PlanError, match="torch_wait_prim_impl reads"):
         validate(broken, None)
+
+
+def test_the_proof_finds_what_thunders_limit_breaks(sharded: wb.Workbench) -> None:
+    """Without being told of it: a wait that gets another gather's future reads what it does not hold elsewhere."""
+    split = sharded._plan_for({"waits.wait": "late"}).split
+    plain = from_trace(split.forward)
+    plain.bound_symbols = [b for b in split.forward.bound_symbols if b.sym.id is not prims.PrimIDs.DEL]
+    stage = sharded._captured.stage
+    broken = read_execution(del_last_used(limit_in_flight_allgathers(plain, 1, False)), split.backward, stage)
+    proof = prove(sharded.stock_plan.graph, broken)
+    assert not proof.proven
+    assert "wait" in proof.difference
+    assert "does not hold what it holds in the stock plan" in fault(stage.graph, broken)
+    assert fault(stage.graph, sharded.stock_plan.graph) == ""
 
 
 def test_a_write_stays_between_the_reads_around_it() -> None:
