@@ -20,7 +20,7 @@ GPU_ARGS ?=
 TEST_WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --no-loadscope-reorder
 
-.PHONY: help setup lab test quick gpu-check lint format bench browser clean
+.PHONY: help setup lab test quick gpu-check lint format bench browser extensions clean
 
 help:
 	@echo "make lab     JupyterLab on the quickstart notebook   (LAB_ARGS=... for jupyter lab)"
@@ -30,13 +30,15 @@ help:
 	@echo "make lint    ruff and mypy"
 	@echo "make format  what ruff can mend, mended"
 	@echo "make bench   the benchmarks                          (PYTEST_ARGS=... for pytest)"
+	@echo "make extensions  build the JupyterLab extensions anew (needs Node; what is built is in the repository)"
 	@echo "make setup   only .venv"
 	@echo "make clean   remove .venv"
 
 setup: $(STAMP)
 
 # `uv --version` and not `command -v uv`: a version manager's shim may be on the PATH without a uv behind it.
-$(STAMP): pyproject.toml constraints.txt
+# The installation copies the extension's bundle.
+$(STAMP): pyproject.toml constraints.txt $(wildcard extensions/*/labextension/built.json)
 	@set -euo pipefail; \
 	if uv --version >/dev/null 2>&1; then \
 	    [ -x $(BIN)/python ] || uv venv --python 3.12 $(VENV); \
@@ -93,6 +95,10 @@ browser: setup
 	        || echo "make browser: Debian's chromium package could not be installed" >&2; \
 	fi; \
 	$(BIN)/python -m tests.browser.chromium || [ "$${CI:-}" != true ]
+
+# After a change of the graph view's files or of the extension's own; a test finds it missing.
+extensions: setup
+	$(BIN)/python extensions/trace-view/build.py
 
 clean:
 	rm -rf $(VENV)

@@ -26,6 +26,7 @@ STOP_S = 15
 VIEWPORT = {"width": 1600, "height": 1000}
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 OFFLINE = Path(__file__).parent / "offline"
+EXTENSIONS = Path(__file__).parents[2] / "extensions"
 
 # What JupyterLab would otherwise ask the user, or the network, at its first start.
 LAB_SETTINGS = {
@@ -58,6 +59,11 @@ class LabServer:
             path = home / "settings" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(settings))
+        # This checkout's own extensions, whatever was installed into the environment.
+        for bundle in EXTENSIONS.glob("*/labextension"):
+            link = home / "share" / "labextensions" / json.loads((bundle / "package.json").read_text())["name"]
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(bundle, target_is_directory=True)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -69,6 +75,7 @@ class LabServer:
             "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
             "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
             "IPYTHONDIR": str(home / "ipython"),
+            "JUPYTER_PATH": str(home / "share"),
             "JUPYTER_PREFER_ENV_PATH": "1",
             "PYTHONPATH": os.pathsep.join([str(OFFLINE), *filter(None, [os.environ.get("PYTHONPATH")])]),
             "WORKBENCH_OUTSIDE": str(self.outside_path),
@@ -210,6 +217,12 @@ class Lab:
             '.jp-Notebook-ExecutionIndicator[data-status="idle"]', state="attached", timeout=timeout_s * 1000
         )
         self.page.evaluate("async () => { await jupyterapp.shell.currentWidget.sessionContext.ready; }")
+
+    def open_file(self, name: str, timeout_s: float = 90) -> None:
+        """Open another file of this test's folder, in a workspace of its own, with what opens it by default."""
+        path = urllib.parse.quote(f"{self.name}/{name}")
+        self.page.goto(f"{self.server.url}/lab/workspaces/{self.name}/tree/{path}?reset", timeout=timeout_s * 1000)
+        self.page.wait_for_selector("#jupyterlab-splash", state="detached", timeout=timeout_s * 1000)
 
     def run_all(self) -> None:
         """Start all cells of the open notebook; `wait_marker` waits for what the last of them prints."""

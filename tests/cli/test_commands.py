@@ -159,9 +159,21 @@ def test_choices_are_exported_and_replayed(call: Call, tmp_path: Path) -> None:
     arguments = ("plan", "residual_chain", "--device", "cpu")
     sites = json.loads(call(*arguments, "--set", "grad=true", "--json")[1])["sites"]
     site = next(s["id"] for s in sites if s["lever"] == "saved" and "recompute" in s["options"] and not s["illegal"])
-    chosen = ("--set", "grad=true", "--choose", f"{site}=recompute", "--export", "c.py", "--json")
+    chosen = (
+        "--set",
+        "grad=true",
+        "--choose",
+        f"{site}=recompute",
+        "--export",
+        "c.py",
+        "--save",
+        "c.plan.json",
+        "--json",
+    )
     before = json.loads(call(*arguments, *chosen)[1])
-    assert before["exported"] == "c.py"
+    assert (before["exported"], before["saved"]) == ("c.py", "c.plan.json")
+    saved = json.loads((tmp_path / "c.plan.json").read_text())
+    assert (saved["choices"], saved["figures"]["peak_bytes"]) == ({site: "recompute"}, before["peak_bytes"])
     config = load(tmp_path / "c.py")
     assert (config.choices, config.settings) == ({site: "recompute"}, {"grad": True})
     after = json.loads(call("plan", "residual_chain", "--config", "c.py", "--json")[1])
@@ -244,6 +256,8 @@ BAD_USAGE: list[tuple[list[str], str]] = [
     (["plan", "swap", "--sites", "save"], "--sites save: there is no such lever; legal: "),
     (["plan", "swap", "--config", "gone.py"], "cannot read the config gone.py: no such file or directory"),
     (["plan", "swap", "--config", "code.py"], "code.py:1: code in it, not executed: `exit(5)`"),
+    (["plan", "swap", "--save", "code.py"], "it is there, and no saved plan; nothing was changed there; give another"),
+    (["plan", "swap", "--save", "code.py"], "name, or --force to replace it"),
     (["plan", "swap", "--export", "gone/c.py"], "cannot write gone/c.py: no such file or directory"),
     (["plan", "gone.py:f"], "there is no such file"),
     (

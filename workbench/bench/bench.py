@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,6 +12,7 @@ from workbench.analysis.machines import H100, Machine
 from workbench.analysis.overlap import Overlap, change
 from workbench.bench.changes import PlanDiff, changed_counts, changed_sites, diff
 from workbench.bench.history import History
+from workbench.bench.variants import variants_of
 from workbench.config import Config, installed_versions
 from workbench.errors import Advice, ChoiceError, RunError, nearest, shown
 from workbench.lever import Effect, Site, all_levers
@@ -536,7 +536,7 @@ class Workbench:
 
         ranks, plan = self._captured.ranks, self.plan
         options = options or request.RunOptions()
-        variants = self._variants(against or {})
+        variants = variants_of(self, against or {})
         request.check(options, self.program.device, variants, ranks=self.ranks)
         return request.prepare(
             Path(folder) if folder else store.new_folder(name or self.program.name),
@@ -551,25 +551,6 @@ class Workbench:
             parallel=ranks.parallel if ranks is not None else "",
             capture=self.capture,
         )
-
-    def _variants(self, against: Mapping[str, Mapping[str, str] | Config | None]) -> dict[str, str | None]:
-        """The text of a config for each other way to run the program."""
-        found: dict[str, str | None] = {}
-        for name, way in against.items():
-            if not name:
-                raise RunError("what a run is compared with needs a name: against={'stock': {}}")
-            if way is not None and not isinstance(way, Config):
-                plan = self.plan_under(way)
-                if plan.unmatched:
-                    gone = plan.unmatched[0]
-                    raise ChoiceError(
-                        f"{name}: {self.program.name} has no site {shown(gone)}"
-                        f"{nearest(gone, [site.id for site in plan.sites])}",
-                        gone,
-                    )
-                way = dataclasses.replace(self.config, choices=dict(way))
-            found[name] = None if way is None else way.text()
-        return found
 
     def _notes(self) -> dict[str, str]:
         return {site.id: " ".join(t for t in (site.label, site.source) if t) for site in self.plan.sites}
@@ -589,6 +570,24 @@ class Workbench:
             If it cannot be written, and why; see `Config.write`.
         """
         return self.config.write(path, self._notes(), overwrite=overwrite)
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write plan, choices and figures as one ``.plan.json``, which JupyterLab shows without a kernel.
+
+        Parameters
+        ----------
+        path : path
+        overwrite : bool
+            Replace a file that is no saved plan, too; a saved plan is always replaced.
+
+        Raises
+        ------
+        ConfigError
+            If it cannot be written, and why.
+        """
+        from workbench.bench import saving
+
+        return saving.write(self, path, overwrite=overwrite)
 
     def app(self) -> Any:
         """The app, as a widget."""

@@ -38,7 +38,12 @@ def plan(
     capture: CaptureOption = None,
     sites: Annotated[str | None, typer.Option("--sites", metavar="LEVER", help="Show one lever's sites.")] = None,
     export: Annotated[Path | None, typer.Option("--export", metavar="FILE", help="Write the choices there.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Export over a file that is no config, too.")] = False,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE", help="Write the plan there, as NAME.plan.json to look at.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over a file that is no config or no saved plan, too.")
+    ] = False,
     machine: Annotated[str, typer.Option("--machine", metavar="NAME", help="On which ranks are simulated.")] = "H100",
     trace: Annotated[
         Path | None, typer.Option("--trace", metavar="FILE", help="Write the simulated step there, for Perfetto.")
@@ -77,6 +82,8 @@ def plan(
         document["sites"] = [site for site in document["sites"] if site["lever"] == sites]
     if export is not None:
         document["exported"] = str(bench.export(export, overwrite=force))
+    if save is not None:
+        document["saved"] = str(bench.save(save, overwrite=force))
     if as_json:
         print_json(document)
         return DONE
@@ -92,7 +99,7 @@ def plan(
     if found is not None:
         made = ", ".join(f"{id}={option}" for id, option in found.choices.items())
         print_line(f"chosen: {made}; {found.over_bound:.1%} above what no order beats")
-    for name in ("exported", "trace"):
+    for name in ("exported", "saved", "trace"):
         if name in document:
             print_line(f"{name}: {document[name]}")
     return DONE

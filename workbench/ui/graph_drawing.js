@@ -200,14 +200,16 @@ class Drawing extends Places {
       c.fillStyle = ink.ink;
       const folded = section.count > 1, foldable = section.identical > 1;
       const name = folded ? `${section.first} … ${section.last}` : section.first;
-      const mark = foldable ? (folded ? "▸ " : "▾ ") : "";
+      const turns = foldable && !this.readOnly;
+      const mark = turns ? (folded ? "▸ " : "▾ ") : "";
       const title = this.shorten(`${mark}${name}`, this.width / 2);
       c.fillText(title, label[0], middle);
       if (!foldable) continue;
       const x = label[0] + c.measureText(title).width + 10;
       this.font(size - 0.5, SANS);
       c.fillStyle = ink.muted;
-      const note = folded ? `${section.count} identical layers shown as one, click to unfold` : "click to fold identical layers";
+      const one = `${section.count} identical layers shown as one`;
+      const note = turns ? (folded ? `${one}, click to unfold` : "click to fold identical layers") : folded ? one : "";
       c.fillText(this.shorten(note, this.width - x - 12), x, middle);
     }
   }

@@ -19,12 +19,14 @@ class View extends Drawing {
 
   build() {
     const { el, model } = this;
+    this.readOnly = model.get("read_only") === true; // a saved plan: clicks select, and change nothing
+    const keys = `Arrows move,${this.readOnly ? "" : " space turns the selected choice,"} slash searches.`;
     el.classList.add("wb-graph");
     el.dataset.lmSuppressShortcuts = "true";
     el.style.height = `${model.get("height")}px`;
     el.innerHTML = `
       <canvas tabindex="0" role="application"
-        aria-label="Joint graph. Arrows move, space turns the selected choice, slash searches."></canvas>
+        aria-label="Joint graph. ${keys}"></canvas>
       <div class="wb-foot">
         <span class="wb-key wb-key-saved">saved</span><span class="wb-key wb-key-again">recomputed</span>
         <span class="wb-key wb-key-away">on the CPU</span>
@@ -142,7 +144,7 @@ class View extends Drawing {
 
   onDown(event) {
     this.canvas.focus({ preventScroll: true });
-    const [x, y] = this.pointer(event), bar = this.scene ? this.barHit(x, y) : null;
+    const [x, y] = this.pointer(event), bar = this.scene && !this.readOnly ? this.barHit(x, y) : null;
     this.drag = { x, y, left: this.left, top: this.top, moved: false, bar };
     this.canvas.setPointerCapture(event.pointerId);
   }

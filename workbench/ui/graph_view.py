@@ -49,7 +49,9 @@ class Strings:
         return np.asarray([self(text) for text in texts], np.int32)
 
 
-def payload(graph: Graph, layout: Layout, sites: Sequence[Site], ids: Sequence[str] | None = None) -> dict[str, Any]:
+def payload(
+    graph: Graph, layout: Layout, sites: Sequence[Site], ids: Sequence[str] | None = None, *, read_only: bool = False
+) -> dict[str, Any]:
     """What the canvas draws: tables of ``[type code, bytes]`` columns and the strings that they point into.
 
     Parameters
@@ -60,8 +62,11 @@ def payload(graph: Graph, layout: Layout, sites: Sequence[Site], ids: Sequence[s
     sites : sequence of Site
     ids : sequence of str, optional
         The nodes' own, where they are worked out already.
+    read_only : bool
+        Whether nothing can be chosen there, so that no tooltip says what a click would do.
     """
     strings = Strings()
+    acts = not read_only
     ids = node_ids(graph, layout, sites) if ids is None else ids
     blocks, lines, runs, arcs = layout.blocks, layout.lines, layout.runs, layout.arcs
     tables: dict[str, dict[str, NDArray[Any]]] = {
@@ -95,17 +100,17 @@ def payload(graph: Graph, layout: Layout, sites: Sequence[Site], ids: Sequence[s
             "width": (1.0 + 3.0 * np.sqrt(arcs.bytes / arcs.bytes.max(initial=1))).astype(np.float32),
             "id": strings.column([sites[numbers[0]].id for numbers in arcs.sites]),
             "label": strings.column([_arc_label(layout, i) for i in range(len(arcs))]),
-            "tip": strings.column([_arc_tip(graph, layout, sites, i) for i in range(len(arcs))]),
+            "tip": strings.column([_arc_tip(graph, layout, sites, i, acts) for i in range(len(arcs))]),
         },
         "mark": {
             "node": layout.marks.node,
             "place": layout.marks.place,
             "id": strings.column([sites[number].id for number in layout.marks.site]),
             "text": strings.column([sites[n].outcome or sites[n].choice for n in layout.marks.site]),
-            "tip": strings.column([_mark_tip(layout, sites, i) for i in range(len(layout.marks))]),
+            "tip": strings.column([_mark_tip(layout, sites, i, acts) for i in range(len(layout.marks))]),
             "state": np.asarray([_mark_state(sites[number]) for number in layout.marks.site], np.uint8),
         },
-        "bar": _bar_columns(lanes.bars(graph, layout, sites), sites, graph.groups, strings),
+        "bar": _bar_columns(lanes.bars(graph, layout, sites), sites, graph.groups, strings, acts),
         "edge": _edges(graph, layout),
         "alias": _aliases(layout, sites, strings),
     }
@@ -205,7 +210,7 @@ def _line_columns(graph: Graph, layout: Layout, strings: Strings) -> dict[str, N
 
 
 def _bar_columns(
-    bars: lanes.Bars, sites: Sequence[Site], groups: Sequence[int], strings: Strings
+    bars: lanes.Bars, sites: Sequence[Site], groups: Sequence[int], strings: Strings, acts: bool
 ) -> dict[str, NDArray[Any]]:
     return {
         "side": bars.side,
@@ -217,21 +222,22 @@ def _bar_columns(
         "y1": bars.y1,
         "issue": strings.column([sites[number].id for number in bars.issue]),
         "wait": strings.column([sites[number].id for number in bars.wait]),
-        "tip": strings.column([_bar_tip(bars, sites, groups, i) for i in range(len(bars))]),
+        "tip": strings.column([_bar_tip(bars, sites, groups, i, acts) for i in range(len(bars))]),
     }
 
 
-def _bar_tip(bars: lanes.Bars, sites: Sequence[Site], groups: Sequence[int], bar: int) -> str:
+def _bar_tip(bars: lanes.Bars, sites: Sequence[Site], groups: Sequence[int], bar: int, acts: bool) -> str:
     issue, wait = sites[bars.issue[bar]], sites[bars.wait[bar]]
     others = f" and {bars.count[bar] - 1} others at the same place" if bars.count[bar] > 1 else ""
     group = int(bars.group[bar])
     within = f"\nprocess group {group + 1} of {len(groups)}: {groups[group]} ranks" if group >= 0 else ""
     layers = len(bars.peers[bar])
+    moved = f"that of {layers} layers" if layers > 1 else "this one" if others else "it"
+    turning = f"\nDrag an end, or press [ and ] while it is selected, to move {moved}." if acts else ""
     return (
         f"{issue.label}{others}{within}\n{human_bytes(issue.bytes)}; "
         f"issued: {issue.outcome}, waited for: {wait.outcome}\n"
-        f"legal: {issue.range}\nDrag an end, or press [ and ] while it is selected, to move "
-        f"{f'that of {layers} layers' if layers > 1 else 'this one' if others else 'it'}."
+        f"legal: {issue.range}{turning}"
     )
 
 
@@ -244,9 +250,9 @@ def _mark_state(site: Site) -> int:
     return CHANGED * (site.choice != site.default) | FIXED * (next_option(site) is None)
 
 
-def _mark_tip(layout: Layout, sites: Sequence[Site], mark: int) -> str:
+def _mark_tip(layout: Layout, sites: Sequence[Site], mark: int, acts: bool) -> str:
     site = sites[layout.marks.site[mark]]
-    return "\n".join([site.label, *_told(site), *_turning(site, len(layout.marks.peers[mark]))])
+    return "\n".join([site.label, *_told(site), *(_turning(site, len(layout.marks.peers[mark])) if acts else ())])
 
 
 def _told(site: Site) -> list[str]:
@@ -261,7 +267,7 @@ def _turning(site: Site, count: int) -> list[str]:
     return [f"click: {turning}" + (f" in all {count} layers" if count > 1 else "")] if turning else []
 
 
-def _arc_tip(graph: Graph, layout: Layout, sites: Sequence[Site], arc: int) -> str:
+def _arc_tip(graph: Graph, layout: Layout, sites: Sequence[Site], arc: int, acts: bool) -> str:
     count = len(layout.arcs.peers[arc])
     first = sites[layout.arcs.sites[arc][0]]
     value = next((graph.value_index[name] for name in first.values if name in graph.value_index), None)
@@ -270,7 +276,7 @@ def _arc_tip(graph: Graph, layout: Layout, sites: Sequence[Site], arc: int) -> s
     rows.append(_VERBS[Style(int(layout.arcs.style[arc]))])
     for number in layout.arcs.sites[arc]:
         rows.extend(_told(sites[number]))
-    return "\n".join([*rows, *_turning(first, count)])
+    return "\n".join([*rows, *(_turning(first, count) if acts else ())])
 
 
 def _edges(graph: Graph, layout: Layout) -> dict[str, NDArray[Any]]:

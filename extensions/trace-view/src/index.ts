@@ -1,0 +1,57 @@
+// One extension, output renderer and file viewer at once: whatever of JupyterLab's parts shows documents can load it.
+
+import type { IRenderMime } from "@jupyterlab/rendermime-interfaces";
+import { Widget } from "@lumino/widgets";
+import "../generated/style.css";
+import "../style/saved.css";
+import { MIME_TYPE, planOf } from "./plan";
+import { draw } from "./view";
+
+class SavedPlan extends Widget implements IRenderMime.IRenderer {
+  private end = () => {};
+  private shown = "";
+
+  constructor() {
+    super();
+    this.addClass("wb-app");
+    this.addClass("wb-saved");
+  }
+
+  async renderModel(model: IRenderMime.IMimeModel): Promise<void> {
+    // Asked again without a change, as after another theme: selection, zoom and scroll position stay.
+    const data = model.data[MIME_TYPE], text = JSON.stringify(data) ?? "";
+    if (text === this.shown) return;
+    this.shown = text;
+    this.end();
+    this.end = () => {};
+    try {
+      this.end = draw(planOf(data), this.node);
+    } catch (error) {
+      this.node.textContent = error instanceof Error ? error.message : String(error);
+    }
+  }
+
+  dispose(): void {
+    this.end();
+    super.dispose();
+  }
+}
+
+const extension: IRenderMime.IExtension = {
+  id: "thunder-workbench-trace-view:plan",
+  description: "Draws saved plans of Thunder Workbench.",
+  rendererFactory: { safe: true, mimeTypes: [MIME_TYPE], createRenderer: () => new SavedPlan() },
+  rank: 0,
+  dataType: "json",
+  fileTypes: [
+    { name: "thunder-plan", displayName: "Thunder plan", mimeTypes: [MIME_TYPE], extensions: [".plan.json"] },
+  ],
+  documentWidgetFactoryOptions: {
+    name: "Thunder plan",
+    primaryFileType: "thunder-plan",
+    fileTypes: ["thunder-plan"],
+    defaultFor: ["thunder-plan"],
+  },
+};
+
+export default extension;

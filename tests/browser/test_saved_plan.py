@@ -1,0 +1,77 @@
+"""A saved plan in a real JupyterLab without a kernel: opened as a file, looked at, and nothing in it can be changed."""
+
+from __future__ import annotations
+
+import json
+
+import nbformat
+import pytest
+
+import workbench as wb
+from tests.browser.app import GRAPH, click, figure, graph
+from tests.browser.harness import Lab
+from workbench.bench import saving
+from workbench.summary import human_bytes
+
+pytestmark = pytest.mark.browser
+
+COLOURS = """() => {
+    const canvas = document.querySelector(".wb-graph canvas");
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    return new Set(new Uint32Array(data.buffer)).size;
+}"""
+"""How many colours the canvas shows: a blank one has one."""
+
+
+def test_a_saved_plan_is_drawn_without_a_kernel(lab: Lab) -> None:
+    bench = wb.open("mlp", device="cpu", executor="torch")
+    site, other = [s for s in bench.sites("saved") if s.values and not s.illegal][:2]
+    bench.choose({site.id: "recompute"})
+    document = json.loads(bench.save(lab.folder / "mlp.plan.json").read_text())
+
+    lab.page.set_viewport_size({"width": 1440, "height": 900})
+    lab.open_file("mlp.plan.json")
+    lab.page.wait_for_selector(f".jp-MimeDocument {GRAPH} canvas")
+    lab.wait_until(lambda: graph(lab, "state().drawn_ms") > 0)
+    assert lab.page.evaluate(COLOURS) > 10
+    assert human_bytes(bench.plan.peak_bytes) in figure(lab, "peak")
+    assert human_bytes(bench.plan.saved_bytes) in figure(lab, "saved")
+    assert "not measured" not in lab.page.locator(".wb-strip").inner_text()
+    assert f"{site.id}: recompute" in lab.page.locator(".wb-saved-choices").inner_text()
+    assert {arc["id"]: arc["style"] for arc in graph(lab, "state().arcs")}[site.id] == 1
+
+    # A click selects, and turns nothing; a choice above the graph leads to its place.
+    click(lab, other.id)
+    about = lab.page.locator(".wb-saved-site")
+    assert other.id in about.inner_text()
+    assert graph(lab, "state().selected") == other.id
+    assert {arc["id"]: arc["style"] for arc in graph(lab, "state().arcs")}[other.id] == 0
+    lab.page.locator(".wb-saved-choices").get_by_role("button", name=site.id).click()
+    assert graph(lab, "state().selected") == site.id
+    lab.screenshot("saved-plan")
+    lab.page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' })")
+    lab.wait_until(lambda: graph(lab, "state().dark"))
+    lab.page.wait_for_selector("#jupyterlab-splash", state="detached")
+    lab.screenshot("saved-plan-dark")
+    assert graph(lab, "state().selected") == site.id
+    lab.page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Light' })")
+    assert lab.page.evaluate("() => [...jupyterapp.serviceManager.sessions.running()].length") == 0
+
+    # One of another version says so instead of being drawn wrong.
+    (lab.folder / "newer.plan.json").write_text(json.dumps({**document, "format_version": 99}))
+    open_too(lab, "newer.plan.json")
+    lab.page.get_by_text("saved in format version 99; this view reads version 1").wait_for()
+
+    # As a cell's output, which nobody has run here.
+    output = nbformat.v4.new_output("display_data", data={saving.MIME_TYPE: document, "text/plain": "a plan"})
+    cell = nbformat.v4.new_code_cell("display(plan)", outputs=[output])
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), lab.folder / "output.ipynb")
+    open_too(lab, "output.ipynb")
+    lab.page.wait_for_selector(f".jp-OutputArea .wb-saved {GRAPH} canvas")
+    lab.screenshot("saved-plan-output")
+    assert [line for line in lab.console if not line.startswith("warning: ")] == []
+
+
+def open_too(lab: Lab, name: str) -> None:
+    """Open another file of the test's folder in a tab beside the others."""
+    lab.page.evaluate("path => jupyterapp.commands.execute('docmanager:open', { path })", f"{lab.name}/{name}")

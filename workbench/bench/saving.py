@@ -1,0 +1,105 @@
+"""A plan as one JSON document, ``*.plan.json``: what `Workbench.save` writes and `extensions/trace-view` draws.
+
+It has graph, sites, choices and figures, and what the canvas draws; no weights, and nothing of a run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench import paths
+from workbench.errors import Advice, ConfigError, one_line
+
+if TYPE_CHECKING:
+    from workbench.bench.bench import Workbench
+
+MIME_TYPE = "application/vnd.thunder-workbench.plan+json"
+"""Under which a notebook's output holds such a document."""
+FORMAT = "thunder-workbench plan"
+FORMAT_VERSION = 1
+"""Raised when a reader of the old form would be wrong."""
+
+_BEGIN = f'{{"format": {json.dumps(FORMAT)}'.encode()
+"""Of every saved plan."""
+
+
+def document(bench: Workbench) -> dict[str, Any]:
+    """The plan in force as plain JSON data.
+
+    Returns
+    -------
+    dict
+        ``format``, ``format_version``; ``program``, ``device``, ``executor``, ``capture``, ``settings``, ``ranks``,
+        ``parallel``, ``versions``, ``choices`` as in a config; ``figures``, with units in their names, all predicted,
+        and ``stock``, the same of the plan without choices; ``sites`` with what is illegal and why; ``graph``, for
+        `Graph.from_json`; ``view``, what is drawn.
+    """
+    from workbench.ui import saved_view
+
+    config, plan, stock = bench.config, bench.plan, bench.stock_plan
+    planned, unchanged = plan.to_json(), stock.to_json()
+    for site, each in zip(planned["sites"], plan.sites, strict=True):
+        site |= {"default": each.default, "outcome": each.outcome, "values": list(each.values), "bytes": each.bytes}
+    overlap = bench.overlap(plan)
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "program": config.program,
+        "device": config.device,
+        "executor": config.executor,
+        "capture": bench.capture,
+        "settings": dict(config.settings),
+        "ranks": config.ranks,
+        "parallel": config.parallel,
+        "versions": dict(config.versions),
+        "choices": dict(config.choices),
+        "figures": _figures(planned),
+        "stock": _figures(unchanged),
+        **({"overlap": overlap.to_json()} if overlap is not None else {}),
+        "warnings": planned["warnings"],
+        "sites": planned["sites"],
+        "graph": json.loads(plan.graph.to_json()),
+        "view": saved_view.content(plan, stock, bench.machine),
+    }
+
+
+def _figures(planned: dict[str, Any]) -> dict[str, Any]:
+    names = (*("statements", "peak_bytes", "saved_bytes", "saved_tensors"), *("fusions", "counts", "proven", "rules"))
+    return {name: planned[name] for name in names}
+
+
+def write(bench: Workbench, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    """Write `document` to `path`, all of it or nothing; see `Workbench.save`.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be written, and why; what was there before is unchanged.
+    """
+
+    def why_not(target: Path) -> str:
+        if overwrite:
+            return ""
+        with target.open("rb") as file:
+            begin = file.read(len(_BEGIN))
+        return "" if begin in (b"", _BEGIN) else "it is there, and no saved plan"
+
+    failed = f"cannot write {one_line(str(path))}"
+    try:
+        # Refused before anything is worked out for it.
+        paths.check_writable(path)
+        text = json.dumps(document(bench), allow_nan=False, ensure_ascii=False)
+        # Half of a surrogate pair, in a program's own name, is nothing that UTF-8 can hold.
+        return paths.write(path, text.encode(errors="backslashreplace"), may_replace=why_not)
+    except FileExistsError as error:
+        raise ConfigError(
+            f"{failed}: {paths.reason(error)}; nothing was changed there",
+            advice=Advice(
+                "give another name, or overwrite=True to replace it", "give another name, or --force to replace it"
+            ),
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"{failed}: {paths.reason(error)}; nothing was changed there") from error

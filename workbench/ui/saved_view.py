@@ -1,0 +1,45 @@
+"""What is drawn of a saved plan: the strip of figures and the canvas's arrays, as text in a JSON document."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+from workbench.ui import layout as u_layout
+from workbench.ui.figures import Against, figures
+from workbench.ui.graph_view import payload
+
+if TYPE_CHECKING:
+    from workbench.analysis.machines import Machine
+    from workbench.compiler.pipeline import Plan
+
+UNKNOWN = "–"
+"""What the strip shows of what was not measured."""
+
+
+def content(plan: Plan, stock: Plan, machine: Machine) -> dict[str, Any]:
+    """What the extension draws.
+
+    Parameters
+    ----------
+    plan, stock : Plan
+        The one that is saved, and unmodified Thunder's, with which its figures are compared.
+    machine : Machine
+        What ranks are simulated on.
+
+    Returns
+    -------
+    dict
+        ``figures`` as `Strip` shows them, but for what only a run measures; ``graph`` as `GraphView` sends it, with
+        the bytes of each column in base64.
+    """
+    against = Against(plan=stock, plan_name="stock", run=None, run_name="")
+    shown = figures(plan, None, against, same_choices=True, machine=machine)
+    for figure in shown:
+        figure["values"] = [value for value in figure["values"] if value["text"] != UNKNOWN]
+    drawn = payload(plan.graph, u_layout.compute(plan.graph, plan.sites), plan.sites, read_only=True)
+    drawn["tables"] = {
+        table: {name: [code, base64.b64encode(column).decode()] for name, (code, column) in columns.items()}
+        for table, columns in drawn["tables"].items()
+    }
+    return {"figures": [figure for figure in shown if figure["values"]], "graph": drawn}
