@@ -32,10 +32,10 @@ def document(bench: Workbench) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``format``, ``format_version``; ``program``, ``device``, ``executor``, ``capture``, ``settings``, ``ranks``,
-        ``parallel``, ``versions``, ``choices`` as in a config; ``figures``, with units in their names, all predicted,
-        and ``stock``, the same of the plan without choices; ``sites`` with what is illegal and why; ``graph``, for
-        `Graph.from_json`; ``view``, what is drawn.
+        ``format``, ``format_version``; ``program``, ``device``, ``executor``, ``capture``, ``settings``, ``modes``,
+        ``ranks``, ``parallel``, ``versions``, ``choices`` as in a config; ``figures``, with units in their names, all
+        predicted, and ``stock``, the same of the plan without choices; ``sites`` with what is illegal and why;
+        ``graph``, for `Graph.from_json`; ``view``, what is drawn.
     """
     from workbench.ui import saved_view
 
@@ -52,6 +52,7 @@ def document(bench: Workbench) -> dict[str, Any]:
         "executor": config.executor,
         "capture": bench.capture,
         "settings": dict(config.settings),
+        "modes": dict(config.modes),
         "ranks": config.ranks,
         "parallel": config.parallel,
         "versions": dict(config.versions),
