@@ -18,11 +18,16 @@ MOST_BYTES = 1 << 30
 MOST_FLOPS = 4_000_000_000
 """Nor is a kernel run that takes more than about a second."""
 
-_ALWAYS = ("conv", "interpolate", "upsample", "scaled_dot_product", "sdpa", "pool", "sort", "topk")
-_ALONG = ("softmax", "norm", "loss", "entropy", "cum", "scatter", "index", "embedding", "gather", "shuffle")
+_ALWAYS = (
+    *("conv", "interpolate", "upsample", "scaled_dot_product", "sdpa", "pool", "sort", "topk"),
+    *("loss", "entropy", "kl_div", "vjp"),
+)
+_ALONG = ("softmax", "norm", "cum", "scatter", "index", "embedding", "gather", "shuffle")
 _MATRICES = ("matmul", "linear", "bmm", "addmm", "einsum")
 _COPIES = ("copy", "clone", "contiguous", "reshape", "flatten", "masked_fill")
+_SUMS = ("sum", "mean", "prod", "var", "std")
 _CONVERSIONS = ("to", "convert_element_type")
+_SINGLE = torch.float32.itemsize
 
 WRITES = "copy_"
 """How symbols begin whose kernels may hold work space though nothing they make is new."""
@@ -31,11 +36,12 @@ WRITES = "copy_"
 def allocates_inside(name: str, tensors: Sequence[torch.Tensor], flops: int) -> bool:
     """Whether a symbol's CPU kernel may allocate work space that fake tensors do not show, and is worth a run.
 
-    Convolutions, pooling, sorting and attention reorder their operands. Matrix products pack an operand that BLAS
-    cannot read as it lies: no unit stride in a matrix, or one row for many. Kernels that work along a dimension make
-    operands contiguous that are not. A copy that transposes a matrix does so block by block. Kernels of single
-    elements take any strides, but convert operands whose data types differ, and sums convert what is no
-    floating-point number.
+    Convolutions, pooling, sorting and attention reorder their operands. Losses, and gradients that PyTorch's own
+    autograd finds (``vjp``), are several steps in one. Matrix products pack an operand that BLAS cannot read as it
+    lies: no unit stride in a matrix, or one row for many. Kernels that work along a dimension make operands contiguous
+    that are not. A copy that transposes a matrix does so block by block. Kernels of single elements take any strides,
+    but convert operands whose data types differ; sums convert what is no floating-point number; and what adds up in
+    half precision may do so in single.
 
     Parameters
     ----------
@@ -54,8 +60,11 @@ def allocates_inside(name: str, tensors: Sequence[torch.Tensor], flops: int) -> 
         return any(t.dim() > 1 and not _blas_reads(t) for t in tensors)
     if any(each in name for each in _COPIES):
         return any(_transposes(t.shape, t.stride()) for t in tensors)
+    is_half = any(t.dtype.is_floating_point and t.dtype.itemsize < _SINGLE for t in tensors)
     if any(each in name for each in _ALONG):
-        return any(not t.is_contiguous() for t in tensors)
+        return is_half or any(not t.is_contiguous() for t in tensors)
+    if is_half and any(each in name for each in _SUMS):
+        return True
     if name in _CONVERSIONS:
         return False
     # Conditions are read as they are.
