@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import re
 import tempfile
 import textwrap
 import warnings
@@ -114,8 +115,13 @@ def page(rows: list[dict[str, Any]]) -> str:
     if others:
         lines += ["", "## Not, or not in all", "", "| model | reason |", "|---|---|"]
         for found in others:
-            reason = " ".join(found["reason"].split()).replace("|", "\\|")
+            # Where a library lies, and where an object was, differ from run to run.
+            reason = re.sub(r"\S*/site-packages/| at 0x[0-9a-f]+", "", " ".join(found["reason"].split()))
+            reason = reason.replace("|", "\\|")
             lines.append(f"| {found['class'] or found['model']} | {reason[:400]} |")
+    tried = {found["model"] for found in rows}
+    if missing := [name for name in zoo.MODELS if name not in tried]:
+        lines += ["", textwrap.fill(f"In the zoo, and not in this run: {', '.join(missing)}.", 140)]
     return "\n".join(lines) + "\n"
 
 

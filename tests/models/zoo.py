@@ -15,6 +15,7 @@ VOCABULARY, WIDTH = 64, 32
 _BLOCKS = {"hidden_size": WIDTH, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
 _SIZES = {"vocab_size": VOCABULARY, **_BLOCKS}
 _GROUPED = {**_SIZES, "num_key_value_heads": 2, "use_cache": False}
+_TWO_LAYERS = {**_GROUPED, "num_hidden_layers": 2}
 _NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 _TOKENS = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
 _IMAGE = {**_BLOCKS, **_NO_DROPOUT, "image_size": 16, "patch_size": 8, "num_labels": 3}
@@ -231,9 +232,9 @@ _STATES = {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "state_size": 4, "num
 
 MODELS: dict[str, Callable[[], Parts]] = {
     # Text, one token after another.
-    "llama": _text("Llama", **{**_GROUPED, "num_hidden_layers": 2}),
-    "qwen2": _text("Qwen2", **_GROUPED),
-    "qwen3": _text("Qwen3", **_GROUPED, head_dim=8),
+    "llama": _text("Llama", **_TWO_LAYERS),
+    "qwen2": _text("Qwen2", **_TWO_LAYERS),
+    "qwen3": _text("Qwen3", **_TWO_LAYERS, head_dim=8),
     "mistral": _text("Mistral", **_GROUPED, sliding_window=4),
     "gemma": _text("Gemma", **_GROUPED, head_dim=8),
     "gemma2": _text("Gemma2", **_GROUPED, head_dim=8, sliding_window=4),

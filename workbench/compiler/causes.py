@@ -26,6 +26,11 @@ _CAUSES = (
     ),
     (r"builtin operator `(print|input|open)`", "take it out of the program"),
     (
+        r"multi_head_attention_forward",
+        "nn.MultiheadAttention is one operator here, which Thunder cannot differentiate: write the attention with "
+        "torch.nn.functional.scaled_dot_product_attention",
+    ),
+    (
         r"transformers\.grouped_mm",
         "Hugging Face has these experts as plain operators, too: model.set_experts_implementation('batched_mm')",
     ),
