@@ -145,6 +145,7 @@ def test_a_module_of_ones_own_runs_on_two_ranks(tmp_path: Path) -> None:
         log = logs.read(ranks.folder_of(run.run_dir, rank))
         assert isinstance(log[0], events.Started)
         assert isinstance(log[-1], events.Finished)
+        assert [event.proven for event in log if isinstance(event, events.Compiled)] == [True]
     assert run.to_json()["ranks"] == run.ranks
     assert_nothing_left(run)
     # Elsewhere nobody gathers: the logs of the ranks alone tell the same.
