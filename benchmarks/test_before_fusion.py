@@ -59,7 +59,7 @@ def test_before_fusion_table(shapes: str) -> None:
     print(row("stock", "", bench.stock_plan))
     for name, choices in ORDERS.items():
         plans = {
-            stage: bench._plan_for({**choices, "waits.stage": stage}) for stage in ("after_fusion", "before_fusion")
+            stage: bench._planner.plan({**choices, "waits.stage": stage}) for stage in ("after_fusion", "before_fusion")
         }
         for stage, plan in plans.items():
             print(row(name, stage, plan))

@@ -61,7 +61,7 @@ def test_bucket_table(bench: wb.Workbench) -> None:
     print("|---|---|---|---|---|---|")
     print(row("stock order, none", bench.stock_plan))
     for option in BUCKETS:
-        print(row(option, bench._plan_for({**ORDER, "waits.bucket": option})))
+        print(row(option, bench._planner.plan({**ORDER, "waits.bucket": option})))
 
 
 @pytest.mark.timeout(3000)

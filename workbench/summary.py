@@ -107,7 +107,7 @@ def text_summary(bench: Workbench) -> str:
     # A setting of a whole lever is no place in the program.
     counts = Counter(site.lever for site in plan.sites if not site.id.startswith(f"{site.lever}."))
     rows.append(("sites", ", ".join(f"{count} {lever}" for lever, count in sorted(counts.items())) or "none"))
-    known = {site.id: site for site in plan.sites}
+    known = plan.site_of
     chosen = [f"{id}: {option}" for id, option in bench.choices.items() if id in known]
     rows.append(("choices", "; ".join(chosen[:4]) + (f"; {len(chosen) - 4} more" if len(chosen) > 4 else "") or "none"))
     rows.append(("proof", proof_text(plan.proof.proven, plan.proof.rules, plan.proof.fault)))

@@ -32,7 +32,7 @@ def test_waits_before_fusion_cut_fusions_and_the_effect_counts_them(planned: wb.
     planned.choose(ORDER)
     try:
         after, extra = planned.plan, planned.effects("waits.stage")["before_fusion"].fusions
-        before = planned._plan_for(ORDER | BEFORE)
+        before = planned._planner.plan(ORDER | BEFORE)
     finally:
         planned.undo()
     assert extra == before.census.count - after.census.count > 0
@@ -44,7 +44,7 @@ def test_waits_before_fusion_cut_fusions_and_the_effect_counts_them(planned: wb.
 def test_late_waits_before_fusion_stand_right_before_what_reads_them(planned: wb.Workbench) -> None:
     """After fusion all that a fusion reads is waited for before it; before fusion the part that reads it is cut off."""
     late = {"waits.wait": "late"}
-    most = [in_a_row(planned._plan_for(choices)) for choices in (late, late | BEFORE)]
+    most = [in_a_row(planned._planner.plan(choices)) for choices in (late, late | BEFORE)]
     assert most == [2, 1]
 
 
@@ -56,13 +56,13 @@ def in_a_row(plan: Plan) -> int:
 
 
 def test_without_a_policy_nothing_changes(planned: wb.Workbench) -> None:
-    assert planned._plan_for(BEFORE).text() == planned.stock_plan.text()
+    assert planned._planner.plan(BEFORE).text() == planned.stock_plan.text()
 
 
 @pytest.mark.parametrize("issue", ["earliest", "just_in_time", "in_flight(2)"])
 def test_every_joint_order_keeps_what_depends_on_what(planned: wb.Workbench, issue: str) -> None:
     stage = planned._captured.stage
-    plan = planned._plan_for({**ORDER, **BEFORE, "waits.issue": issue})
+    plan = planned._planner.plan({**ORDER, **BEFORE, "waits.issue": issue})
     trace = dict(plan.traces)["choices before fusion"][0]
     position = {id(bsym): at for at, bsym in enumerate(trace.bound_symbols)}
     schedule = reorder.joint_schedule(stage.claimed, stage)
@@ -75,9 +75,9 @@ def test_every_joint_order_keeps_what_depends_on_what(planned: wb.Workbench, iss
 def test_a_place_by_hand_is_taken_after_the_split_all_the_same(planned: wb.Workbench) -> None:
     id = "waits:lm_head_weight>all_gather!wait"
     choices = {**ORDER, **BEFORE}
-    moved = planned._plan_for({**choices, id: "early"})
-    assert moved.text() != planned._plan_for(choices).text()
-    assert moved.census.count == planned._plan_for(choices).census.count
+    moved = planned._planner.plan({**choices, id: "early"})
+    assert moved.text() != planned._planner.plan(choices).text()
+    assert moved.census.count == planned._planner.plan(choices).census.count
     assert moved.unmatched == ()
 
 

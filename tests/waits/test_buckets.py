@@ -38,7 +38,7 @@ def schedules(bench: wb.Workbench) -> list[reorder.Schedule]:
 
 
 def planned_under(bench: wb.Workbench, choices: dict[str, str]) -> Plan:
-    return bench._plan_for(choices)
+    return bench._planner.plan(choices)
 
 
 @given(shapes=SHAPES, ranks=st.integers(1, 4))

@@ -162,7 +162,7 @@ def test_a_program_of_two_groups_has_two_communication_lanes() -> None:
 
         tensors = torch.randn(8, 16), *(torch.randn(8, 16) for _ in range(3))
         bench = wb.open(step, *tensors, device="cpu", executor="torch")
-        late = bench._plan_for({"waits.wait": "late", "waits.issue": "consumer"})
+        late = bench._planner.plan({"waits.wait": "late", "waits.issue": "consumer"})
     for plan in (bench.stock_plan, late):
         made, found = plan.graph, plan.overlap
         assert found is not None
@@ -196,7 +196,7 @@ def test_a_step_of_two_groups_trains_and_its_bars_are_told_apart() -> None:
         tensors = torch.randn(8, 16), *(torch.randn(8, 16, requires_grad=True) for _ in range(3))
         bench = wb.open(step, *tensors, device="cpu", executor="torch")
         ordered = {"waits.issue": "consumer", "waits.wait": "late", "waits.gradients": "earliest"}
-        plans = [bench._plan_for(choices) for choices in ({}, ordered, {"waits.bucket": "1MiB"})]
+        plans = [bench._planner.plan(choices) for choices in ({}, ordered, {"waits.bucket": "1MiB"})]
     for plan in plans:
         made, found = plan.graph, plan.overlap
         assert found is not None

@@ -95,7 +95,7 @@ def test_each_statement_knows_where_it_comes_from(split: wb.Workbench) -> None:
 
 
 def test_nothing_is_bucketed_that_the_next_statement_needs(split: wb.Workbench) -> None:
-    plan = split._plan_for({"waits.bucket": "1MiB"})
+    plan = split._planner.plan({"waits.bucket": "1MiB"})
     assert plan.counts["buckets"] == 0
     assert plan.overlap is not None
     assert plan.overlap.order.collectives == 4

@@ -28,7 +28,7 @@ LATE = {"waits.wait": "late", "waits.gradients": "earliest"}
 
 
 def overlap(bench: wb.Workbench, choices: dict[str, str]) -> Overlap:
-    found = bench._plan_for(choices).overlap
+    found = bench._planner.plan(choices).overlap
     assert found is not None
     return found
 
@@ -79,7 +79,7 @@ def test_just_in_time_holds_the_fewest_bytes(planned: wb.Workbench) -> None:
 
 @pytest.mark.parametrize("limit", [1, 2, 4])
 def test_k_in_flight_never_has_more(planned: wb.Workbench, limit: int) -> None:
-    plan = planned._plan_for({**LATE, "waits.issue": f"in_flight({limit})"})
+    plan = planned._planner.plan({**LATE, "waits.issue": f"in_flight({limit})"})
     assert in_flight(plan.split.forward) == limit
     assert plan.overlap is not None
     assert plan.overlap.order.inversions == 0
@@ -93,7 +93,7 @@ def test_gradients_are_reduced_as_soon_as_they_are_there(planned: wb.Workbench) 
 
 def test_every_policy_keeps_every_statement(planned: wb.Workbench) -> None:
     stock = planned.stock_plan.split
-    changed = planned._plan_for({**LATE, "waits.issue": "in_flight(4)"}).split
+    changed = planned._planner.plan({**LATE, "waits.issue": "in_flight(4)"}).split
     for before, after in ((stock.forward, changed.forward), (stock.backward, changed.backward)):
         assert statements(before) != statements(after)
         assert sorted(statements(before)) == sorted(statements(after))
@@ -159,7 +159,7 @@ def test_what_nothing_reads_has_no_consumer_order(planned: wb.Workbench) -> None
 
 def test_validation_refuses_the_trace_that_thunders_limit_makes(planned: wb.Workbench) -> None:
     """`limit_in_flight_allgathers` pairs gathers with waits by index; here they come in different orders."""
-    forward = planned._plan_for(LATE).split.forward
+    forward = planned._planner.plan(LATE).split.forward
     plain = from_trace(forward)
     plain.bound_symbols = [b for b in forward.bound_symbols if b.sym.id is not prims.PrimIDs.DEL]
     broken = del_last_used(limit_in_flight_allgathers(plain, 3, False))
@@ -198,7 +198,7 @@ def test_a_write_stays_between_the_reads_around_it() -> None:
                 if i < write and any(a.name == name for a in bsym.flat_proxy_args):
                     assert position[i] < position[write]
     assert any("copy_" in b.sym.name for b in split.forward.bound_symbols)
-    assert bench._plan_for({"waits.gradients": "earliest"}).overlap is not None
+    assert bench._planner.plan({"waits.gradients": "earliest"}).overlap is not None
 
 
 def test_replicated_gradients_overlap_with_the_backward(replicated: wb.Workbench) -> None:

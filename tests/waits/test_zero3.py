@@ -59,13 +59,13 @@ def test_under_nvfuser_too_and_fusions_stay() -> None:
 def test_a_parameter_can_be_kept(regathered: wb.Workbench) -> None:
     site = regathered.site(HEAD)
     assert (site.choice, site.default) == ("recompute", "recompute")
-    kept = regathered._plan_for({HEAD: "save"})
+    kept = regathered._planner.plan({HEAD: "save"})
     assert len(saved_whole(kept)) == 1
     assert gathers(kept, BACKWARD) == gathers(regathered.stock_plan, BACKWARD) - 1
 
 
 def test_a_parameter_can_be_gathered_again_where_the_others_are_kept(sharded: wb.Workbench) -> None:
-    plan = sharded._plan_for({HEAD: "recompute"})
+    plan = sharded._planner.plan({HEAD: "recompute"})
     assert len(saved_whole(plan)) == len(saved_whole(sharded.stock_plan)) - 1
     assert gathers(plan, BACKWARD) == 1
 
@@ -74,15 +74,15 @@ def test_what_is_gathered_again_has_a_place_of_its_own(regathered: wb.Workbench)
     id = "waits:head_weight>all_gather~"
     first, last = (regathered.site(i).range for i in (id, "waits:embed_weight>all_gather~"))
     assert first != last
-    plan = regathered._plan_for({id: "just_in_time", f"{id}!wait": "late"})
+    plan = regathered._planner.plan({id: "just_in_time", f"{id}!wait": "late"})
     assert plan.unmatched == ()
 
 
 @pytest.mark.parametrize("limit", [1, 2])
 def test_with_few_in_flight_the_backward_holds_few_whole_parameters(regathered: wb.Workbench, limit: int) -> None:
     choices = {"waits.wait": "late", "waits.gradients": "earliest"}
-    early = regathered._plan_for({**choices, "waits.issue": "earliest"})
-    few = regathered._plan_for({**choices, "waits.issue": f"in_flight({limit})"})
+    early = regathered._planner.plan({**choices, "waits.issue": "earliest"})
+    few = regathered._planner.plan({**choices, "waits.issue": f"in_flight({limit})"})
     assert early.overlap is not None
     assert few.overlap is not None
     begin = early.graph.first_backward
@@ -95,7 +95,7 @@ def test_with_few_in_flight_the_backward_holds_few_whole_parameters(regathered: 
 def test_gradients_are_reduced_as_soon_as_they_are_there(regathered: wb.Workbench) -> None:
     stock = regathered.stock_plan.overlap
     for choices in ({}, {"waits.bucket": "layer"}):
-        early = regathered._plan_for({**choices, "waits.gradients": "earliest"}).overlap
+        early = regathered._planner.plan({**choices, "waits.gradients": "earliest"}).overlap
         assert early is not None
         assert stock is not None
         assert sum(early.order.distances) / len(early.order.distances) > sum(stock.order.distances) / len(

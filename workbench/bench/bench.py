@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from workbench.analysis.machines import H100, Machine
 from workbench.analysis.overlap import Overlap, change
 from workbench.bench.changes import PlanDiff, changed_counts, changed_sites, diff
 from workbench.bench.history import History
+from workbench.bench.planning import Planner, Request
 from workbench.bench.variants import variants_of
 from workbench.config import Config, installed_versions
 from workbench.errors import Advice, ChoiceError, RunError, nearest, shown
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from workbench.compiler.pipeline import Capture, Plan
     from workbench.runs.jobs import Run
     from workbench.runs.request import RunOptions
-
-
-PLANS_KEPT = 16
-"""Plans kept, so that undo and comparing effects cost nothing."""
 
 
 def _machine_of(machine: str | Machine, ranks: int) -> Machine:
@@ -80,8 +76,8 @@ class Workbench:
         self.runs: tuple[Run, ...] = ()
         self._lock = threading.RLock()
         self._observers: list[Callable[[], None]] = []
-        self._plans: OrderedDict[tuple[tuple[str, str], ...], Plan] = OrderedDict()
         self._captured: Capture = pipeline.capture(program, executor, ranks, capture)
+        self._planner = Planner(self._captured)
         self.unmatched: dict[str, str] = {}
         self._history = History(self._fitting(choices or {}))
 
@@ -98,7 +94,7 @@ class Workbench:
     def _fitting(self, choices: Mapping[str, str]) -> dict[str, str]:
         """The choices that fit; the rest goes to `unmatched`."""
         fitting = dict(choices)
-        known = {site.id: site for site in self._plan_for({}).sites}
+        known = self.stock_plan.site_of
         for id, option in choices.items():
             try:
                 if id in known:
@@ -108,7 +104,7 @@ class Workbench:
                 del fitting[id]
         while fitting:
             try:
-                gone = dict.fromkeys(self._plan_for(fitting).unmatched, "no such site in this program")
+                gone = dict.fromkeys(self._planner.plan(fitting).unmatched, "no such site in this program")
             except ChoiceError as error:
                 gone = {error.site: str(error)}
             if not gone:
@@ -191,12 +187,12 @@ class Workbench:
     @property
     def plan(self) -> Plan:
         """What Thunder would execute under the choices in force."""
-        return self._plan_for(self.choices)
+        return self._planner.plan(self.choices)
 
     @property
     def stock_plan(self) -> Plan:
         """What unmodified Thunder would execute."""
-        return self._plan_for({})
+        return self._planner.plan({})
 
     def plan_under(self, choices: Mapping[str, str]) -> Plan:
         """What Thunder would execute under other choices, all of them; those in force stay.
@@ -206,22 +202,7 @@ class Workbench:
         ChoiceError
             If a choice is refused.
         """
-        return self._plan_for(choices)
-
-    def _plan_for(self, choices: Mapping[str, str]) -> Plan:
-        from workbench.compiler import pipeline
-
-        key = tuple(sorted(choices.items()))
-        with self._lock:
-            found = self._plans.get(key)
-            if found is None:
-                found = self._plans[key] = pipeline.plan(self._captured, choices)
-                if len(self._plans) > PLANS_KEPT:
-                    oldest = next(k for k in self._plans if k)
-                    del self._plans[oldest]
-            else:
-                self._plans.move_to_end(key)
-            return found
+        return self._planner.plan(choices)
 
     def sites(self, lever: str | None = None) -> tuple[Site, ...]:
         """All sites under the choices in force, or those of one lever.
@@ -244,7 +225,7 @@ class Workbench:
         ChoiceError
             If this program has no such site now, naming the nearest.
         """
-        known = {site.id: site for site in self.plan.sites}
+        known = self.plan.site_of
         if id not in known:
             raise ChoiceError(
                 f"{self.program.name} has no site {shown(id)}{nearest(id, list(known))}",
@@ -254,7 +235,7 @@ class Workbench:
         return known[id]
 
     def choose(self, choices: Mapping[str, str]) -> PlanDiff:
-        """Make choices, all or none.
+        """Make choices, all or none; those asked for while others are planned are made together with them.
 
         Parameters
         ----------
@@ -271,31 +252,46 @@ class Workbench:
         ChoiceError
             If a site or option is unknown or refused; nothing is changed then.
         """
-        with self._lock:
-            before = self.plan
-            wanted = self.choices
-            known = {site.id: site for site in before.sites}
-            for id, option in choices.items():
-                if not all(isinstance(given, str) for given in (id, option)):
-                    raise ChoiceError(
-                        f"a choice is a site id and an option, both texts; given {shown(id)}: {shown(option)}"
-                    )
-                if id in known:
-                    self._widened(known[id], option).check(option)
-                    if option == known[id].default:
-                        wanted.pop(id, None)
-                        continue
-                wanted[id] = option
-            after = self._settle(wanted, set(choices))
-            self._history.make(wanted)
-        self._tell()
-        return diff(before, after, self.machine)
+        for id, option in choices.items():
+            if not all(isinstance(given, str) for given in (id, option)):
+                raise ChoiceError(
+                    f"a choice is a site id and an option, both texts; given {shown(id)}: {shown(option)}"
+                )
+        done, made_here = self._planner.ask(choices, self._make)
+        if made_here:
+            self._tell()
+        return done
 
-    def _settle(self, wanted: dict[str, str], given: Collection[str]) -> Plan:
+    def _make(self, requests: Sequence[Request]) -> None:
+        """Make the choices of requests, all in one plan, and answer them."""
+        while True:
+            in_force = self.choices
+            before = self._planner.plan_unless_newer(in_force)
+            wanted, given = dict(in_force), {id for request in requests for id in request.choices}
+            for request in requests:
+                for id, option in request.choices.items():
+                    wanted[id] = option
+                    if id in before.site_of:
+                        self._widened(before.site_of[id], option).check(option)
+                        if option == before.site_of[id].default:
+                            del wanted[id]
+            after = self._settle(wanted, given, self._planner.plan_unless_newer)
+            with self._lock:
+                # An undo meanwhile: the choices are made on top of what it left.
+                if self._history.choices == in_force:
+                    self._history.make(wanted)
+                    break
+        done = diff(before, after, self.machine)
+        for request in requests:
+            request.done = done
+
+    def _settle(
+        self, wanted: dict[str, str], given: Collection[str], planned: Callable[[Mapping[str, str]], Plan]
+    ) -> Plan:
         """Plan, taking earlier choices out of `wanted` whose site went or refuses them now; undo brings them back."""
         while True:
             try:
-                plan = self._plan_for(wanted)
+                plan = planned(wanted)
             except ChoiceError as error:
                 if error.site in given or error.site not in wanted:
                     raise
@@ -331,7 +327,7 @@ class Workbench:
 
         wanted = {**self.choices, **choices}
         quick = pipeline.predict(self._captured, wanted)
-        return quick if quick is not None else self._settle(wanted, choices)
+        return quick if quick is not None else self._settle(wanted, choices, self._planner.plan)
 
     def effects(self, id: str) -> dict[str, Effect]:
         """What the whole plan would gain or lose under each other legal option of a site."""
@@ -397,7 +393,7 @@ class Workbench:
         from workbench.levers import orders
 
         rates = self.machine if machine is None else _machine_of(machine, self.ranks)
-        known = {site.id: site for site in self.plan.sites}
+        known = self.plan.site_of
         for option in buckets:
             site = known["waits.bucket"]
             self._widened(site, option).check(option)

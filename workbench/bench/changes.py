@@ -59,7 +59,7 @@ def changed_sites(before: Plan, after: Plan) -> tuple[str, ...]:
         both = [(was, now) for was, now in zip(before.sites, after.sites, strict=True) if was is not now]
         if all(was.id == now.id for was, now in both):
             return tuple(now.id for was, now in both if _state(was) != _state(now))
-    old, new = ({site.id: site for site in plan.sites} for plan in (before, after))
+    old, new = before.site_of, after.site_of
     ends = ((id, old.get(id), new.get(id)) for id in {**old, **new})
     return tuple(id for id, was, now in ends if was is not now and _state(was) != _state(now))
 

@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from workbench.analysis.equivalence import Proof, fault, prove
@@ -58,14 +58,33 @@ class StageTime:
     seconds: float
 
 
-class StageLog:
-    """An `Observer` that keeps stage times."""
+class Superseded(Exception):
+    """Planning was ended because something newer is to be planned."""
 
-    def __init__(self) -> None:
+
+class StageLog:
+    """An `Observer` that keeps stage times, and ends planning after any stage.
+
+    Parameters
+    ----------
+    newer : callable, optional
+        Says whether something newer is to be planned.
+    """
+
+    def __init__(self, newer: Callable[[], bool] | None = None) -> None:
         self.times: list[StageTime] = []
+        self._newer = newer
 
     def stage(self, name: str, seconds: float) -> None:
-        """Keep the time."""
+        """Keep the time.
+
+        Raises
+        ------
+        Superseded
+            If something newer is to be planned.
+        """
+        if self._newer is not None and self._newer():
+            raise Superseded
         self.times.append(StageTime(name, seconds))
 
     def fusion_begin(self, name: str, index: int, count: int) -> None:

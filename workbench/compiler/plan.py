@@ -146,6 +146,11 @@ class Plan:
         """Tensors on the saved list."""
         return len(self.graph.saved())
 
+    @cached_property
+    def site_of(self) -> Mapping[str, Site]:
+        """The sites by their ids."""
+        return {site.id: site for site in self.sites}
+
     @property
     def fusions(self) -> Census:
         """The census of fusions."""

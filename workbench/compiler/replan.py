@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -40,8 +40,15 @@ LARGE_STATEMENTS = 2000
 """Of a program that takes seconds to plan anyway: some four layers of a transformer among ranks."""
 
 
-def plan(captured: Capture, choices: Mapping[str, str]) -> Plan:
+def plan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> Plan:
     """Plan again from the kept joint trace under `choices`; from the split traces where a lever knows how.
+
+    Parameters
+    ----------
+    captured : Capture
+    choices : mapping of str to str
+    newer : callable, optional
+        Asked after each stage whether something newer is to be planned.
 
     Raises
     ------
@@ -50,15 +57,17 @@ def plan(captured: Capture, choices: Mapping[str, str]) -> Plan:
         plan does.
     ChoiceError
         If a choice is refused.
+    Superseded
+        If something newer is to be planned.
     """
     begun = time.perf_counter()
     for lever in reversed(all_levers()):
         if quick := lever.quick(choices):
-            base = base_of(captured, {id: option for id, option in choices.items() if id not in quick})
+            base = base_of(captured, {id: option for id, option in choices.items() if id not in quick}, newer)
             made = base.replanner(lever).plan(choices, begun)
             break
     else:
-        made = base_of(captured, choices).plan
+        made = base_of(captured, choices, newer).plan
     return made if made.proof.proven or made.proof.fault else _proven(captured, made)
 
 
@@ -78,12 +87,12 @@ class Base:
         return self._replanners[lever.name]
 
 
-def base_of(captured: Capture, choices: Mapping[str, str]) -> Base:
+def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> Base:
     """The plan under choices none of which is put into another plan; the last few are kept.
 
     Raises
     ------
-    PlanError, ChoiceError
+    PlanError, ChoiceError, Superseded
         As `plan`.
     """
     key = tuple(sorted(choices.items()))
@@ -91,7 +100,7 @@ def base_of(captured: Capture, choices: Mapping[str, str]) -> Base:
     if known is not None:
         captured.bases.move_to_end(key)
         return known
-    planned, made = plan_anew(captured, choices)
+    planned, made = plan_anew(captured, choices, newer)
     # The stock plan is what all others are held to.
     planned = _proven(captured, planned) if choices else _held_to_the_joint_trace(captured, planned)
     known = captured.bases[key] = Base(planned, captured.stage, made)
@@ -135,7 +144,9 @@ def _proven(captured: Capture, made: Plan) -> Plan:
     return dataclasses.replace(made, proof=proof, stages=(*made.stages, stage), warnings=stock.warnings)
 
 
-def plan_anew(captured: Capture, choices: Mapping[str, str]) -> tuple[Plan, Made]:
+def plan_anew(
+    captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None
+) -> tuple[Plan, Made]:
     """Plan again from the kept joint trace, whatever the choices; with what the levers made on the way.
 
     Raises
@@ -145,7 +156,7 @@ def plan_anew(captured: Capture, choices: Mapping[str, str]) -> tuple[Plan, Made
     ChoiceError
         If a choice is refused.
     """
-    log = StageLog()
+    log = StageLog(newer)
     hooks = Hooks(captured.executor, choices, log)
     stage = captured.stage
     with captured.inside():

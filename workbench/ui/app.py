@@ -262,7 +262,7 @@ class App:
     def _choose(self, choices: Mapping[str, str]) -> None:
         """Choose for one site, or for those of folded layers alike."""
         id, option = next(iter(choices.items()))
-        first = next((site for site in self.bench.plan.sites if site.id == id), None)
+        first = self.bench.plan.site_of.get(id)
         diff = self._act(lambda: self.bench.choose(choices))
         if diff is not None:
             label = first.label if first is not None else id
