@@ -25,7 +25,7 @@ def test_the_step_time_of_a_replanned_program(benchmark, tmp_path: Path) -> None
             planned.choose({site.id: "recompute"})
         except wb.ChoiceError:
             continue
-    # In turns with the stock plan's steps: the machine's speed is then the same for what was learned and predicted.
+    # Interleaved with the stock plan's steps: the machine's speed is then the same for what was learned and predicted.
     folder = request.prepare(
         tmp_path / "run",
         stock.program,

@@ -1,7 +1,7 @@
 """What clocks add to a step: `llama` at its default size, executor torch on the CPU.
 
 Steps with a clock at every statement of the forward, of the backward, and steps without any, as a run takes them, are
-taken in turns, in an order drawn anew for each turn, by one process with one thread:
+taken interleaved, in an order drawn anew for each turn, by one process with one thread:
 its CPU seconds are then what a step takes, and a busy machine adds nothing to them but what is shared within a core.
 That is more for a tick, which is nearly all a read of the machine's counter, than for a step: where other processes
 keep both threads of a core busy, a tick takes twice as long, a step a fifth longer. So the share is the median over

@@ -1,6 +1,6 @@
 """What live readouts cost a compilation: the app in a real notebook kernel, memory sampled and shown 20 times a second.
 
-Runs that the app shows and runs that nobody looks at, whose memory is not sampled either, are taken in turns, in an
+Runs that the app shows and runs that nobody looks at, whose memory is not sampled either, are taken interleaved, in an
 order drawn anew for each turn. What counts is the CPU seconds that readouts take, in the kernel and in the worker's
 threads beside the one that compiles, of each second that a compilation takes: by so much they slow one that has to
 share a core with them. As a share of time and not of the compilation's own CPU seconds, for readouts go on while a busy

@@ -1,7 +1,7 @@
 """Our cuts between fusions against Thunder's own pass, both in one process, on the residual chain at 32 layers.
 
-CPU seconds, in turns, so that a busy machine tells the same. Each pass gets a partition that nothing has looked at, and
-ours knows no cut from before.
+CPU seconds, interleaved, so that a busy machine tells the same. Each pass gets a partition that nothing has looked at,
+and ours knows no cut from before.
 Thunder's weight of a producer's own argument is in its source: at another weight its `find_cut` is compiled from a
 patched copy.
 """

@@ -44,8 +44,8 @@ class Planning:
         self.begun: list[dict[str, str]] = []
         self.finished: list[dict[str, str]] = []
         self.under_way = threading.Event()
-        self._anew, self._held, self._until = replan.plan_anew, held, until
-        monkeypatch.setattr(replan, "plan_anew", self._plan)
+        self._anew, self._held, self._until = replan.replan, held, until
+        monkeypatch.setattr(replan, "replan", self._plan)
 
     def _plan(self, captured: Any, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> Any:
         self.begun.append(dict(choices))

@@ -213,7 +213,7 @@ def state(bench: Workbench) -> tuple[Any, ...]:
 
 def planned_anew(bench: Workbench) -> tuple[Any, ...]:
     """The state that the choices in force give when nothing of any plan is kept: a plan is never held to itself."""
-    return _state(bench.choices, pipeline.plan_anew(bench._captured, bench.choices)[0])
+    return _state(bench.choices, pipeline.replan(bench._captured, bench.choices)[0])
 
 
 def _state(choices: Mapping[str, str], plan: pipeline.Plan) -> tuple[Any, ...]:

@@ -181,7 +181,7 @@ def test_it_plans_from_the_split_what_it_says_is_quick(bench: Workbench) -> None
     bench.choose({"toy.all": "hand_on"})
     before = bench.plan
     bench.choose({"toy.free": "late"})
-    anew, _ = pipeline.plan_anew(bench._captured, bench.choices)
+    anew, _ = pipeline.replan(bench._captured, bench.choices)
     assert "edit" in {stage.name for stage in anew.stages}
     assert "edit" not in {stage.name for stage in bench.plan.stages}
     assert bench.plan.text() == anew.text() != before.text()

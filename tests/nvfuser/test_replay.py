@@ -78,7 +78,7 @@ def test_every_policy_is_right_with_fences_and_without(name: str, fences: str, p
         bench.undo()
 
 
-def at_its_word(name: str) -> tuple[replays.Replayed, replays.Eager]:
+def unchecked(name: str) -> tuple[replays.Replayed, replays.Eager]:
     """A step without any `set`, as nvFuser would execute it if nothing were refused."""
     bench, known = opened(name)
     before = bench._history.at
@@ -93,14 +93,14 @@ def at_its_word(name: str) -> tuple[replays.Replayed, replays.Eager]:
 
 
 def test_a_value_for_two_destinations_would_reach_one() -> None:
-    assert replays.differences(*at_its_word("two_destinations")) == ["c"]
+    assert replays.differences(*unchecked("two_destinations")) == ["c"]
 
 
 def test_a_value_that_is_returned_would_be_the_memory_that_was_written() -> None:
-    found, _ = at_its_word("return_source")
+    found, _ = unchecked("return_source")
     assert found.outputs[0].data_ptr() == found.arguments["a"].data_ptr()
 
 
 def test_optimizers_need_no_set_at_all() -> None:
     for name in ("adam", "sgd", "torch_adam", "torch_sgd"):
-        assert not replays.differences(*at_its_word(name))
+        assert not replays.differences(*unchecked(name))

@@ -83,7 +83,7 @@ def fusions(bench: Workbench) -> list[Any]:
 
 
 def sets(bench: Workbench, policy: str | None = None) -> int:
-    """Counted in the math of the definitions: those that run, or those of a policy at its word."""
+    """Counted in the math of the definitions: those that run, or those of an unchecked policy."""
     return sum(count_sets(fusion, policy) for fusion in fusions(bench))
 
 

@@ -90,7 +90,7 @@ def test_a_way_that_fails_is_named(bench: wb.Workbench, tmp_path: Path) -> None:
     )
     run = jobs.start(folder).wait(120)
     assert run.state == "failed"
-    assert (run.error or "").startswith("theirs, to be timed in turns with the run: theirs:1: code in it")
+    assert (run.error or "").startswith("theirs, to be timed interleaved with the run: theirs:1: code in it")
 
 
 @pytest.mark.slow

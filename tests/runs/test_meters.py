@@ -74,7 +74,7 @@ def test_memory_is_sampled_twenty_times_a_second_and_more(tmp_path: Path) -> Non
 
 
 def test_what_is_allocated_is_told_by_statement() -> None:
-    """Two statements, each with a deletion tick after it; the second allocates 40 in passing."""
+    """Two statements, each with a deletion tick after it; the second allocates 40 transiently."""
     ticks = [(-1, False), (0, False), (0, True), (1, False), (1, True)]
     moments = [(5, 1), (12, 100), (25, -30), (31, 40), (33, -40), (34, 7), (45, -7)]
     changes = [Change(at_ns, nbytes, 0) for at_ns, nbytes in moments]

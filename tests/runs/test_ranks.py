@@ -141,7 +141,7 @@ def test_a_rank_that_was_killed_is_to_blame_before_those_that_say_that_they_lost
 def test_ranks_cancelled_from_elsewhere_are_cancelled(tmp_path: Path) -> None:
     for rank in range(2):
         tell(tmp_path, rank, events.Cancelled(t_s=1.0))
-    log = ranks.Elsewhere(tmp_path, 2)
+    log = ranks.ExternallyLaunched(tmp_path, 2)
     assert log.going_on
     assert isinstance(log.read()[-1], events.Cancelled)
     assert log.over
@@ -176,7 +176,7 @@ def test_a_rank_elsewhere_that_tells_nothing_any_more_is_named(tmp_path: Path, m
     tell(tmp_path, 1, sample)
     tell(tmp_path, 2, events.Phase(t_s=1.0, phase="build"))  # imports, or waits for the others, and samples nothing yet
     tell(tmp_path, 3, sample, events.Finished(t_s=3.0))
-    log = ranks.Elsewhere(tmp_path, 4)
+    log = ranks.ExternallyLaunched(tmp_path, 4)
     assert not any(isinstance(event, events.Warned) for event in log.read())
     clock[0] += ranks.SILENT_S - 1
     logs.append(ranks.folder_of(tmp_path, 0) / logs.LOG_FILE, sample)

@@ -227,7 +227,7 @@ def test_what_is_alive_at_the_measured_peak_is_told_apart(app, bench, tmp_path):
     assert [(row["value"], row["statement"], row["bytes"], row["id"]) for row in shown["rows"]] == [
         ("", "parameters, buffers and inputs", "4.00 KiB", ""),
         ("t7", "tanh", "2.00 KiB", "t:t7"),
-        ("in passing", "tanh", "1.00 KiB", "t:t7"),
+        ("transient", "tanh", "1.00 KiB", "t:t7"),
         ("", "autograd, between statements", "4 B", ""),
     ]
     assert measured_content(run, {})["head"].endswith("measured under other choices")

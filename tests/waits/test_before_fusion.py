@@ -68,8 +68,8 @@ def test_every_joint_order_keeps_what_depends_on_what(planned: wb.Workbench, iss
     schedule = reorder.joint_schedule(stage.claimed, stage)
     at = [position[id(bsym)] for bsym in schedule.statements]
     assert all(at[e] < at[i] for i, before in enumerate(schedule.before) for e in before)
-    spine = [at[i] for i, role in enumerate(schedule.roles) if role is reorder.Role.SPINE]
-    assert spine == sorted(spine)
+    compute = [at[i] for i, role in enumerate(schedule.roles) if role is reorder.Role.COMPUTE]
+    assert compute == sorted(compute)
 
 
 def test_a_place_by_hand_is_taken_after_the_split_all_the_same(planned: wb.Workbench) -> None:

@@ -95,7 +95,7 @@ def assert_same(quick: Plan, anew: Plan) -> None:
 def test_a_policy_is_planned_as_anew(planned: wb.Workbench, choices: dict[str, str]) -> None:
     quick = pipeline.plan(planned._captured, choices)
     assert quick.unordered is planned.stock_plan
-    assert_same(quick, pipeline.plan_anew(planned._captured, choices)[0])
+    assert_same(quick, pipeline.replan(planned._captured, choices)[0])
 
 
 @given(data=st.data())
@@ -112,7 +112,7 @@ def test_places_by_hand_are_planned_as_anew(planned: wb.Workbench, data: st.Data
             choices[f"waits:{collective.place}!wait"] = f"at({names[wait]})"
     assert_same(
         pipeline.plan(planned._captured, choices) if choices else planned.stock_plan,
-        pipeline.plan_anew(planned._captured, choices)[0],
+        pipeline.replan(planned._captured, choices)[0],
     )
 
 
@@ -129,7 +129,7 @@ def test_orders_on_top_of_buckets_are_planned_as_anew(sharded: wb.Workbench, buc
     quick = pipeline.plan(sharded._captured, {**others, **order})
     assert quick.counts["buckets"] > 0
     assert quick.unordered is sharded.plan_under(others)
-    assert_same(quick, pipeline.plan_anew(sharded._captured, {**others, **order})[0])
+    assert_same(quick, pipeline.replan(sharded._captured, {**others, **order})[0])
 
 
 @given(seed=st.integers(0, 2**32 - 1), spread=st.sampled_from([1, 3, 10**6]))
@@ -164,13 +164,13 @@ def test_an_order_on_top_of_other_choices_is_planned_as_anew(replicated: wb.Work
     quick = pipeline.plan(replicated._captured, choices)
     assert quick.unordered is not None
     assert quick.unordered.saved_bytes == replicated.plan_under(others).saved_bytes
-    assert_same(quick, pipeline.plan_anew(replicated._captured, choices)[0])
+    assert_same(quick, pipeline.replan(replicated._captured, choices)[0])
 
 
 @pytest.mark.parametrize("choices", [{"waits.issue": "in_flight(0)"}, {"waits.wait": "never"}])
 def test_an_option_that_is_none_is_refused_as_anew(planned: wb.Workbench, choices: dict[str, str]) -> None:
     with pytest.raises(ChoiceError) as anew:
-        pipeline.plan_anew(planned._captured, choices)
+        pipeline.replan(planned._captured, choices)
     with pytest.raises(ChoiceError) as quick:
         pipeline.plan(planned._captured, choices)
     assert str(quick.value) == str(anew.value)
@@ -179,7 +179,7 @@ def test_an_option_that_is_none_is_refused_as_anew(planned: wb.Workbench, choice
 def test_a_site_that_is_not_there_is_left_out_as_anew(planned: wb.Workbench) -> None:
     choices = {"waits:nothing>all_gather": "earliest"}
     assert pipeline.plan(planned._captured, choices).unmatched == tuple(choices)
-    assert pipeline.plan_anew(planned._captured, choices)[0].unmatched == tuple(choices)
+    assert pipeline.replan(planned._captured, choices)[0].unmatched == tuple(choices)
 
 
 def test_effects_tell_what_the_simulation_says(planned: wb.Workbench) -> None:

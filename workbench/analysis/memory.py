@@ -31,7 +31,7 @@ class Timeline:
     live_bytes : (statements,) int64
         Bytes alive right after each statement, once what it frees is gone. Members of a fusion repeat their fusion's.
     statement_peak_bytes : (statements,) int64
-        The most bytes alive inside each statement: its inputs, its outputs and what it allocates in passing.
+        The most bytes alive inside each statement: its inputs, its outputs and its transient memory.
     peak_bytes : int
         The most of all; at least `baseline_bytes`.
     peak_statement : int

@@ -439,20 +439,20 @@ def _ranges(graph: Graph, cost: Costs) -> tuple[dict[int, list[tuple[int, int, f
     statements, values = graph.statements, graph.values
     rows = _rows(graph).tolist()
     moves = _movable(graph, rows)
-    spine = {row: at for at, row in enumerate(row for row in rows if not moves[row])}
-    compute = [cost.compute_s[row] for row in spine]
+    compute_order = {row: at for at, row in enumerate(row for row in rows if not moves[row])}
+    compute = [cost.compute_s[row] for row in compute_order]
     prefix = np.concatenate(([0.0], np.cumsum(compute)))
-    first = next((at for row, at in spine.items() if statements.side[row] != FORWARD), len(spine))
-    low, high = dict.fromkeys(rows, 0), dict.fromkeys(rows, len(spine))
+    first = next((at for row, at in compute_order.items() if statements.side[row] != FORWARD), len(compute_order))
+    low, high = dict.fromkeys(rows, 0), dict.fromkeys(rows, len(compute_order))
     for row in rows:
         low[row] = 0 if statements.side[row] == FORWARD else first
         for producer in (int(values.producer[v]) for v in statements.inputs[row]):
             if producer >= 0:
-                low[row] = max(low[row], low[producer] if moves[producer] else spine[producer] + 1)
+                low[row] = max(low[row], low[producer] if moves[producer] else compute_order[producer] + 1)
     for row in reversed(rows):
-        high[row] = first if statements.side[row] == FORWARD else len(spine)
+        high[row] = first if statements.side[row] == FORWARD else len(compute_order)
         for reader in (r for v in statements.outputs[row] for r in graph.consumers[v].tolist()):
-            high[row] = min(high[row], high[reader] if moves[reader] else spine[reader])
+            high[row] = min(high[row], high[reader] if moves[reader] else compute_order[reader])
     found: dict[int, list[tuple[int, int, float]]] = {}
     for row in (row for row in rows if statements.kind[row] == Kind.COLLECTIVE):
         group = max(int(statements.group[row]), 0)

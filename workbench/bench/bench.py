@@ -155,7 +155,7 @@ class Workbench:
             if rates == self._machine:
                 return
             self._machine = rates
-        self._tell()
+        self._notify()
 
     def overlap(self, plan: Plan | None = None) -> Overlap | None:
         """Collectives beside compute, simulated on `machine`; None if there are none.
@@ -259,7 +259,7 @@ class Workbench:
                 )
         done, made_here = self._planner.ask(choices, self._make)
         if made_here:
-            self._tell()
+            self._notify()
         return done
 
     def _make(self, requests: Sequence[Request]) -> None:
@@ -422,7 +422,7 @@ class Workbench:
             if not self._history.can_go(by):
                 return
             self._history.go(by)
-        self._tell()
+        self._notify()
 
     # Who is told.
 
@@ -439,7 +439,7 @@ class Workbench:
 
         return end
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         from workbench.runs import delivery
 
         for callback in tuple(self._observers):
@@ -468,7 +468,7 @@ class Workbench:
             The run's folder; by default a new one in the runs folder.
         options : RunOptions, optional
         against : mapping, optional
-            Other ways to run the program, by name, timed in turns with this one in the same process: choices, all of
+            Other ways to run the program, by name, timed interleaved with this one in the same process: choices, all of
             them, so that ``{}`` is the same executor's without any; a config; or None for `thunder.jit` as it comes.
             Their times are in `Run.against`.
 
@@ -494,10 +494,10 @@ class Workbench:
         run = jobs.start(run_dir)
         with self._lock:
             self.runs = (*self.runs, run)
-        self._tell()
+        self._notify()
         if wait:
             run.wait()
-            self._tell()
+            self._notify()
         return run
 
     def prepare(

@@ -65,7 +65,7 @@ def run(work: Callable[[], int], *, as_json: bool) -> int:
     reported = _reported(ended)
     if reported is not None:
         return reported
-    return _tell(os.waitstatus_to_exitcode(how), received, as_json)
+    return _notify(os.waitstatus_to_exitcode(how), received, as_json)
 
 
 def open_missing_streams() -> None:
@@ -133,7 +133,7 @@ def _reported(ended: int) -> int | None:
     return status[0] if status else None
 
 
-def _tell(code: int, received: list[int], as_json: bool) -> int:
+def _notify(code: int, received: list[int], as_json: bool) -> int:
     """Say how a child ended that could not say so itself; gives the exit status."""
     from workbench.cli import output
 

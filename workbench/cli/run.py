@@ -55,13 +55,14 @@ def run(
         typer.Option(
             "--against",
             metavar="WHAT",
-            help="Time it in turns with another way to run it: stock (without choices), thunder (thunder.jit as it "
+            help="Time it interleaved with another way to run it: stock (without choices), thunder (thunder.jit as it "
             "comes), a config file, or ID=OPTION,ID=OPTION,…; repeat for more.",
         ),
     ] = None,
     samples: Annotated[int | None, typer.Option("--samples", metavar="N", help="Steps to time.", min=1)] = None,
     cuda_graph: Annotated[
-        bool, typer.Option("--cuda-graph", help="Time it as a CUDA graph, too, in turns: without the host's launches.")
+        bool,
+        typer.Option("--cuda-graph", help="Time it as a CUDA graph, too, interleaved: without the host's launches."),
     ] = False,
     trace: Annotated[
         Path | None, typer.Option("--trace", metavar="FILE.json", help="Write a trace for Perfetto there.")

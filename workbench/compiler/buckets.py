@@ -19,7 +19,7 @@ import torch
 
 from workbench.analysis.overlap import PACK
 from workbench.compiler import reorder
-from workbench.compiler.reorder import SPINE_TIE, Collective, Key, Role, Schedule
+from workbench.compiler.reorder import COMPUTE_TIE, Collective, Key, Role, Schedule
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     FutureTensorProxy,
@@ -199,7 +199,9 @@ def bucketed(trace: TraceCtx, schedule: Schedule, buckets: Sequence[Sequence[Col
     named.bound_symbols = list(trace.bound_symbols)
     count = len(schedule.statements)
     made: list[BoundSymbol] = []
-    keys: list[Key] = [(i, SPINE_TIE if role is Role.SPINE else 0, i, 0.0, i) for i, role in enumerate(schedule.roles)]
+    keys: list[Key] = [
+        (i, COMPUTE_TIE if role is Role.COMPUTE else 0, i, 0.0, i) for i, role in enumerate(schedule.roles)
+    ]
     instead: dict[int, int] = {}
     """Index of a statement that is gone to that of the one that stands for it."""
     members: list[tuple[list[int], list[int]]] = []

@@ -108,7 +108,7 @@ def facts(fusion: BoundSymbol) -> list[CopyFact]:
 
 
 def has_set(policy: str, fact: CopyFact) -> bool:
-    """Whether a policy, taken at its word, puts a `set` before a copy."""
+    """Whether a policy, taken unchecked, puts a `set` before a copy."""
     if policy == ALIAS_AWARE:
         return bool(fact.needs_set)
     if policy == DIRECT_ONLY:
@@ -117,16 +117,16 @@ def has_set(policy: str, fact: CopyFact) -> bool:
 
 
 def without_set(
-    fusion: BoundSymbol, policies: Mapping[str, str], *, at_its_word: bool = False
+    fusion: BoundSymbol, policies: Mapping[str, str], *, unchecked: bool = False
 ) -> frozenset[tuple[str, str]]:
     """Source and destination of the copies that go without a `set`: their policy says so and they stay right.
 
-    With `at_its_word` also where they do not stay right.
+    With `unchecked` also where they do not stay right.
     """
     return frozenset(
         (fact.source, fact.destination)
         for fact in facts(fusion)
-        if not has_set(policies.get(fact.output, ALWAYS), fact) and (at_its_word or not fact.needs_set)
+        if not has_set(policies.get(fact.output, ALWAYS), fact) and (unchecked or not fact.needs_set)
     )
 
 

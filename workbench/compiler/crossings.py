@@ -68,7 +68,7 @@ def crossings(trace: TraceCtx) -> list[Crossing]:
             elif tagged(makers[value.name]):
                 why_not = (
                     f"tagged: {makers[value.name].sym.name} is a reduction, random or matmul op, "
-                    "too dear or not safe to repeat"
+                    "too expensive to recompute, or not safe to"
                 )
             found[value.name] = Crossing(
                 name=value.name,

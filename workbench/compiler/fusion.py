@@ -447,7 +447,7 @@ def definition(fusion: BoundSymbol, policy: str | None = None) -> str:
     fusion : BoundSymbol
         Of a plan under nvFuser.
     policy : str, optional
-        Take this `set` policy at its word for every copy, safe or not. By default as planned.
+        Take this `set` policy unchecked for every copy, safe or not. By default as planned.
 
     Returns
     -------
@@ -462,7 +462,7 @@ def definition(fusion: BoundSymbol, policy: str | None = None) -> str:
     if policy is None:
         return _math(fusion, fusion._call_ctx[fusion.sym.name].get_fd)
     word = {fact.output: policy for fact in copies.facts(fusion)}
-    with copies.skip_set(copies.without_set(fusion, word, at_its_word=True)):
+    with copies.skip_set(copies.without_set(fusion, word, unchecked=True)):
         return _math(fusion, _build(fusion, fusion.subsymbols))
 
 

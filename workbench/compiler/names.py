@@ -1,4 +1,4 @@
-"""Names that last: origins ride through Thunder's passes as tags, and places are built on them."""
+"""Stable ids: origins ride through Thunder's passes as tags, and places are built on them."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _origin(bsym: BoundSymbol, counts: Counter[tuple[str, str]]) -> Origin:
 
 
 def name_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> dict[str, str]:
-    """Lasting names by proxy name: origin, then symbol and ordinal where the origin became several statements.
+    """Stable ids by proxy name: origin, then symbol and ordinal where the origin became several statements.
 
     What has no origin, a parameter's gathering, is named after the argument that it is made of.
     """

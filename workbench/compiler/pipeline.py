@@ -4,7 +4,7 @@ from workbench.compiler.capture import Capture, capture
 from workbench.compiler.hooks import Hooks
 from workbench.compiler.jit import jit, proofs_of, unmodified
 from workbench.compiler.plan import Plan
-from workbench.compiler.replan import plan, plan_anew, predict
+from workbench.compiler.replan import plan, predict, replan
 
 __all__ = [
     "Capture",
@@ -13,8 +13,8 @@ __all__ = [
     "capture",
     "jit",
     "plan",
-    "plan_anew",
     "predict",
     "proofs_of",
+    "replan",
     "unmodified",
 ]

@@ -1,8 +1,8 @@
 """Collectives on a split trace, or on the joint trace: what may move, how far, and the trace in another order of them.
 
-Compute statements stay in their order, the spine. A collective, its wait, views that hang on a wait and single
-statements that feed a collective move along it, never past what they depend on: every order made here is a topological
-order of reads, and of writes in place against reads and writes of the same memory.
+Compute statements stay in their order. A collective, its wait, a wait's views and a collective's producers move along
+it, never past what they depend on: every order made here is a topological order of reads, and of writes in place
+against reads and writes of the same memory.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from workbench.compiler.thunder_api import (
 )
 
 type Key = tuple[int, int, int, float, int]
-"""Where a statement shall stand: before which statement of the spine, then ties."""
+"""Where a statement shall stand: before which compute statement, then ties."""
 
-SPINE_TIE = 9
-"""Second part of a spine statement's key: what shares its slot stands before it."""
+COMPUTE_TIE = 9
+"""Second part of a compute statement's key: what shares its slot stands before it."""
 
 UNPACK = "bucket_unpack"
 """How the names of statements begin that take tensors out of a bucket's buffer, as `PACK` of those that fill it."""
@@ -71,12 +71,12 @@ _SHAPES = (
 class Role(Enum):
     """What a statement is to the order."""
 
-    SPINE = "spine"
+    COMPUTE = "compute"
     ISSUE = "issue"
     WAIT = "wait"
-    HANGER = "hanger"
+    VIEW = "view"
     """A change of shape of what a wait gives, and of nothing else, or what a bucket is taken apart by."""
-    FEEDER = "feeder"
+    PRODUCER = "producer"
     """Makes what a collective sends, and nothing else, of one tensor, a gradient's division, or of a bucket's."""
 
 
@@ -87,9 +87,9 @@ class Collective:
     Attributes
     ----------
     place : str
-        A name that lasts: the parameter gathered, or the one whose gradient is reduced.
+        A stable id: the parameter gathered, or the one whose gradient is reduced.
     issue, wait : int
-    feeders : tuple of int
+    producers : tuple of int
     result : str
         Name of the value that the wait gives.
     nbytes : int
@@ -103,7 +103,7 @@ class Collective:
     place: str
     issue: int
     wait: int
-    feeders: tuple[int, ...]
+    producers: tuple[int, ...]
     result: str
     nbytes: int
     read: bool
@@ -122,11 +122,11 @@ class Schedule:
     before : tuple of tuple of int
         Per statement, those that must stand before it.
     slot : tuple of int
-        Statements of the spine before each statement, as it is.
+        Compute statements before each statement, as it is.
     low, high : tuple of int
         The least and the greatest slot that each statement may have.
     names, outputs : tuple of str
-        Of the statements of the spine: unique names, as `at(...)` takes them, and the first value that each makes.
+        Of the compute statements: unique names, as `at(...)` takes them, and the first value that each makes.
     collectives : tuple of Collective
         In the order in which they are issued.
     """
@@ -189,8 +189,8 @@ def schedule(trace: TraceCtx, stage: Stage) -> Schedule:
     roles = _roles(statements, {a.name for a in returned.flat_proxy_args})
     before = _before(trace, statements, roles, stage)
     slot, low, high = _ranges(roles, before)
-    spine = [bsym for bsym, role in zip(statements, roles, strict=True) if role is Role.SPINE]
-    outputs = tuple(next((out.name for out in bsym.flat_proxy_outs), "") for bsym in spine)
+    compute = [bsym for bsym, role in zip(statements, roles, strict=True) if role is Role.COMPUTE]
+    outputs = tuple(next((out.name for out in bsym.flat_proxy_outs), "") for bsym in compute)
     return Schedule(
         statements=statements,
         roles=tuple(roles),
@@ -201,7 +201,7 @@ def schedule(trace: TraceCtx, stage: Stage) -> Schedule:
         # What a pass made has no place, and its name changes from plan to plan.
         names=_unique(
             stage.places.get(out, str(b.sym.name)) if not out.startswith(CLONE_PREFIX) else stage.place(out)
-            for b, out in zip(spine, outputs, strict=True)
+            for b, out in zip(compute, outputs, strict=True)
         ),
         outputs=outputs,
         collectives=_collectives(trace, statements, roles, stage),
@@ -290,7 +290,7 @@ def _tensors(proxies: Sequence[Any]) -> list[Any]:
 
 
 def _roles(statements: Sequence[BoundSymbol], returned: set[str]) -> list[Role]:
-    roles = [Role.SPINE] * len(statements)
+    roles = [Role.COMPUTE] * len(statements)
     made: dict[str, int] = {}
     readers: defaultdict[str, list[int]] = defaultdict(list)
     for i, bsym in enumerate(statements):
@@ -303,23 +303,23 @@ def _roles(statements: Sequence[BoundSymbol], returned: set[str]) -> list[Role]:
         elif any(isinstance(out, FutureTensorProxy) for out in bsym.flat_proxy_outs):
             roles[i] = Role.ISSUE
         elif (bsym.sym.name in _SHAPES or bsym.sym.name.startswith(UNPACK)) and tensors:
-            sources = [roles[made[t.name]] if t.name in made else Role.SPINE for t in tensors]
-            if all(role in (Role.WAIT, Role.HANGER) for role in sources):
-                roles[i] = Role.HANGER
+            sources = [roles[made[t.name]] if t.name in made else Role.COMPUTE for t in tensors]
+            if all(role in (Role.WAIT, Role.VIEW) for role in sources):
+                roles[i] = Role.VIEW
     for i in reversed(range(len(statements))):
         bsym = statements[i]
         read = [r for out in bsym.flat_proxy_outs for r in readers[out.name]]
         if (
-            roles[i] is Role.SPINE
+            roles[i] is Role.COMPUTE
             and read
-            and all(roles[r] in (Role.ISSUE, Role.FEEDER) for r in read)
+            and all(roles[r] in (Role.ISSUE, Role.PRODUCER) for r in read)
             and not any(out.name in returned for out in bsym.flat_proxy_outs)
             and (len(_tensors(bsym.flat_proxy_args)) == 1 or bsym.sym.name.startswith(PACK))
             and len(bsym.flat_proxy_outs) == 1
             and not _writes(bsym)
             and not contains(bsym, prims.OpTags.RANDOM_OP)
         ):
-            roles[i] = Role.FEEDER
+            roles[i] = Role.PRODUCER
     return roles
 
 
@@ -345,7 +345,7 @@ def _before(
     for i, bsym in enumerate(statements):
         before[i].update(made[a.name] for a in bsym.flat_proxy_args if a.name in made)
         made.update((out.name, i) for out in bsym.flat_proxy_outs if out.name not in made)
-        if roles[i] is Role.SPINE:
+        if roles[i] is Role.COMPUTE:
             if last >= 0:
                 before[i].add(last)
             last = i
@@ -388,13 +388,13 @@ def _ranges(
     slots, count = [], 0
     for role in roles:
         slots.append(count)
-        count += role is Role.SPINE
+        count += role is Role.COMPUTE
     low, high = [0] * len(roles), [count] * len(roles)
     for i, earlier in enumerate(before):
-        low[i] = max((slots[e] + 1 if roles[e] is Role.SPINE else low[e] for e in earlier), default=0)
+        low[i] = max((slots[e] + 1 if roles[e] is Role.COMPUTE else low[e] for e in earlier), default=0)
     for i in reversed(range(len(roles))):
         for e in before[i]:
-            high[e] = min(high[e], slots[i] if roles[i] is Role.SPINE else high[i])
+            high[e] = min(high[e], slots[i] if roles[i] is Role.COMPUTE else high[i])
     return tuple(slots), tuple(low), tuple(high)
 
 
@@ -424,8 +424,8 @@ def _collectives(
             continue
         future = next(out for out in bsym.flat_proxy_outs if isinstance(out, FutureTensorProxy))
         wait = next(r for r in readers[future.name] if roles[r] is Role.WAIT)
-        feeders: list[int] = []
-        sent = list(_sent(bsym.flat_proxy_args[0].name, statements, roles, made, feeders))
+        producers: list[int] = []
+        sent = list(_sent(bsym.flat_proxy_args[0].name, statements, roles, made, producers))
         result = statements[wait].flat_proxy_outs[0]
         names = _results(result.name, statements, roles, readers)
         found.append(
@@ -433,10 +433,10 @@ def _collectives(
                 place=_place(bsym, sent, names, set(arguments), gradient_of, stage, trace),
                 issue=issue,
                 wait=wait,
-                feeders=tuple(feeders),
+                producers=tuple(producers),
                 result=result.name,
                 nbytes=_nbytes(result),
-                read=any(roles[r] is not Role.HANGER for name in names for r in readers[name]),
+                read=any(roles[r] is not Role.VIEW for name in names for r in readers[name]),
                 parameter=all(name in arguments for name in sent),
             )
         )
@@ -445,24 +445,24 @@ def _collectives(
 
 
 def _sent(
-    name: str, statements: Sequence[BoundSymbol], roles: Sequence[Role], made: Mapping[str, int], feeders: list[int]
+    name: str, statements: Sequence[BoundSymbol], roles: Sequence[Role], made: Mapping[str, int], producers: list[int]
 ) -> Iterator[str]:
-    """The values that what is sent is made of; adds the feeders on the way to `feeders`."""
-    if name not in made or roles[made[name]] is not Role.FEEDER:
+    """The values that what is sent is made of; adds the producers on the way to `producers`."""
+    if name not in made or roles[made[name]] is not Role.PRODUCER:
         yield name
         return
-    feeders.append(made[name])
+    producers.append(made[name])
     for arg in _tensors(statements[made[name]].flat_proxy_args):
-        yield from _sent(arg.name, statements, roles, made, feeders)
+        yield from _sent(arg.name, statements, roles, made, producers)
 
 
 def _results(
     name: str, statements: Sequence[BoundSymbol], roles: Sequence[Role], readers: defaultdict[str, list[int]]
 ) -> list[str]:
-    """The value that a wait gives, and those that hang on it."""
+    """The value that a wait gives, and its views."""
     names = [name]
     for reader in readers[name]:
-        if roles[reader] is Role.HANGER:
+        if roles[reader] is Role.VIEW:
             for out in statements[reader].flat_proxy_outs:
                 names += _results(out.name, statements, roles, readers)
     return names
@@ -485,7 +485,7 @@ def _place(
     stage: Stage,
     trace: TraceCtx,
 ) -> str:
-    """A name that lasts; a bucket's is that of its first member, and how many others there are."""
+    """A stable id; a bucket's is that of its first member, and how many others there are."""
     kind = bsym.sym.name.removeprefix("torch_").removesuffix("_prim_impl")
     others = f"+{len(sent) - 1}" if len(sent) > 1 else ""
     if sent[0] in arguments:

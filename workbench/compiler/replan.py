@@ -100,7 +100,7 @@ def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
     if known is not None:
         captured.bases.move_to_end(key)
         return known
-    planned, made = plan_anew(captured, choices, newer)
+    planned, made = replan(captured, choices, newer)
     # The stock plan is what all others are held to.
     planned = _proven(captured, planned) if choices else _held_to_the_joint_trace(captured, planned)
     known = captured.bases[key] = Base(planned, captured.stage, made)
@@ -144,9 +144,7 @@ def _proven(captured: Capture, made: Plan) -> Plan:
     return dataclasses.replace(made, proof=proof, stages=(*made.stages, stage), warnings=stock.warnings)
 
 
-def plan_anew(
-    captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None
-) -> tuple[Plan, Made]:
+def replan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> tuple[Plan, Made]:
     """Plan again from the kept joint trace, whatever the choices; with what the levers made on the way.
 
     Raises

@@ -172,11 +172,11 @@ class Stage:
 
     @cached_property
     def places(self) -> dict[str, str]:
-        """For each value of the claimed joint trace a name that lasts, by proxy name."""
+        """For each value of the claimed joint trace a stable id, by proxy name."""
         return name_places(self.claimed.bound_symbols, self.origins)
 
     def place(self, name: str) -> str:
-        """The lasting name of a value, also of one that was recomputed or renamed by a pass."""
+        """The stable id of a value, also of one that was recomputed or renamed by a pass."""
         if name in self.places:
             return self.places[name]
         stripped = name.removeprefix(CLONE_PREFIX)

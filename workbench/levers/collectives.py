@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from workbench.compiler import buckets
-from workbench.compiler.reorder import SPINE_TIE, Collective, Key, Role, Schedule
+from workbench.compiler.reorder import COMPUTE_TIE, Collective, Key, Role, Schedule
 from workbench.compiler.stage import Stage
 from workbench.lever import Setting, Site, refused
 
@@ -49,7 +49,7 @@ IN_FLIGHT = re.compile(r"in_flight\(([1-9]\d*)(MiB)?\)")
 AT = re.compile(r"at\((.+)\)")
 
 
-_FIRST, _BY_HAND, _AT_WAIT, _HANGING = 0, 1, 2, 3
+_FIRST, _BY_HAND, _AT_WAIT, _VIEW = 0, 1, 2, 3
 
 
 ORDERING = _ISSUE, _WAIT, _GRADIENTS = tuple(f"{WAITS}.{name}" for name in ("issue", "wait", "gradients"))
@@ -87,9 +87,9 @@ def keys(schedule: Schedule, choices: Mapping[str, str]) -> list[Key]:
     """
     choices = left_to_order(choices)
     found: list[Key] = [
-        (high, _HANGING, i, 1.0, i)
-        if role is Role.HANGER
-        else (slot, SPINE_TIE if role is Role.SPINE else _FIRST, i, 1.0, i)
+        (high, _VIEW, i, 1.0, i)
+        if role is Role.VIEW
+        else (slot, COMPUTE_TIE if role is Role.COMPUTE else _FIRST, i, 1.0, i)
         for i, (role, slot, high) in enumerate(zip(schedule.roles, schedule.slot, schedule.high, strict=True))
     ]
     _check_pairs(schedule, choices)
@@ -122,8 +122,8 @@ def keys(schedule: Schedule, choices: Mapping[str, str]) -> list[Key]:
             found[wait] = (slot, tie, at, part + 0.25, wait)
         if option != STOCK:
             slot, tie, at, part, _ = found[issue]
-            for feeder in collective.feeders:
-                found[feeder] = (slot, tie, at, part - 0.25, feeder)
+            for producer in collective.producers:
+                found[producer] = (slot, tie, at, part - 0.25, producer)
     return found
 
 

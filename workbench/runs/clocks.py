@@ -106,7 +106,7 @@ def launch_bound(host_s: float, device_s: float, device_type: str) -> tuple[bool
 def measure(
     stepper: Stepper, clocks: StatementClocks, budget_s: float, kernels: Sequence[Kernel], t_s: Callable[[], float]
 ) -> events.StatementTimes:
-    """Step with clocks and without in turns, and take the median time of each statement.
+    """Step with clocks and without interleaved, and take the median time of each statement.
 
     A step has clocks on one side only, the forward or the backward, so that it is half as much disturbed.
 

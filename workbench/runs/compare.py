@@ -71,7 +71,7 @@ class Comparison:
 def compare(*runs: Run) -> Comparison:
     """Compare runs with the first one.
 
-    Runs of different processes were not measured in turns: beyond the samples' intervals, they differ by what the
+    Runs of different processes were not measured interleaved: beyond the samples' intervals, they differ by what the
     machine did meanwhile, so a difference within its noise counts as noise, too.
 
     Parameters

@@ -270,7 +270,7 @@ class StepTimes(Event):
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VariantTimes(Event):
-    """Timed steps of another way to run the same program, taken in turns with the run's own.
+    """Timed steps of another way to run the same program, taken interleaved with the run's own.
 
     Attributes
     ----------
@@ -314,7 +314,7 @@ class StatementTimes(Event):
     step_s : float
         A step with clocks.
     overhead, overhead_low, overhead_high : float
-        What the clocks add to a step, as a share of it, with its 95 % interval; measured in turns.
+        What the clocks add to a step, as a share of it, with its 95 % interval; measured interleaved.
     kernels : list of dict
         The device's work: ``name``, ``stream``, ``start_s``, ``end_s``. Empty on a CPU.
     launch_bound : bool, optional

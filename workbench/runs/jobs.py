@@ -93,11 +93,11 @@ class Run(Record):
 
     def __init__(self, run_dir: Path) -> None:
         super().__init__(run_dir)
-        self._tail: logs.Tail | ranks.Elsewhere = logs.Tail(run_dir / logs.LOG_FILE, keep_open=True)
+        self._tail: logs.Tail | ranks.ExternallyLaunched = logs.Tail(run_dir / logs.LOG_FILE, keep_open=True)
         self._over = threading.Event()
         self._observers: list[_Observed] = []
         self._posted = False
-        self._worker: Worker | _Elsewhere | None = None
+        self._worker: Worker | _ExternallyLaunched | None = None
         self._stop: Event | None = None
         self._finals: list[Event] = []
         self._unreadable = ""
@@ -222,7 +222,7 @@ class Run(Record):
                 observed.given += 1
                 delivery.call(observed.callback, event, of=f"run {self.name}")
 
-    def _attach(self, worker: Worker | _Elsewhere) -> None:
+    def _attach(self, worker: Worker | _ExternallyLaunched) -> None:
         """Follow a process until it ends."""
         self._worker = worker
         _LIVE[self.run_dir] = self
@@ -351,17 +351,17 @@ class Run(Record):
         return end
 
 
-class _Elsewhere:
+class _ExternallyLaunched:
     """The ranks of a run that were started by hand, on whatever machines; they are known by their logs alone."""
 
     pid = 0
     is_child = False
 
-    def __init__(self, run_dir: Path, log: ranks.Elsewhere) -> None:
+    def __init__(self, run_dir: Path, log: ranks.ExternallyLaunched) -> None:
         self._run_dir, self._log = run_dir, log
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether all had their last word, as far as their logs were read."""
+        """Whether all had their terminal event, as far as their logs were read."""
         if not self._log.over:
             time.sleep(timeout_s)
         return self._log.over
@@ -501,7 +501,7 @@ def _opened(run_dir: Path) -> Run:
     run = Run(run_dir)
     elsewhere = None
     if run.request.parallel and not files.exists(run_dir / logs.LOG_FILE):
-        elsewhere = run._tail = ranks.Elsewhere(run_dir, run.request.ranks)
+        elsewhere = run._tail = ranks.ExternallyLaunched(run_dir, run.request.ranks)
     run._read()
     standing = ""
     if files.exists(run_dir / processes.WORKER_FILE):
@@ -515,7 +515,7 @@ def _opened(run_dir: Path) -> Run:
             # What it wrote until then.
             run._read()
     if elsewhere is not None and elsewhere.going_on:
-        run._attach(_Elsewhere(run_dir, elsewhere))
+        run._attach(_ExternallyLaunched(run_dir, elsewhere))
         return run
     if isinstance(run._tail, logs.Tail):
         run._tail.close()

@@ -48,7 +48,7 @@ def rank(
     warmup: int = 2,
     seed: int = 0,
 ) -> Ranking:
-    """Rank variants by honest samples: in turns, the order drawn anew for each, with a sync before and after.
+    """Rank variants by honest samples: interleaved, the order drawn anew for each, with a sync before and after.
 
     Parameters
     ----------

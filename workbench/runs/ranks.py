@@ -42,11 +42,11 @@ _GRACE_S = 2.0
 """How long the other ranks have to end when one failed."""
 
 SILENT_S = 120.0
-"""A rank elsewhere that told nothing for so long may be gone. It samples its memory many times a second, also while it
-compiles or waits for the others; a file system of several machines may show that a minute late."""
+"""An externally launched rank that reported nothing for so long may be gone. It samples its memory many times a second,
+also while it compiles or waits for the others; a file system of several machines may show that a minute late."""
 
 GONE_S = 3600.0
-"""Ranks elsewhere that wrote nothing for so long are not waited for by who opens their run."""
+"""Externally launched ranks that wrote nothing for so long are not waited for by who opens their run."""
 
 _SLOWEST = {events.Compiled: "compile_s", events.StepTimes: "step_s", events.PeakMeasured: "measured_peak_bytes"}
 """Figures of which the run's is that of the rank with the most."""
@@ -170,7 +170,7 @@ class Gathering:
 
     @property
     def over(self) -> bool:
-        """Whether all ranks had their last word."""
+        """Whether all ranks had their terminal event."""
         return all(rank.end is not None for rank in self.ranks)
 
     @property
@@ -323,7 +323,7 @@ def _begun_s(folder: Path) -> float:
     return 0.0
 
 
-class Elsewhere:
+class ExternallyLaunched:
     """The log of a run whose ranks are started by hand, on whatever machines: what their own logs tell, gathered.
 
     Parameters
@@ -346,7 +346,7 @@ class Elsewhere:
 
     @property
     def going_on(self) -> bool:
-        """Whether any rank was started, not all had their last word, and something was written of late."""
+        """Whether any rank was started, not all had their terminal event, and something was written of late."""
         written_s = 0.0
         for rank in self._gathering.ranks:
             with contextlib.suppress(OSError):
@@ -354,7 +354,7 @@ class Elsewhere:
         return not self.over and abs(time.time() - written_s) < GONE_S
 
     def read(self) -> list[Event]:
-        """Events since the last call; the last is the run's end, once all ranks had their last word."""
+        """Events since the last call; the last is the run's end, once all ranks had their terminal event."""
         self._gathering.read()
         self._gathering.tell_silent()
         if self._gathering.over and not self.over:

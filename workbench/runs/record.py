@@ -190,7 +190,7 @@ class Record:
 
     @property
     def against(self) -> dict[str, dict[str, Any]]:
-        """By name, each other way to run the program that was timed in turns with this run's.
+        """By name, each other way to run the program that was timed interleaved with this run's.
 
         ``step_s``; ``ratio`` to this run's own time with its 95 % interval ``low`` to ``high``; and the ``verdict``:
         ``faster`` or ``slower`` than this run, or ``noise`` where the interval holds 1.

@@ -68,7 +68,7 @@ class RunOptions:
     memory_snapshot : bool
         Whether to record one step's allocations for PyTorch's memory_viz; see `workbench.runs.snapshot`.
     cuda_graph : bool
-        Whether to time the step as a CUDA graph, too, in turns with the run's own: the time without the host's
+        Whether to time the step as a CUDA graph, too, interleaved with the run's own: the time without the host's
         launches. On CUDA only.
     cold : bool
         Compile with caches of the run's own, empty at first, so that compile times can be compared.
@@ -117,8 +117,8 @@ class RunRequest:
         What the plan has alive at its peak, the largest first and `ALIVE_LISTED` at most: ``bytes``, ``value``, and the
         ``statement`` that makes it, -1 for an argument, with its ``name`` and ``source``.
     variants : dict of str to str, optional
-        Other ways to run the program, timed in turns with the run's own: the text of a config, or None for unmodified
-        Thunder.
+        Other ways to run the program, timed interleaved with the run's own: the text of a config, or None for
+        unmodified Thunder.
     options : RunOptions
     ranks : int
         Processes that share the program.

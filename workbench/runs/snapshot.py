@@ -135,7 +135,7 @@ def _frames(described: dict[str, Any]) -> list[dict[str, Any]]:
     if described["statement"] < 0:
         return [_frame(_BEYOND)]
     file, _, line = described["source"].rpartition(":")
-    made = described["value"] or f"in passing, for {', '.join(described['outputs'])}"
+    made = described["value"] or f"transient, for {', '.join(described['outputs'])}"
     return [_frame(f"{made} = {described['name']}", file, int(line or 0))]
 
 

@@ -90,7 +90,7 @@ def interleaved[T](
     seed: int = 0,
     on_sample: Callable[[str, T], None] | None = None,
 ) -> dict[str, list[T]]:
-    """Take samples of several variants in turns, the order drawn anew for each turn.
+    """Take samples of several variants interleaved, the order drawn anew for each turn.
 
     What changes while it is measured, such as the machine's clock rate and neighbours, then hits all of them alike.
 

@@ -224,7 +224,7 @@ def _warm_up(stepper: Stepper, steps: int, log: logs.EventLog) -> float:
 
 
 def _time(stepper: Stepper, variants: dict[str, Stepper], log: logs.EventLog, options: request.RunOptions) -> None:
-    """Time the run's own steps, in turns with those of the variants."""
+    """Time the run's own steps, interleaved with those of the variants."""
     from workbench.runs import timing
 
     own = ""  # a name that no variant has
@@ -295,7 +295,7 @@ def _variants(
             found[name] = kind(callable_, args, kwargs, jitted, seed=options.seed, modes=_modes(asked))
             _warm_up(found[name], max(options.warmup, 1), log)
         except Exception as error:
-            raise RunError(f"{name}, to be timed in turns with the run: {explain(error)}") from error
+            raise RunError(f"{name}, to be timed interleaved with the run: {explain(error)}") from error
     return found
 
 

@@ -53,7 +53,7 @@ def predicted_content(plan: Plan, ids: Sequence[str]) -> dict[str, Any]:
     ]
     transient = plan.peak_bytes - sum(one.bytes for one in found) if after else int(statements.transient_bytes[peak])
     if transient:
-        value = "copies of gradients" if after else "in passing"
+        value = "copies of gradients" if after else "transient"
         rows.insert(0, _row(value, place["name"], "", transient, place["id"]))
     more = f"; the largest {_MOST} are listed" if len(found) > _MOST else ""
     return {
@@ -86,7 +86,7 @@ def measured_content(run: Run | None, named: Mapping[str, str]) -> dict[str, Any
         value, outputs = one.get("value", ""), one["outputs"]
         id = next((named[name] for name in (value, *outputs, one["name"]) if name in named), "")
         made_by = short_name(one["name"]) if one["name"] else _AUTOGRAD
-        rows.append(_row(value or ("in passing" if one["name"] else ""), made_by, one["source"], one["bytes"], id))
+        rows.append(_row(value or ("transient" if one["name"] else ""), made_by, one["source"], one["bytes"], id))
     unlisted = peak_bytes - baseline_bytes - sum(one["bytes"] for one in alive)
     if unlisted > 0:
         facts.append(f"{human_bytes(unlisted)} not listed")

@@ -30,7 +30,7 @@ from workbench.ui.graph_view import GraphView
 from workbench.ui.memory_tab import MemoryTab
 from workbench.ui.names import next_option
 from workbench.ui.passes import Passes
-from workbench.ui.tables import WAYS, RunsAsked
+from workbench.ui.tables import VARIANTS, RunsAsked
 from workbench.ui.timeline import TimelineTab, simulated_lanes, timeline_content
 
 if TYPE_CHECKING:
@@ -272,12 +272,12 @@ class App:
             self._refresh()
 
     def _ask_of_runs(self, against: list[str], snapshot: bool) -> None:
-        self._asked = RunsAsked(tuple(name for name in WAYS if name in against), snapshot)
+        self._asked = RunsAsked(tuple(name for name in VARIANTS if name in against), snapshot)
         self._redraw("Settings")
 
     def _run(self) -> None:
         asked = self._asked
-        ways = {name: WAYS[name].choices for name in asked.against}
+        ways = {name: VARIANTS[name].choices for name in asked.against}
         options = RunOptions(memory_snapshot=asked.snapshot)
         self._act(lambda: self.bench.run(options=options, against=ways))
 

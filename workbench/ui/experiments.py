@@ -130,7 +130,7 @@ def _written(folder: Path) -> tuple[int, ...]:
 
 
 def _beside(name: str, other: dict[str, Any]) -> str:
-    """What was timed in turns with a run, in a few words."""
+    """What was timed interleaved with a run, in a few words."""
     if other["verdict"] == "noise":
         return f"{name}: no difference beyond noise"
     return f"{name}: {other['ratio']:.2f} times, {other['verdict']}"

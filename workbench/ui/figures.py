@@ -92,7 +92,7 @@ def figures(
 
 
 def _beside(run: Run, measured: str) -> list[dict[str, Any]]:
-    """What a run was timed against, in turns."""
+    """What a run was timed against, interleaved."""
     return [
         {
             "text": human_seconds(other["step_s"]),

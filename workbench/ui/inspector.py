@@ -190,7 +190,7 @@ def statement_content(graph: Graph, layout: Layout, statement: int, ids: Sequenc
     if statements.flops[statement]:
         facts.append(["operations", human_count(int(statements.flops[statement]))])
     if statements.transient_bytes[statement]:
-        facts.append(["in passing", human_bytes(int(statements.transient_bytes[statement]))])
+        facts.append(["transient", human_bytes(int(statements.transient_bytes[statement]))])
     side = "backward" if statements.side[statement] else "forward"
     return {
         "eyebrow": f"{'fusion' if members else 'statement'}, {side}",

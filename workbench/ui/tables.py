@@ -17,14 +17,14 @@ _ASSIGNED = re.compile(r"^\s*[\[(]?([A-Za-z_]\w*)[^=]*=(?!=)")
 
 
 @dataclasses.dataclass(frozen=True)
-class Way:
+class Variant:
     """A way to run the program that a run can be timed against: choices, or None for `thunder.jit` as it comes."""
 
     label: str
     choices: Mapping[str, str] | None
 
 
-WAYS = {"stock": Way("this executor without choices", {}), "thunder": Way("thunder.jit as it comes", None)}
+VARIANTS = {"stock": Variant("this executor without choices", {}), "thunder": Variant("thunder.jit as it comes", None)}
 """By the names that the command line's ``--against`` has for them."""
 
 
@@ -35,7 +35,7 @@ class RunsAsked:
     Attributes
     ----------
     against : tuple of str
-        Of `WAYS`.
+        Of `VARIANTS`.
     snapshot : bool
         Whether to record a step's allocations for memory_viz.
     """
@@ -113,7 +113,7 @@ def setting_rows(sites: Sequence[Site]) -> list[dict[str, Any]]:
 def runs_content(asked: RunsAsked, ranks: int) -> dict[str, Any]:
     """What runs can measure beside themselves, and what of it is asked for."""
     return {
-        "ways": [{"name": name, "label": way.label, "on": name in asked.against} for name, way in WAYS.items()],
+        "ways": [{"name": name, "label": way.label, "on": name in asked.against} for name, way in VARIANTS.items()],
         "snapshot": asked.snapshot,
         "no_snapshot": f"a memory snapshot is of one process, and {ranks} ranks share the program" if ranks > 1 else "",
     }
