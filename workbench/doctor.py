@@ -14,6 +14,8 @@ from collections.abc import Iterable
 import psutil
 from packaging.version import Version
 
+from workbench.summary import human_bytes
+
 CHROMIUM_VARIABLE = "WORKBENCH_CHROMIUM"
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -135,7 +137,7 @@ def _cuda() -> Check:
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     names = [torch.cuda.get_device_properties(i) for i in range(count)]
-    found = ", ".join(f"{one.name} ({one.total_memory / 2**30:.0f} GiB)" for one in names)
+    found = ", ".join(f"{one.name} ({human_bytes(one.total_memory)})" for one in names)
     return Check("CUDA devices", count > 0, found, "" if count else "none attached: device cpu runs, planned plans")
 
 
@@ -146,7 +148,7 @@ def _cpu() -> Check:
 
 def _memory() -> Check:
     memory = psutil.virtual_memory()
-    return Check("Memory", True, f"{memory.total / 2**30:.1f} GiB, {memory.available / 2**30:.1f} GiB available")
+    return Check("Memory", True, f"{human_bytes(memory.total)}, {human_bytes(memory.available)} available")
 
 
 def _compiler() -> Check:

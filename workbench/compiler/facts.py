@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ import torch
 from workbench.compiler import computes
 from workbench.compiler.kernels import WRITES, allocates_inside, peak_inside_bytes
 from workbench.compiler.offload import ARRIVE, OFFLOAD, RELOAD, RELOAD_PREFIX
+from workbench.compiler.proxies import bytes_of, is_tensor
 from workbench.compiler.stepper import Allocations, claim, empty, fake_execution, forwarded, runs_as_pytorch, source
 from workbench.compiler.thunder_api import (
     CollectionProxy,
@@ -24,7 +24,6 @@ from workbench.compiler.thunder_api import (
     NumberProxy,
     TensorProxy,
     prims,
-    to_torch_dtype,
     tree_flatten,
 )
 from workbench.torch_api import FakeTensorMode
@@ -209,7 +208,7 @@ class _Walk:
         """A value that exists before the trace runs, or that nothing more is known about."""
         if proxy.name not in self.storage_of:
             strides = _contiguous(proxy.shape)
-            self.storage_of[proxy.name] = self.new_storage(proxy.name, _nbytes(proxy))
+            self.storage_of[proxy.name] = self.new_storage(proxy.name, bytes_of(proxy))
             self.strides[proxy.name] = strides
             self.tensor_of[proxy.name] = next(_NUMBERS)
 
@@ -296,7 +295,7 @@ class _Walk:
             if same is not None and proxy.name not in same:
                 sources.append(-1 - len(new_bytes))
                 strides.append(_contiguous(proxy.shape))
-                new_bytes.append(_nbytes(proxy))
+                new_bytes.append(bytes_of(proxy))
                 continue
             storage = inner.storage_of[proxy.name]
             strides.append(inner.strides[proxy.name])
@@ -447,7 +446,7 @@ def _moved(
         return _Fact(sources=(-1,), strides=(_contiguous(outputs[0].shape),), new_bytes=(0,))
     if name.startswith(RELOAD):
         strides = tuple(known.get(p.name.removeprefix(RELOAD_PREFIX), _contiguous(p.shape)) for p in outputs)
-        return _Fact(sources=(-1,) * len(outputs), strides=strides, new_bytes=(_nbytes(inputs[0]),))
+        return _Fact(sources=(-1,) * len(outputs), strides=strides, new_bytes=(bytes_of(inputs[0]),))
     if name.startswith(ARRIVE):
         strides = tuple(known[proxy.name] for proxy in inputs)
         return _Fact(sources=tuple(range(len(outputs))), strides=strides, new_bytes=())
@@ -463,7 +462,7 @@ def _assume(outputs: Sequence[Any]) -> _Fact:
     return _Fact(
         sources=tuple(-1 - i for i in range(len(outputs))),
         strides=tuple(_contiguous(proxy.shape) for proxy in outputs),
-        new_bytes=tuple(_nbytes(proxy) for proxy in outputs),
+        new_bytes=tuple(bytes_of(proxy) for proxy in outputs),
         assumed=True,
     )
 
@@ -478,13 +477,9 @@ def _tensors(leaves: Sequence[Any]) -> list[Any]:
         if isinstance(leaf, CollectionProxy):
             for proxy in _tensors(tree_flatten(leaf.collection())[0]):
                 found.setdefault(proxy.name, proxy)
-        elif isinstance(leaf, (TensorProxy, FutureTensorProxy)):
+        elif is_tensor(leaf):
             found.setdefault(leaf.name, leaf)
     return list(found.values())
-
-
-def _nbytes(proxy: Any) -> int:
-    return math.prod(proxy.shape) * to_torch_dtype(proxy.dtype).itemsize
 
 
 def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:

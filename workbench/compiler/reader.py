@@ -15,6 +15,7 @@ from workbench.compiler.facts import FactsCache, TraceFacts, facts
 from workbench.compiler.fusion import contains
 from workbench.compiler.names import CLONE_PREFIX, is_statement, origin_of
 from workbench.compiler.offload import ARRIVE, OFFLOAD, RELOAD
+from workbench.compiler.proxies import bytes_of, shape_of
 from workbench.compiler.thunder_api import (
     COLLECTIVES,
     WAITS,
@@ -217,12 +218,14 @@ class _Builder:
             ),
             values=Values(
                 name=tuple(proxy.name for proxy in self.proxies),
-                shape=tuple(_shape(proxy) for proxy in self.proxies),
+                shape=tuple(shape_of(proxy) for proxy in self.proxies),
                 dtype=tuple(_dtype(proxy) for proxy in self.proxies),
                 device=tuple(_device(proxy) for proxy in self.proxies),
                 storage=np.asarray([renumbered.get(s, -1) for s in storage], np.int32),
                 producer=np.asarray(self.producer, np.int32),
-                bytes=np.asarray([_bytes(proxy) for proxy in self.proxies], np.int64),
+                bytes=np.asarray(
+                    [bytes_of(proxy) if isinstance(proxy, TensorProxy) else 0 for proxy in self.proxies], np.int64
+                ),
                 flags=np.asarray(self.flags, np.int32),
             ),
             storages=Storages(
@@ -244,10 +247,6 @@ class _Builder:
         return found
 
 
-def _shape(proxy: Any) -> tuple[int, ...]:
-    return tuple(int(s) for s in proxy.shape) if hasattr(proxy, "shape") else ()
-
-
 def _dtype(proxy: Any) -> str:
     return str(proxy.dtype).rsplit(".", 1)[-1] if isinstance(proxy, TensorProxy) else ""
 
@@ -256,10 +255,9 @@ def _device(proxy: Any) -> str:
     return str(proxy.device.device_str()) if isinstance(proxy, TensorProxy) else ""
 
 
-def _bytes(proxy: Any) -> int:
-    if not isinstance(proxy, TensorProxy):
-        return 0
-    return int(np.prod(_shape(proxy), dtype=np.int64)) * int(proxy.dtype.bytes)
+def _own_bytes(proxy: Any) -> int:
+    # What is waited for is counted as what its wait gives.
+    return bytes_of(proxy) if isinstance(proxy, TensorProxy) else 0
 
 
 def _arguments(trace: TraceCtx) -> list[Any]:
@@ -343,7 +341,7 @@ def _enter_ignored(builder: _Builder, found: TraceFacts, outputs: Sequence[Any])
         with tracectx(TraceCtx(None)):
             zeros = output.replace_name(f"{output.name}_ignored")
         found.storage_of[zeros.name] = len(found.storage_bytes)
-        found.storage_bytes.append(_bytes(zeros))
+        found.storage_bytes.append(bytes_of(zeros))
         found.root.append(zeros.name)
         builder.value(zeros, ValueFlag.COTANGENT)
 

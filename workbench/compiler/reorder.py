@@ -23,6 +23,7 @@ from workbench.compiler import copies
 from workbench.compiler.facts import facts, reduces_in_place
 from workbench.compiler.fusion import contains
 from workbench.compiler.names import CLONE_PREFIX, is_statement
+from workbench.compiler.proxies import bytes_of, is_tensor
 from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import (
     WAITS,
@@ -286,7 +287,7 @@ def freed(bound_symbols: Sequence[BoundSymbol], *, clear_collections: bool) -> l
 
 
 def _tensors(proxies: Sequence[Any]) -> list[Any]:
-    return [p for p in proxies if isinstance(p, (TensorProxy, FutureTensorProxy))]
+    return [p for p in proxies if is_tensor(p)]
 
 
 def _roles(statements: Sequence[BoundSymbol], returned: set[str]) -> list[Role]:
@@ -435,7 +436,7 @@ def _collectives(
                 wait=wait,
                 producers=tuple(producers),
                 result=result.name,
-                nbytes=_nbytes(result),
+                nbytes=bytes_of(result),
                 read=any(roles[r] is not Role.VIEW for name in names for r in readers[name]),
                 parameter=all(name in arguments for name in sent),
             )
@@ -466,14 +467,6 @@ def _results(
             for out in statements[reader].flat_proxy_outs:
                 names += _results(out.name, statements, roles, readers)
     return names
-
-
-def _nbytes(proxy: Any) -> int:
-    # A sharded parameter's `numel` is stale in Thunder; its shape is not.
-    size = int(proxy.dtype.bytes)
-    for length in proxy.shape:
-        size *= int(length)
-    return size
 
 
 def _place(
