@@ -10,7 +10,7 @@ import pytest
 from tests.ui.synthetic import llama
 from workbench.lever import Site
 from workbench.runs.accuracy import THUNDER, Accuracy
-from workbench.runs.differences import TensorError
+from workbench.runs.tensor_error import TensorError
 from workbench.summary import human_bytes, human_count, human_seconds, human_shape, text_summary
 from workbench.ui import figures, svg
 from workbench.ui.names import next_option, short_name

@@ -21,13 +21,13 @@ from workbench.runs.differences import (
     RELATIVE_TOLERANCE,
     SPREAD,
     Recorded,
-    TensorError,
     compare,
     largest_difference,
     other_bits,
     size_of,
     wide,
 )
+from workbench.runs.tensor_error import TensorError
 from workbench.torch_api import TorchDispatchMode
 
 type Parts = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]

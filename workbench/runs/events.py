@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, TypedDict
 
+from workbench.runs.tensor_error import TensorError
+
 
 class _StageSeconds(TypedDict):
     name: str
@@ -402,20 +404,12 @@ class PeakMeasured(Event):
 
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TensorChecked(Event):
-    """One tensor compared: see `workbench.runs.differences.TensorError`."""
+class TensorChecked(Event, TensorError):
+    """One tensor compared."""
 
     __pydantic_config__ = _INFINITE
 
     type = "tensor_checked"
-    name: str
-    against: str
-    dtype: str
-    max_abs_error: float
-    max_rel_error: float
-    tolerance: float
-    ok: bool
-    bitwise: bool | None = None
 
 
 @_event

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from workbench.runs import events, files, request, stages
 from workbench.runs.accuracy import Accuracy
-from workbench.runs.differences import TensorError
 from workbench.runs.events import Event, StatementTimes
 from workbench.runs.request import OUTPUT_BYTES, OUTPUT_FILE
+from workbench.runs.tensor_error import TensorError
 
 State = Literal["starting", "compiling", "running", "done", "failed", "cancelled"]
 
@@ -248,15 +248,11 @@ class Record:
         checked = self._last(events.AccuracyChecked)
         if checked is None:
             return None
-        fields = TensorError.__dataclass_fields__
-        tensors = tuple(
-            TensorError(**{name: getattr(event, name) for name in fields}) for event in self._all(events.TensorChecked)
-        )
         return Accuracy(
             ok=checked.ok,
             max_error=checked.max_error,
             against=checked.against,
-            tensors=tensors,
+            tensors=tuple(self._all(events.TensorChecked)),
             bitwise=checked.bitwise,
             changed_kernels=None if checked.changed_kernels is None else tuple(checked.changed_kernels),
         )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from workbench.compiler.clocks import StatementClocks
     from workbench.runs.accuracy import Accuracy, Parts, Stepper
-    from workbench.runs.differences import TensorError
+    from workbench.runs.tensor_error import TensorError
 
     type Compiler = Callable[[Callable[..., Any], stages.StageObserver | None], Callable[..., Any]]
     type Transforms = Callable[[], Sequence[Any]]

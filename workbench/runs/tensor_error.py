@@ -1,0 +1,45 @@
+"""`TensorError`: how far one tensor is from the reference's, as it is computed, logged and read."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TensorError:
+    """How far one tensor is from the reference's.
+
+    Attributes
+    ----------
+    name : str
+        ``output``, ``grad(layers.0.weight)``, ``buffer(running_mean)``, ``args[0]``.
+    against : str
+        ``thunder.jit`` or ``eager``.
+    dtype : str
+    max_abs_error : float
+        Largest absolute difference of two elements; infinite where shapes or dtypes differ, or one is not a number.
+    max_rel_error : float
+        That, as a share of the reference's largest element.
+    bitwise : bool or None
+        Whether every bit is the reference's; None in a log of before that was checked.
+    tolerance : float
+        Largest `max_abs_error` allowed; 0 where every bit has to be the reference's.
+    ok : bool
+    """
+
+    name: str
+    against: str
+    dtype: str
+    max_abs_error: float
+    max_rel_error: float
+    tolerance: float
+    ok: bool
+    bitwise: bool | None = None
+
+    @property
+    def severity(self) -> float:
+        """`max_abs_error` over the tolerance: more than 1 where it is not ok."""
+        if self.max_abs_error == 0:
+            return 0.0 if self.ok else math.inf
+        return self.max_abs_error / self.tolerance if self.tolerance > 0 else math.inf
