@@ -36,7 +36,8 @@ def bench(**changes):
         "counts": {"compilations": 4, "copies": 0, "sets": 0, "fences": 0, "buckets": 0},
     }
     sites = llama(1)[1]
-    plan = SimpleNamespace(**{**stock, "sites": sites, **changes})
+    site_of = {site.id: site for site in sites}
+    plan = SimpleNamespace(**{**stock, "sites": sites, "site_of": site_of, **changes})
     return SimpleNamespace(
         plan=plan,
         stock_plan=SimpleNamespace(**stock, sites=sites),
