@@ -27,7 +27,7 @@ def bench(**changes):
     census = SimpleNamespace(count=4, unique=3, largest=7)
     stock = {
         "warnings": (),
-        "proof": SimpleNamespace(proven=True, rules=()),
+        "proof": SimpleNamespace(proven=True, rules=(), fault=""),
         "statements": 219,
         "peak_bytes": 3 << 20,
         "saved_bytes": 2 << 20,

@@ -169,7 +169,7 @@ def test_validation_refuses_the_trace_that_thunders_limit_makes(planned: wb.Work
 
 def test_the_proof_finds_what_thunders_limit_breaks(sharded: wb.Workbench) -> None:
     """Without being told of it: a wait that gets another gather's future reads what it does not hold elsewhere."""
-    split = sharded._plan_for({"waits.wait": "late"}).split
+    split = sharded._planner.plan({"waits.wait": "late"}).split
     plain = from_trace(split.forward)
     plain.bound_symbols = [b for b in split.forward.bound_symbols if b.sym.id is not prims.PrimIDs.DEL]
     stage = sharded._captured.stage
