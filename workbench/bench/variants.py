@@ -32,8 +32,7 @@ def variants_of(bench: Workbench, against: Mapping[str, Mapping[str, str] | Conf
             if plan.unmatched:
                 gone = plan.unmatched[0]
                 raise ChoiceError(
-                    f"{name}: {bench.program.name} has no site {shown(gone)}"
-                    f"{nearest(gone, [site.id for site in plan.sites])}",
+                    f"{name}: {bench.program.name} has no site {shown(gone)}{nearest(gone, list(plan.site_of))}",
                     gone,
                 )
             way = dataclasses.replace(bench.config, choices=dict(way))
