@@ -47,7 +47,7 @@ def digest(files: Mapping[str, bytes]) -> str:
 
 def record() -> dict[str, str]:
     """What the bundle's record has to say: of which sources it is made, and of which files it consists."""
-    names = ["package.json", "package-lock.json", "tsconfig.json", "build.py"]
+    names = ["package.json", "package-lock.json", "tsconfig.json", "bundler.config.js", "build.py"]
     paths = [HERE / name for name in names]
     paths += [path for folder in ("src", "style") for path in (HERE / folder).iterdir()]
     sources = {path.relative_to(HERE).as_posix(): path.read_bytes() for path in paths}
@@ -66,7 +66,8 @@ def main() -> None:
     if npm is None:
         sys.exit("build.py: needs Node with npm on the PATH to build the extension; using it needs neither")
     if not (HERE / "node_modules").is_dir():
-        subprocess.run([npm, "ci"], cwd=HERE, check=True)
+        # As the lock file says. `npm ci` refuses one without the other platforms' parts of the bundler.
+        subprocess.run([npm, "install", "--no-save"], cwd=HERE, check=True)
     (HERE / "generated").mkdir(exist_ok=True)
     for name, text in generated().items():
         (HERE / "generated" / name).write_text(text)
