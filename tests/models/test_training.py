@@ -1,0 +1,100 @@
+"""Training loops of a person's own with what a config makes of a model: the losses are those of the model itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import workbench
+from tests.models import zoo
+from workbench.config import Config
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*:DeprecationWarning", "ignore:.*:FutureWarning", "ignore:.*:UserWarning"
+)
+
+STEPS = 20
+BATCH = 2
+ACCUMULATED = 3
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    """Of a Granite, a Llama with other scales, all of whose saved tensors that may be are recomputed."""
+    module = zoo.build("granite")[0]
+    bench = workbench.open(module, **batch(0))
+    free = [site for site in bench.sites("saved") if "recompute" in site.options and site.choice != "recompute"]
+    bench.choose({site.id: "recompute" for site in free if "recompute" not in site.illegal})
+    assert bench.choices
+    assert bench.plan.saved_bytes < bench.stock_plan.saved_bytes
+    return workbench.load(bench.export(tmp_path_factory.mktemp("config") / "choices.py"))
+
+
+def batch(step: int) -> dict[str, torch.Tensor]:
+    tokens = torch.randint(3, zoo.VOCABULARY, (BATCH, 8), generator=torch.Generator().manual_seed(step))
+    return {"input_ids": tokens, "labels": tokens}
+
+
+def by_trainer(model: nn.Module, folder: Path) -> list[float]:
+    """Losses of a fine-tuning by `transformers.Trainer`."""
+    from transformers import Trainer, TrainingArguments
+
+    # Else the loss is a sum, whose gradient unmodified Thunder cannot compute on the CPU.
+    given_model: Any = model
+    given_model.accepts_loss_kwargs = False
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        use_cpu=True,
+        max_steps=STEPS,
+        per_device_train_batch_size=BATCH,
+        logging_steps=1,
+        learning_rate=1e-2,
+        save_strategy="no",
+        report_to=[],
+        remove_unused_columns=False,
+        disable_tqdm=True,
+        seed=0,
+    )
+    rows = [
+        {name: tensor[row] for name, tensor in batch(step).items()} for step in range(STEPS) for row in range(BATCH)
+    ]
+    given: Any = rows
+    trainer = Trainer(model=model, args=arguments, train_dataset=given)
+    trainer.train()
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+
+def by_loop(model: Callable[..., Any], parameters: Any) -> list[float]:
+    """Losses of a loop that gathers the gradients of several batches, and clips them, before each step."""
+    optimizer = torch.optim.AdamW(parameters, lr=1e-2)
+    losses = []
+    for step in range(3):
+        for part in range(ACCUMULATED):
+            loss = model(**batch(step * ACCUMULATED + part)).loss / ACCUMULATED
+            loss.backward()
+            losses.append(float(loss.detach()))
+        torch.nn.utils.clip_grad_norm_(parameters, 0.5)
+        optimizer.step()
+        optimizer.zero_grad()
+    return losses
+
+
+def test_a_trainer_loses_as_without_a_config(config: Config, tmp_path: Path) -> None:
+    expected = by_trainer(zoo.build("granite")[0], tmp_path)
+    trained = by_trainer(config.jit(zoo.build("granite")[0]), tmp_path)
+    assert len(expected) == STEPS
+    assert len(set(expected)) == STEPS
+    assert trained == pytest.approx(expected, rel=1e-4)
+
+
+def test_gradients_are_accumulated_and_clipped_as_without_a_config(config: Config) -> None:
+    plain, given = (zoo.build("granite")[0] for _ in range(2))
+    expected = by_loop(plain, list(plain.parameters()))
+    assert by_loop(config.jit(given), list(given.parameters())) == pytest.approx(expected, rel=1e-4)
+    for ours, theirs in zip(given.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
