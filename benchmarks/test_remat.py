@@ -20,7 +20,8 @@ from thunder.core.trace import TraceCtx
 
 import workbench
 from tests.compiler.test_remat import partitioned, thunders_find_cut, whole
-from workbench.compiler.remat import RematOptions, least_cuts, rematerialize
+from workbench.compiler.cuts import least_cuts
+from workbench.compiler.remat import RematOptions, rematerialize
 
 LAYERS = 32
 REPEATS = 3
