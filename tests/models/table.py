@@ -78,7 +78,7 @@ def is_right(found: dict[str, Any]) -> bool:
     """Whether all that is tried with a model came out right."""
     if found["reason"] or not found["accurate"] or not found["replayed"]:
         return False
-    return abs(found["measured_bytes"] / found["predicted_bytes"] - 1) <= _WITHIN
+    return bool(abs(found["measured_bytes"] / found["predicted_bytes"] - 1) <= _WITHIN)
 
 
 def page(rows: list[dict[str, Any]]) -> str:

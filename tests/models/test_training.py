@@ -35,7 +35,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
     return workbench.load(bench.export(tmp_path_factory.mktemp("config") / "choices.py"))
 
 
-def batch(step: int) -> dict[str, torch.Tensor]:
+def batch(step: int) -> dict[str, Any]:
     tokens = torch.randint(3, zoo.VOCABULARY, (BATCH, 8), generator=torch.Generator().manual_seed(step))
     return {"input_ids": tokens, "labels": tokens}
 

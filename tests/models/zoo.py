@@ -12,14 +12,19 @@ from torch import nn
 type Parts = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
 
 VOCABULARY, WIDTH = 64, 32
-_BLOCKS = {"hidden_size": WIDTH, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
-_SIZES = {"vocab_size": VOCABULARY, **_BLOCKS}
-_GROUPED = {**_SIZES, "num_key_value_heads": 2, "use_cache": False}
-_TWO_LAYERS = {**_GROUPED, "num_hidden_layers": 2}
-_NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-_TOKENS = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
-_IMAGE = {**_BLOCKS, **_NO_DROPOUT, "image_size": 16, "patch_size": 8, "num_labels": 3}
-_PAIR = {
+_BLOCKS: dict[str, Any] = {
+    "hidden_size": WIDTH,
+    "intermediate_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+}
+_SIZES: dict[str, Any] = {"vocab_size": VOCABULARY, **_BLOCKS}
+_GROUPED: dict[str, Any] = {**_SIZES, "num_key_value_heads": 2, "use_cache": False}
+_TWO_LAYERS: dict[str, Any] = {**_GROUPED, "num_hidden_layers": 2}
+_NO_DROPOUT: dict[str, Any] = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+_TOKENS: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
+_IMAGE: dict[str, Any] = {**_BLOCKS, **_NO_DROPOUT, "image_size": 16, "patch_size": 8, "num_labels": 3}
+_PAIR: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "d_model": WIDTH,
     "encoder_layers": 1,
@@ -33,7 +38,7 @@ _PAIR = {
     "use_cache": False,
     "decoder_start_token_id": 2,
 }
-_T5 = {
+_T5: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "d_model": WIDTH,
     "d_kv": 8,
@@ -44,7 +49,7 @@ _T5 = {
     "use_cache": False,
     "decoder_start_token_id": 2,
 }
-_SPEECH = {
+_SPEECH: dict[str, Any] = {
     **_SIZES,
     "conv_dim": (16, 16),
     "conv_kernel": (10, 3),
@@ -226,9 +231,15 @@ def _lstm() -> Parts:
     return nn.LSTM(8, 16, batch_first=True), (torch.randn(2, 5, 8),), {}
 
 
-_GPT2 = {"vocab_size": VOCABULARY, "n_embd": WIDTH, "n_layer": 1, "n_head": 4, "use_cache": False}
-_NO_GPT_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-_STATES = {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "state_size": 4, "num_hidden_layers": 1, "use_cache": False}
+_GPT2: dict[str, Any] = {"vocab_size": VOCABULARY, "n_embd": WIDTH, "n_layer": 1, "n_head": 4, "use_cache": False}
+_NO_GPT_DROPOUT: dict[str, Any] = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+_STATES: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": WIDTH,
+    "state_size": 4,
+    "num_hidden_layers": 1,
+    "use_cache": False,
+}
 
 MODELS: dict[str, Callable[[], Parts]] = {
     # Text, one token after another.
