@@ -379,3 +379,14 @@ def test_bits_that_unmodified_thunder_does_not_repeat_are_not_demanded(monkeypat
     monkeypatch.setattr(accuracy, "first_step", lambda *args: next(steps)(first_step(*args)))
     checked = accuracy.check(one_bit_off(recorded), product, kernels=kernels)
     assert (checked.ok, checked.bitwise, checked.changed_kernels) == (True, False, ())
+
+
+def test_a_wrapper_s_parameters_are_counted_once() -> None:
+    class Wrapper(torch.nn.Module):
+        def __init__(self, module: torch.nn.Module) -> None:
+            super().__init__()
+            self.module = module
+
+    model = torch.nn.Linear(2, 2)
+    stepper = Stepper(model, (), {}, Wrapper(model))
+    assert stepper.parameters == {"module.weight": model.weight, "module.bias": model.bias}
