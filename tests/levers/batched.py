@@ -17,6 +17,7 @@ import torch
 from thunder.executors.torch_compile import make_compiled
 from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.codecache import CppPythonBindingsCodeCache
+from torch._inductor.exc import CppCompileError
 
 from tests.levers import proof
 from workbench.compiler import fusion
@@ -27,14 +28,21 @@ _compile = torch.compile
 _now = AsyncCompile.cpp_pybinding
 
 
+class NoCppError(Exception):
+    """What Inductor wrote for a region is no C++: the compiler refuses it, alone too."""
+
+
 class Kernel:
     """One of Inductor's C++ kernels; does nothing until it is compiled."""
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.compiled: Any = None
+        self.refused = False
 
     def __call__(self, *args: Any) -> None:
+        if self.refused:
+            raise NoCppError
         if self.compiled is not None:
             self.compiled(*(_c_argument(arg) for arg in args))
 
@@ -132,7 +140,14 @@ class Regions:
         finally:
             AsyncCompile.cpp_pybinding = _now
         if kernels:
-            _build(kernels)
+            try:
+                _build(kernels)
+            except CppCompileError:
+                for kernel in kernels:
+                    try:
+                        _build([kernel])
+                    except CppCompileError:
+                        kernel.refused = True
         for region in self._known.values():
             region.ready = True
         self._later = True

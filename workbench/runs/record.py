@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import threading
 from collections.abc import Iterable
@@ -252,7 +253,11 @@ class Record:
             ok=checked.ok,
             max_error=checked.max_error,
             against=checked.against,
-            tensors=tuple(self._all(events.TensorChecked)),
+            # Without the moments at which they were logged: ranks' logs have other ones than the run's own.
+            tensors=tuple(
+                TensorError(**{field.name: getattr(event, field.name) for field in dataclasses.fields(TensorError)})
+                for event in self._all(events.TensorChecked)
+            ),
             bitwise=checked.bitwise,
             changed_kernels=None if checked.changed_kernels is None else tuple(checked.changed_kernels),
         )
