@@ -214,6 +214,10 @@ COPIED: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...
     "given back as it came": (lambda a, b: (a.contiguous() + b).exp(), lambda: (leaf(WIDE, WIDE), leaf(WIDE, WIDE))),
     "halves of one": (lambda a, b: torch.cat((a, b), 1).tanh().sum(), lambda: (leaf(WIDE, WIDE), leaf(WIDE, WIDE))),
     "of leaves that lie otherwise": (lambda a, b: (a * b).sum(), lambda: (matrix_by_columns(), matrix_with_gaps())),
+    "wider than its leaf": (
+        lambda a, b: torch.where(a > 0, a, b).tanh().sum(),
+        lambda: (torch.tensor(1.0, requires_grad=True), leaf(WIDE, WIDE)),
+    ),
     "not of a leaf": (lambda a, b: (2 * a.t() + b).sum(), lambda: (leaf(WIDE, WIDE).clone(), leaf(WIDE, WIDE))),
     "in the order of the engine's queue": (
         lambda a, b, c, d: a.sum() + (2 * b.t()).sum() + c.sum() + torch.tanh(d).sum(),

@@ -28,7 +28,7 @@ class Accumulated:
     ----------
     gradient : TensorProxy
     copied_bytes : int
-        Bytes of the copy that autograd makes of it; 0 where it takes the tensor itself.
+        Bytes of the copy, or of the sum, that autograd makes of it; 0 where it takes the tensor itself.
     copying_bytes : int
         The most that it allocates meanwhile, the copy included.
     """
@@ -67,6 +67,12 @@ def accumulated(
     given = []
     for at, (gradient, argument) in enumerate(leaves):
         strides, of_leaf = found.strides[gradient.name], found.strides[argument.name]
+        if tuple(gradient.shape) != tuple(argument.shape):
+            # Thunder leaves a gradient as wide as what the leaf was broadcast to; the engine adds it up into a tensor of
+            # its own (`validate_outputs` in ``torch/csrc/autograd/engine.cpp``).
+            summed_bytes = math.prod(argument.shape) * to_torch_dtype(gradient.dtype).itemsize
+            given.append(Accumulated(gradient, summed_bytes, summed_bytes))
+            continue
         held = any(_holds(waiting, gradient, found) for waiting, _ in leaves[at + 1 :])
         if not held and obeys_layout_contract(strides, gradient.shape, of_leaf):
             given.append(Accumulated(gradient, 0, 0))
