@@ -67,9 +67,9 @@ def accumulated(
     given = []
     for at, (gradient, argument) in enumerate(leaves):
         strides, of_leaf = found.strides[gradient.name], found.strides[argument.name]
-        if tuple(gradient.shape) != tuple(argument.shape):
-            # Thunder leaves a gradient as wide as what the leaf was broadcast to; the engine adds it up into a tensor of
-            # its own (`validate_outputs` in ``torch/csrc/autograd/engine.cpp``).
+        if tuple(gradient.shape) != tuple(argument.shape) or len(strides) != len(of_leaf):
+            # Thunder leaves a gradient as wide as what its leaf was broadcast to, and may not say so; the engine
+            # adds it up into a tensor of its own (`validate_outputs` in ``torch/csrc/autograd/engine.cpp``).
             summed_bytes = math.prod(argument.shape) * to_torch_dtype(gradient.dtype).itemsize
             given.append(Accumulated(gradient, summed_bytes, summed_bytes))
             continue
