@@ -33,7 +33,7 @@ def test_the_rehearsal_goes_through_all_parts_and_all_is_right(tmp_path: Path) -
     assert all(told["steps"] for told in result["parts"].values())
     # What is of a GPU and can be planned for is there.
     depth = {line["step"]: line["figures"] for line in result["parts"]["depth"]["steps"]}
-    assert depth["12 layers, weight 0, cut every 4, shared"]["unique"] is not None
+    assert depth["8 layers, weight 0, cut every 4, shared"]["unique"] is not None
     page = (tmp_path / suite.PAGE_FILE).read_text()
     assert all(f"### {part.title}" in page for part in PARTS)
 

@@ -30,7 +30,7 @@ def steps(conditions: Conditions) -> Iterator[Step]:
     """Depths and contexts without choices; recomputed and offloaded; then the largest depth, before and by running."""
     sequences = conditions.size((4096, 16384), (32,))
     for sequence in sequences:
-        for layers in conditions.size((1, 2, 4, 8), (1,)):
+        for layers in conditions.size((1, 2, 4, 8), ()):
             name = f"{layers} {'layer' if layers == 1 else 'layers'}, {sequence} tokens"
             yield Step(name, functools.partial(_stock, conditions, layers, sequence))
     for sequence in sequences:
