@@ -86,7 +86,7 @@ def test_a_fence_between_views_of_one_tensor_cannot_be_dropped(name: str, settin
     bench = replays.planned(name, **settings)
     refused = [site for site in bench.sites("copies") if "drop" in site.illegal]
     assert refused
-    with pytest.raises(ChoiceError, match="share memory|is a view of"):
+    with pytest.raises(ChoiceError, match=r"share memory|is a view of"):
         bench.choose({refused[0].id: "drop"})
 
 
