@@ -1,5 +1,6 @@
 """Kernels that allocate work space inside: convolutions, and matrix products of operands that BLAS cannot read."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -118,3 +119,10 @@ def test_a_kernel_is_measured_once_for_all_layers_and_plans(monkeypatch: pytest.
     bench = workbench.open(Repeated().requires_grad_(False), torch.randn(16, 32), capture="interpreter")
     assert len(measured) == 1
     assert sum("matmul" in name for name in bench.plan.graph.statements.name) == 4
+
+
+def test_measuring_a_kernel_says_nothing() -> None:
+    x = torch.empty(4, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert peak_inside_bytes("y = x @ x", {}, {"x": x}) == x.nbytes

@@ -139,7 +139,7 @@ def _measured(
             # The first run may pack weights once and for all.
             for _ in range(2):
                 scope = {**namespace, **real}
-                with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as measured:
+                with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as measured:
                     exec(text, scope)
         except Exception:  # noqa: BLE001 - kernels refuse inputs that are all zeros in their own ways
             return None
