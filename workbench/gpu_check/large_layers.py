@@ -35,7 +35,8 @@ def steps(conditions: Conditions) -> Iterator[Step]:
             yield Step(name, functools.partial(_stock, conditions, layers, sequence))
     for sequence in sequences:
         name = f"2 layers, {sequence} tokens"
-        yield Step(f"{name}, recomputed", functools.partial(_recomputed, conditions, sequence))
+        if not conditions.rehearse:
+            yield Step(f"{name}, recomputed", functools.partial(_recomputed, conditions, sequence))
         for ahead in conditions.size(_AHEAD, _AHEAD[:1]):
             act = functools.partial(_offloaded, conditions, sequence, ahead)
             yield Step(f"{name}, offloaded, {ahead} ahead", act)

@@ -28,7 +28,9 @@ def steps(conditions: Conditions) -> Iterator[Step]:
 
 def _sizes(conditions: Conditions, width: int, _: Known) -> Figures:
     bench = runs.opened(conditions, "mlp", width=width, hidden=4 * width, batch=max(32, width))
-    run = runs.ran(bench, RunOptions(samples=20, cuda_graph=not conditions.rehearse, check_accuracy=False))
+    run = runs.ran(
+        bench, RunOptions(samples=conditions.size(20, 5), cuda_graph=not conditions.rehearse, check_accuracy=False)
+    )
     times, clocked = run.times or {}, run.statements
     # A CPU has no kernels apart from the host's statements.
     on_device = clocked if conditions.device == "cuda" else None

@@ -53,7 +53,7 @@ def _plan(conditions: Conditions, settings: dict[str, Any]) -> Figures:
 
 def _run(conditions: Conditions, settings: dict[str, Any], choices: dict[str, str]) -> Figures:
     bench = runs.opened(conditions, _program(conditions), choices, **settings)
-    run = runs.ran(bench, RunOptions(samples=20))
+    run = runs.ran(bench, RunOptions(samples=conditions.size(20, 5)))
     sampled = [event.t_s for event in run.events if isinstance(event, MemorySample)]
     lasted = sampled[-1] - sampled[0] if len(sampled) > 1 else 0.0
     rate = (len(sampled) - 1) / lasted if lasted else 0.0

@@ -51,7 +51,7 @@ def _program(conditions: Conditions, program: str, settings: dict[str, Any], _: 
     ]
     recomputed = dict.fromkeys(legal[:3], "recompute")
     other = bench.plan_under(recomputed)
-    options = RunOptions(samples=20, measure_peak=False, check_accuracy=False)
+    options = RunOptions(samples=conditions.size(20, 5), measure_peak=False, check_accuracy=False)
     run = runs.ran(bench, options, {_VARIANT: recomputed})
     machine = rates.machine_of(_name(conditions))
     simulated_s = overlap.simulate(stock.graph, overlap.costs(stock.graph, machine, 1)).step_s
