@@ -27,7 +27,9 @@ def steps(conditions: Conditions) -> Iterator[Step]:
 
 
 def _sizes(conditions: Conditions, width: int, _: Known) -> Figures:
-    bench = runs.opened(conditions, "mlp", width=width, hidden=4 * width, batch=max(32, width))
+    bench = runs.opened(
+        conditions, "mlp", layers=conditions.size(4, 1), width=width, hidden=4 * width, batch=max(32, width)
+    )
     run = runs.ran(
         bench, RunOptions(samples=conditions.size(20, 5), cuda_graph=not conditions.rehearse, check_accuracy=False)
     )

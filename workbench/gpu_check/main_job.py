@@ -19,7 +19,7 @@ _CANCEL_AT_S = 120.0
 
 def steps(conditions: Conditions) -> Iterator[Step]:
     """Plan, run, choose and run again, cancel; in single precision, and larger in bfloat16."""
-    small: dict[str, Any] = conditions.size({"layers": 2, "dim": 512, "heads": 8, "sequence": 256}, {"layers": 2})
+    small: dict[str, Any] = conditions.size({"layers": 2, "dim": 512, "heads": 8, "sequence": 256}, {"layers": 1})
     yield Step("plan", lambda _: _plan(conditions, small))
     yield Step("run, float32", lambda _: _run(conditions, small, {}))
     if not conditions.rehearse:

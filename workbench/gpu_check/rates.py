@@ -23,7 +23,7 @@ _PROGRAMS: dict[str, dict[str, Any]] = {
     "dropout_mlp": {"layers": 4, "width": 2048, "batch": 4096},
     "residual_chain": {"layers": 8, "size": 2048, "grad": True},
 }
-_REHEARSED: dict[str, dict[str, Any]] = {"mlp": {"layers": 2, "width": 256, "hidden": 512, "batch": 256}}
+_REHEARSED: dict[str, dict[str, Any]] = {"mlp": {"layers": 1, "width": 256, "hidden": 512, "batch": 256}}
 
 
 def steps(conditions: Conditions) -> Iterator[Step]:
