@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from workbench.analysis.equivalence import Prover
-from workbench.compiler import devices, dynamo, parallel, thunder_api
+from workbench.compiler import devices, dynamo, parallel, patches, thunder_api
 from workbench.compiler.causes import remedy
 from workbench.compiler.hooks import Hooks, StageLog, StageTime, fingerprint
 from workbench.compiler.stage import Stage
@@ -71,7 +71,7 @@ class Capture:
         try:
             with (
                 modes.restored(self.program.modes),
-                devices.found_on_meta() if self.program.fake_mode is not None else nullcontext(),
+                patches.found_on_meta() if self.program.fake_mode is not None else nullcontext(),
                 langctxs.langctx(self._compile_data.langctx),
                 compile_data.compile_data_and_stats(self._compile_data, self._compile_stats),
             ):

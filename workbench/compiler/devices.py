@@ -127,40 +127,5 @@ def planned_gpu(mode: FakeTensorMode) -> Iterator[None]:
         half = query.dtype in (dtypes.bfloat16, dtypes.float16)
         return sdpaex.SpdaBackend.FLASH_ATTENTION if half else sdpaex.SpdaBackend.MEMORY_EFFICIENT
 
-    with mode, found_on_meta(), mock.patch.object(sdpaex, "_fused_sdp_choice", choose):
-        yield
-
-
-@contextlib.contextmanager
-def found_on_meta() -> Iterator[None]:
-    """Inside, Thunder finds on the meta device what the ops give that it registers by itself.
-
-    It runs them and their gradients on fake tensors, and even for those PyTorch's autograd asks the GPU that they are
-    on for its streams. The meta device asks for nothing.
-    """
-    from workbench.compiler.thunder_api import thunder
-
-    to_fake, from_fake = thunder.torch._get_fake_arg, thunder.torch._fake_type_to_thunder
-    meta, gpu = torch.device("meta"), torch.device("cuda:0")
-
-    def to_meta(given: Any) -> Any:
-        made = to_fake(given)
-        if isinstance(made, torch.device):
-            return meta if made.type == "cuda" else made
-        if isinstance(made, torch.Tensor) and made.device.type == "cuda":
-            return torch.empty_like(made, device=meta, requires_grad=made.requires_grad)
-        return made
-
-    def from_meta(made: Any) -> Any:
-        if isinstance(made, torch.device) and made.type == "meta":
-            return from_fake(gpu)
-        if isinstance(made, torch.Tensor) and made.device.type == "meta":
-            with FakeTensorMode():
-                made = torch.empty(made.shape, dtype=made.dtype, device=gpu, requires_grad=made.requires_grad)
-        return from_fake(made)
-
-    with (
-        mock.patch.object(thunder.torch, "_get_fake_arg", to_meta),
-        mock.patch.object(thunder.torch, "_fake_type_to_thunder", from_meta),
-    ):
+    with mode, patches.found_on_meta(), mock.patch.object(sdpaex, "_fused_sdp_choice", choose):
         yield

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from workbench.analysis.equivalence import Proof, fault, prove
-from workbench.compiler import once, parallel, patches, thunder_api
+from workbench.compiler import parallel, patches, thunder_api
 from workbench.compiler.fusion import (
     Control,
     FusionOptions,
@@ -47,7 +47,7 @@ from workbench.graph import Origin
 from workbench.lever import Site, all_levers
 
 patches.record_scopes()
-once.refuse_second_derivatives()
+patches.refuse_second_derivatives()
 
 
 @dataclasses.dataclass(frozen=True)

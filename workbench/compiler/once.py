@@ -35,7 +35,8 @@ class _Once(torch.autograd.Function):
         raise GradientError(REFUSAL)
 
 
-def _backward_once(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
+def backward_once(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
+    """The compiled backward, whose gradients raise a `GradientError` when they are differentiated."""
     gradients: tuple[Any, ...] = _backward(ctx, *cotangents)
     if not torch.is_grad_enabled():
         return gradients
@@ -43,13 +44,3 @@ def _backward_once(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
     copies = [gradients[i].detach().requires_grad_() for i in places]
     guarded = dict(zip(places, _Once.apply(*copies), strict=True))  # type: ignore[no-untyped-call]
     return tuple(guarded.get(i, gradient) for i, gradient in enumerate(gradients))
-
-
-def refuse_second_derivatives() -> None:
-    """Let gradients that are asked for with ``create_graph=True`` raise a `GradientError` when they are differentiated.
-
-    For all that Thunder compiles in this process: what unmodified Thunder gives there is wrong. It can go once
-    ``torch.autograd.grad(out, x, create_graph=True)`` through ``thunder.jit(lambda x: x.sin().sum())`` is refused or
-    differentiable.
-    """
-    ThunderFunction.backward = staticmethod(_backward_once)

@@ -1,6 +1,6 @@
 """Where Thunder has no extension point: the patches, each with its reason and how to see when it can go.
 
-Every patch adds something and changes nothing that unmodified Thunder reads.
+Every patch adds something and changes nothing that unmodified Thunder reads; one refuses what it would get wrong.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
+from unittest import mock
 from weakref import WeakKeyDictionary
 
 import torch
 
 from workbench.compiler.copies import goes_without
+from workbench.compiler.once import backward_once
 from workbench.compiler.thunder_api import (
     PrimIDs,
     Proxy,
+    ThunderFunction,
     TraceCtx,
     TraceResults,
     get_interpreterruntimectx,
@@ -28,6 +31,7 @@ from workbench.compiler.thunder_api import (
     thunder,
     unwrap,
 )
+from workbench.torch_api import FakeTensorMode
 
 _LIBRARY_ROOTS = tuple(
     os.path.join(sysconfig.get_paths()["purelib"], package) + os.sep for package in ("torch", "thunder")
@@ -190,3 +194,47 @@ def inductor_options() -> Iterator[None]:
             yield
         finally:
             torch.compile = stock
+
+
+def refuse_second_derivatives() -> None:
+    """Let gradients that are asked for with ``create_graph=True`` raise a `GradientError` when they are differentiated.
+
+    For all that Thunder compiles in this process: what unmodified Thunder gives there is wrong. It can go once
+    ``torch.autograd.grad(out, x, create_graph=True)`` through ``thunder.jit(lambda x: x.sin().sum())`` is refused or
+    differentiable.
+    """
+    ThunderFunction.backward = staticmethod(backward_once)
+
+
+@contextlib.contextmanager
+def found_on_meta() -> Iterator[None]:
+    """Inside, Thunder finds on the meta device what the ops give that it registers by itself.
+
+    It runs them and their gradients on fake tensors, and even for those PyTorch's autograd asks the GPU that they are
+    on for its streams. The meta device asks for nothing. It can go once Thunder finds their gradients on another
+    device than the program's.
+    """
+    to_fake, from_fake = thunder.torch._get_fake_arg, thunder.torch._fake_type_to_thunder
+    meta, gpu = torch.device("meta"), torch.device("cuda:0")
+
+    def to_meta(given: Any) -> Any:
+        made = to_fake(given)
+        if isinstance(made, torch.device):
+            return meta if made.type == "cuda" else made
+        if isinstance(made, torch.Tensor) and made.device.type == "cuda":
+            return torch.empty_like(made, device=meta, requires_grad=made.requires_grad)
+        return made
+
+    def from_meta(made: Any) -> Any:
+        if isinstance(made, torch.device) and made.type == "meta":
+            return from_fake(gpu)
+        if isinstance(made, torch.Tensor) and made.device.type == "meta":
+            with FakeTensorMode():
+                made = torch.empty(made.shape, dtype=made.dtype, device=gpu, requires_grad=made.requires_grad)
+        return from_fake(made)
+
+    with (
+        mock.patch.object(thunder.torch, "_get_fake_arg", to_meta),
+        mock.patch.object(thunder.torch, "_fake_type_to_thunder", from_meta),
+    ):
+        yield

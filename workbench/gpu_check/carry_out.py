@@ -16,7 +16,7 @@ from typing import Any
 
 from workbench.errors import WorkbenchError
 from workbench.gpu_check.log import Log, line_of
-from workbench.gpu_check.part import Conditions, Figures, Part, Step, finite
+from workbench.gpu_check.part import Conditions, Figures, Part, Step
 from workbench.runs import files
 from workbench.runs.processes import die_with_parent
 
@@ -48,7 +48,7 @@ def _acted(step: Step, known: dict[str, Figures]) -> tuple[dict[str, Any], bool]
     figures: Figures = {}
     error, lost = "", False
     try:
-        figures = finite(step.act(known))
+        figures = files.finite(step.act(known))
     except WorkbenchError as refusal:
         error = str(refusal)
     except Exception as failure:  # noqa: BLE001 - whatever a step meets on a new machine is what is to be learned

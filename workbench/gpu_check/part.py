@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -85,12 +84,3 @@ class Part:
         """Its steps, in order."""
         found: Iterable[Step] = importlib.import_module(self.module).steps(conditions)
         return found
-
-
-def finite(value: Any) -> Any:
-    """Plain data, with None for what is infinite or no number: JSON has neither."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): finite(each) for key, each in value.items()}
-    return [finite(each) for each in value] if isinstance(value, list | tuple) else value

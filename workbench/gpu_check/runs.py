@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import workbench
@@ -83,12 +82,3 @@ def wrong_of(run: Run, *, most_off_share: float = MOST_OFF_SHARE) -> Figures:
             f"{run.compile_attributed:.1%} of the compile time is told apart, {LEAST_ATTRIBUTED_SHARE:.0%} wanted"
         )
     return {WRONG: "; ".join(found)} if found else {}
-
-
-@contextlib.contextmanager
-def default_device(device: str) -> Iterator[None]:
-    """Tensors made inside are on a device."""
-    import torch
-
-    with torch.device(device):
-        yield

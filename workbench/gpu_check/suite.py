@@ -9,14 +9,13 @@ import importlib.metadata
 import json
 import os
 import platform
-import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from workbench.errors import Advice, DeviceError, RunError, nearest
 from workbench.gpu_check import page
@@ -35,8 +34,6 @@ ELSEWHERE_FILE = "elsewhere.json"
 """Beside this file: how long each part took on the machines of `benchmarks/results`; see `benchmarks/gpu_page.py`."""
 _LOOK_S = 0.1
 _KILL_TIMEOUT_S = 20.0
-
-type State = Literal["not begun", "out of time", "done"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,11 +93,6 @@ def machine_of(conditions: Conditions) -> str:
 
     count = torch.cuda.device_count()
     return torch.cuda.get_device_name() + (f" x {count}" if count > 1 else "")
-
-
-def slug_of(machine: str) -> str:
-    """A machine's name as a folder's."""
-    return re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-")
 
 
 def versions_of() -> dict[str, str]:

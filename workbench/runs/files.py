@@ -1,13 +1,16 @@
-"""Reading what lies in a run's folder, whoever wrote it there: regular files only, and never without end."""
+"""What is in a run's folder, read whoever wrote it: regular files only, and never without end; what fits JSON."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import stat
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 RECORD_BYTES = 1 << 26
 """The most that a request, or another note of a run, may take: what is larger is no such file."""
@@ -108,3 +111,12 @@ def one_line(text: str, most: int = 2000) -> str:
     """A text that someone else wrote, for a line of a terminal or page: without what controls them."""
     kept = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * most]).split())
     return kept if len(kept) <= most else f"{kept[:most]}…"
+
+
+def finite(value: Any) -> Any:
+    """Plain data, with None for what is infinite or no number: JSON has neither."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): finite(each) for key, each in value.items()}
+    return [finite(each) for each in value] if isinstance(value, list | tuple) else value

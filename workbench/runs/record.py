@@ -310,22 +310,13 @@ class Record:
             "run_dir": str(self.run_dir),
             **({"ranks": self.ranks} if self.request.parallel else {}),
         }
-        finite: dict[str, Any] = _finite(document)
+        finite: dict[str, Any] = files.finite(document)
         return finite
 
     def _clocks_json(self) -> dict[str, Any] | None:
         clocked = self.statements
         names = ("overhead", "overhead_low", "overhead_high", "launch_bound", "verdict", "head_gap_s", "bubbles_s")
         return None if clocked is None else {name: getattr(clocked, name) for name in names}
-
-
-def _finite(value: Any) -> Any:
-    """Plain data, with None for what is infinite or no number: JSON has neither."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    return [_finite(each) for each in value] if isinstance(value, list) else value
 
 
 def _error_json(error: TensorError | None) -> dict[str, Any] | None:
