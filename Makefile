@@ -16,11 +16,12 @@ LAB_ARGS ?=
 TESTS ?=
 PYTEST_ARGS ?=
 GPU_ARGS ?=
+NAMES ?=
 # Processes that share the tests, as tests/distribution.py says: on two cores as many as there are.
 TEST_WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --no-loadscope-reorder
 
-.PHONY: help setup lab test quick gpu-check lint format bench browser extensions clean
+.PHONY: help setup lab test quick gpu-check lint format bench notebooks browser extensions clean
 
 help:
 	@echo "make lab     JupyterLab on the quickstart notebook   (LAB_ARGS=... for jupyter lab)"
@@ -30,6 +31,7 @@ help:
 	@echo "make lint    ruff and mypy"
 	@echo "make format  what ruff can mend, mended"
 	@echo "make bench   the benchmarks                          (PYTEST_ARGS=... for pytest)"
+	@echo "make notebooks   run those of notebooks/sources and write them with outputs   (NAMES=... for some)"
 	@echo "make extensions  build the JupyterLab extensions anew (needs Node; what is built is in the repository)"
 	@echo "make setup   only .venv"
 	@echo "make clean   remove .venv"
@@ -83,6 +85,10 @@ format: setup
 
 bench: setup
 	$(BIN)/python -m pytest --benchmark-columns=min,median,max,rounds benchmarks $(PYTEST_ARGS)
+
+# Each source under notebooks/sources becomes the executed notebook that is committed.
+notebooks: setup
+	$(BIN)/python -m tests.notebooks.build $(NAMES)
 
 # A browser for the tests: $$WORKBENCH_CHROMIUM, else one on the PATH, else Debian's package where it may be installed.
 # Without one the browser tests are skipped, and in CI (CI=true) they fail.

@@ -1,0 +1,167 @@
+"""A notebook in a real kernel: its cells run in order, and what they left behind is asked for from outside.
+
+::
+
+    with session(read(source), folder) as kernel:
+        kernel.run_all()
+        assert kernel.value("bench.plan.saved_bytes") > 0
+        assert "too many" in kernel.run("check('wrong answer')")
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+from nbclient import NotebookClient
+from nbformat import NotebookNode, v4
+
+from tests.notebooks.source import ROOT
+
+CELL_TIMEOUT_S = 600
+SAMPLED_EVERY_S = 0.2
+_WIDGET = "application/vnd.jupyter.widget-view+json"
+_CPU = """
+import os, resource
+sum(resource.getrusage(who).ru_utime + resource.getrusage(who).ru_stime
+    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+"""
+
+
+class Session:
+    """A notebook with its kernel running.
+
+    Attributes
+    ----------
+    notebook : NotebookNode
+        Gets the outputs.
+    peak_bytes : int
+        The most memory that the kernel and all that it started had at once, resident, sampled.
+    """
+
+    def __init__(self, notebook: NotebookNode, client: NotebookClient) -> None:
+        self.notebook = notebook
+        self.peak_bytes = 0
+        self._client = client
+
+    def run_all(self) -> None:
+        """Run all cells.
+
+        Raises
+        ------
+        CellExecutionError
+            Of the first that fails.
+        """
+        count = 0
+        for i, cell in enumerate(self.notebook.cells):
+            if cell.cell_type == "code":
+                count += 1
+                self._client.execute_cell(cell, i)
+                cell.execution_count = count
+
+    def run(self, code: str) -> str:
+        """Run something else, such as an answer to an exercise; gives what was printed or shown, as text."""
+        cell = v4.new_code_cell(code)
+        self.notebook.cells.append(cell)
+        try:
+            self._client.execute_cell(cell, len(self.notebook.cells) - 1)
+        finally:
+            self.notebook.cells.pop()
+        return text_of(cell)
+
+    def value(self, expression: str) -> Any:
+        """What an expression is in the kernel now; it has to be plain JSON data."""
+        return json.loads(self.run(f"import json as _json\nprint(_json.dumps({expression}))"))
+
+    def cpu_s(self) -> float:
+        """Processor seconds of the kernel and of all that it started and that has ended."""
+        return float(self.run(_CPU))
+
+
+@contextmanager
+def session(notebook: NotebookNode, folder: Path) -> Iterator[Session]:
+    """A kernel for a notebook, whose files go to `folder`; ended with all that it started.
+
+    Parameters
+    ----------
+    notebook : NotebookNode
+    folder : Path
+        The kernel's working directory, and where runs are kept.
+    """
+    client = NotebookClient(
+        notebook,
+        timeout=CELL_TIMEOUT_S,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(folder)}},
+        store_widget_state=False,
+        record_timing=False,
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "2"}
+    with client.setup_kernel(env=environment):
+        opened = Session(notebook, client)
+        stop = threading.Event()
+        watch = threading.Thread(target=_watch, args=(opened, client.km.provisioner.process.pid, stop), daemon=True)
+        watch.start()
+        try:
+            yield opened
+        finally:
+            stop.set()
+            watch.join()
+
+
+def _watch(session: Session, pid: int, stop: threading.Event) -> None:
+    kernel = psutil.Process(pid)
+    while not stop.wait(SAMPLED_EVERY_S):
+        session.peak_bytes = max(session.peak_bytes, _resident_bytes(kernel))
+
+
+def _resident_bytes(process: psutil.Process) -> int:
+    total = 0
+    try:
+        for each in (process, *process.children(recursive=True)):
+            try:
+                total += each.memory_info().rss
+            except psutil.NoSuchProcess:
+                continue
+    except psutil.NoSuchProcess:
+        return 0
+    return total
+
+
+def text_of(cell: NotebookNode) -> str:
+    """The outputs of a cell as text."""
+    parts = []
+    for output in cell.outputs:
+        if output.output_type == "stream":
+            parts.append(output.text)
+        elif output.output_type in ("execute_result", "display_data"):
+            parts.append(output.data.get("text/plain", ""))
+    return "".join(parts)
+
+
+def executed(notebook: NotebookNode, folder: Path) -> tuple[NotebookNode, dict[str, float]]:
+    """A notebook run from top to bottom, as it is committed, and what that took.
+
+    Returns
+    -------
+    notebook : NotebookNode
+        Without what is alive only with a kernel: a widget's view; its text and picture stay.
+    took : dict
+        ``seconds``, ``cpu_s``, ``peak_bytes``.
+    """
+    start = time.perf_counter()
+    with session(notebook, folder) as kernel:
+        kernel.run_all()
+        took = {"seconds": time.perf_counter() - start, "cpu_s": kernel.cpu_s(), "peak_bytes": kernel.peak_bytes}
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)
+        for output in cell.get("outputs", ()):
+            output.get("data", {}).pop(_WIDGET, None)
+    return notebook, took

@@ -1,0 +1,74 @@
+"""Notebooks as plain text: a Python file whose ``# %%`` lines begin cells, as editors know it, to a notebook.
+
+``# %% [markdown]`` begins text, each of whose lines is a comment. What follows on a ``# %%`` line as a JSON object is
+the cell's metadata: ``# %% {"jupyter": {"source_hidden": true}}`` folds a cell. What stands before the first cell says
+what the notebook is for, and is no part of it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode, v4
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = ROOT / "notebooks"
+SOURCES = NOTEBOOKS / "sources"
+
+_MARKER = "# %%"
+_TEXT = "[markdown]"
+_METADATA = {
+    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+
+
+def sources() -> list[Path]:
+    """All sources, in the order of their names."""
+    return sorted(SOURCES.glob("*/*.py"))
+
+
+def notebook_of(source: Path) -> Path:
+    """Where the notebook of a source lies: ``sources/stories/x.py`` is ``stories/x.ipynb``."""
+    return (NOTEBOOKS / source.relative_to(SOURCES)).with_suffix(".ipynb")
+
+
+def read(source: Path) -> NotebookNode:
+    """The notebook of a source, without outputs.
+
+    Raises
+    ------
+    ValueError
+        If a line of a text cell is no comment, or a cell is empty; with the line's number.
+    """
+    cells: list[NotebookNode] = []
+    lines = source.read_text().splitlines()
+    starts = [i for i, line in enumerate(lines) if line.startswith(_MARKER)]
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        rest = lines[start].removeprefix(_MARKER).strip()
+        is_text = rest.startswith(_TEXT)
+        metadata = json.loads(rest.removeprefix(_TEXT).strip() or "{}")
+        body = lines[start + 1 : end]
+        if is_text:
+            body = [_uncommented(line, source, start + 2 + i) for i, line in enumerate(body)]
+        text = "\n".join(body).strip()
+        if not text:
+            raise ValueError(f"{source}:{start + 1}: an empty cell")
+        new = v4.new_markdown_cell if is_text else v4.new_code_cell
+        cells.append(new(text, id=f"{source.stem.replace('_', '-')}-{len(cells):02d}", metadata=metadata))
+    return v4.new_notebook(cells=cells, metadata=_METADATA)
+
+
+def _uncommented(line: str, source: Path, number: int) -> str:
+    if line and not line.startswith("#"):
+        raise ValueError(f"{source}:{number}: a line of text begins with #, given {line!r}")
+    return line.removeprefix("#").removeprefix(" ")
+
+
+def write(notebook: NotebookNode, path: Path) -> None:
+    """Write a notebook the way git likes it: keys sorted, one space, a newline at the end."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.validate(notebook)
+    path.write_text(json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
