@@ -162,15 +162,16 @@ def test_a_write_that_thunder_puts_into_the_backward_is_found_and_shown_by_line(
         return torch.full((4, 4), 2.0, requires_grad=True), torch.full((4, 4), 3.0)
 
     bench = workbench.open(program, *arguments(), device="cpu", executor="torch")
-    (warned,) = bench.plan.warnings
-    assert "whatever is chosen" in warned
+    warnings = bench.plan.warnings
+    (warned,) = (warning for warning in warnings if "whatever is chosen" in warning)
     assert bench.plan.to_json()["proven"] is False
     assert "which is not what Thunder traced" in repr(bench)
     # Nor are plans of other choices shown as proven, and the fault is not theirs.
     legal = [site.id for site in bench.sites("saved") if "offload" in site.options and "offload" not in site.illegal]
     bench.choose({legal[0]: "offload"})
     assert (bench.plan.proof.proven, bench.plan.proof.fault) == (False, bench.stock_plan.proof.fault)
-    assert bench.plan.warnings == (warned,)
+    assert bench.plan.warnings == warnings
+    assert warned in warnings
     given, expected = arguments(), arguments()
     jitted = bench.config.jit(program)
     found, known = jitted(*given), program(*expected)
@@ -183,4 +184,4 @@ def test_a_region_keeps_that_write_in_the_forward(program: Any) -> None:
     arguments = torch.ones(4, 4, requires_grad=True), torch.ones(4, 4)
     bench = workbench.open(program, *arguments, device="cpu", executor="torchcompile")
     assert bench.plan.proof.proven
-    assert bench.plan.warnings == ()
+    assert not [warning for warning in bench.plan.warnings if "whatever is chosen" in warning]

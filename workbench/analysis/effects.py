@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 
+import numpy as np
+
 from workbench.analysis.numbering import Walk
 from workbench.analysis.terms import DRAW, Terms
-from workbench.graph import Graph, StatementFlag
+from workbench.graph import BACKWARD, Graph, Kind, StatementFlag
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +47,74 @@ def compared(program: Graph, made: Graph) -> Effects:
         drawn_again=tuple(sorted(o for o, count in after.items() if o >= 0 and count > before[o])),
         lost=tuple(name for name in written[0] if name not in written[1]),
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class StaleRead:
+    """A value that gradient rules take for what it was, and that was written over.
+
+    Attributes
+    ----------
+    reader, value, write : int
+        Rows: of the statement that reads it, of the value, and of what overwrote it.
+    """
+
+    reader: int
+    value: int
+    write: int
+
+
+def stale_reads(joint: Graph) -> tuple[StaleRead, ...]:
+    """Where gradients are computed as if something had not been written in place.
+
+    A gradient rule means what its forward statement read or made: a backward that reads the same memory after a write
+    has another value. And what is read in the forward under the name that it had before a write passes its gradient on
+    as if nothing had been written. Eager PyTorch follows each write, keeps a copy, or refuses.
+
+    Parameters
+    ----------
+    joint : Graph
+        As claimed, before any fusion and split.
+    """
+    statements, values = joint.statements, joint.values
+    version = np.zeros(len(joint.storages), np.int64)
+    overwritten = np.full(len(joint.storages), -1, np.int64)
+    differentiated = set(statements.origin[statements.side == BACKWARD].tolist()) - {-1}
+    made: dict[int, int] = {}
+    """Version of what gradients are passed on to; none where none are."""
+    meant: dict[int, set[int]] = {}
+    found: dict[int, StaleRead] = {}
+    for row in np.flatnonzero(statements.parent < 0).tolist():
+        inputs = [v for v in statements.inputs[row].tolist() if values.storage[v] >= 0]
+        outputs = [v for v in statements.outputs[row].tolist() if values.storage[v] >= 0]
+        if statements.kind[row] == Kind.FENCE:
+            # Other names for the same: what is read, and passed on to, is what stood there before.
+            for value, other in zip(inputs, outputs, strict=True):
+                if value in made:
+                    made[other] = made[value]
+            continue
+        forward = statements.side[row] != BACKWARD
+        for value in inputs:
+            storage = values.storage[value]
+            now = int(version[storage])
+            if forward:
+                meant.setdefault(value, set()).add(now)
+                stale = made.get(value, now) != now
+            else:
+                stale = now not in meant.get(value, {now})
+            if stale:
+                found.setdefault(value, StaleRead(row, value, int(overwritten[storage])))
+        if statements.flags[row] & StatementFlag.INPLACE:
+            for storage in {int(values.storage[v]) for v in outputs} & {int(values.storage[v]) for v in inputs}:
+                version[storage] += 1
+                overwritten[storage] = row
+        if forward:
+            for value in outputs:
+                now = int(version[values.storage[value]])
+                meant.setdefault(value, set()).add(now)
+                if statements.origin[row] in differentiated:
+                    made[value] = now
+    return tuple(found.values())
 
 
 def _told(graph: Graph) -> Graph:

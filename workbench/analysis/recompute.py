@@ -122,9 +122,18 @@ class Recomputer:
 
     def why_not(self, storage: int) -> str:
         """The reason why a storage cannot be recomputed; empty where it can."""
-        for value in self.values_on(storage):
-            if reason := self._why_not_again(int(self.graph.values.producer[value])):
+        statements, values = self.graph.statements, self.graph.values
+        queue = self.values_on(storage).tolist()
+        seen: set[int] = set()
+        while queue:
+            row = int(values.producer[queue.pop()])
+            if row in seen or row < 0:
+                continue
+            seen.add(row)
+            if reason := self._why_not_again(row):
                 return reason
+            # What is saved may be a view: what it is a view of is made again as well.
+            queue += [v for v in statements.inputs[row].tolist() if values.storage[v] == storage]
         return ""
 
     def gathered(self, storage: int) -> bool:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
 
-from workbench.analysis.effects import compared
+from workbench.analysis.effects import compared, stale_reads
 from workbench.analysis.memory import Predictor
 from workbench.analysis.recompute import Recomputer
 from workbench.compiler.crossings import Crossing, crossings
@@ -26,7 +26,7 @@ from workbench.compiler.reader import read_joint
 from workbench.compiler.remat import Report
 from workbench.compiler.thunder_api import BoundSymbol, BoundSymbolTag, TraceCtx, prims
 from workbench.executor import executor_named
-from workbench.graph import Graph, Origin
+from workbench.graph import BACKWARD, Graph, Kind, Origin
 
 if TYPE_CHECKING:
     from workbench.compiler.reorder import Schedule
@@ -164,7 +164,29 @@ class Stage:
                 f"{name} is written into by the program, and by nothing that Thunder made of it: the update is lost"
                 for name in found.lost
             ),
+            *self._stale(),
         )
+
+    def _stale(self) -> Iterator[str]:
+        """Gradients that Thunder computes from memory that was overwritten, one for each place that overwrites."""
+        graph = self.graph
+        told = set()
+        for read in stale_reads(graph):
+            index = int(graph.statements.origin[read.write])
+            if index in told:
+                continue
+            told.add(index)
+            name, value = graph.statements.name[read.reader], graph.values.name[read.value]
+            in_forward = graph.statements.side[read.reader] != BACKWARD
+            if in_forward or graph.statements.kind[read.reader] == Kind.GET_GRAD:
+                why = f"the gradient of {value} is taken as if nothing had been written into it"
+            else:
+                why = f"gradients are computed from the new values ({name} reads {value})"
+            yield (
+                f"{self._where(index)} writes in place over what gradients are taken of, or from: outputs are right, "
+                f"{why}. Eager PyTorch keeps a copy there, or refuses; unmodified Thunder does neither. Write it "
+                "out of place: y = f(y) rather than f(y, inplace=True) or an operator ending in _"
+            )
 
     def _where(self, index: int) -> str:
         origin = self.origins[index]

@@ -1,0 +1,94 @@
+"""Gradients that Thunder takes as if something was not written in place: told where they are wrong, and only there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import workbench
+
+type Op = Callable[[torch.Tensor], torch.Tensor | None]
+
+
+def scale_then_read_the_view(y: torch.Tensor) -> torch.Tensor:
+    flat = y.view(-1)
+    y.mul_(3)
+    return flat.exp().sum()
+
+
+def scale_by_its_sum(y: torch.Tensor) -> None:
+    y /= y.sum(dim=-1, keepdim=True)
+
+
+def scale_through_the_view(y: torch.Tensor) -> None:
+    y.view(-1).mul_(3)
+
+
+RIGHT: dict[str, Op] = {
+    "relu": lambda y: F.relu(y, inplace=True),
+    "relu6": lambda y: F.relu6(y, inplace=True),
+    "leaky_relu": lambda y: F.leaky_relu(y, 0.1, inplace=True),
+    "celu": lambda y: F.celu(y, inplace=True),
+    "hardsigmoid": lambda y: F.hardsigmoid(y, inplace=True),
+    "clamp": lambda y: y.clamp_(0, 1),
+    "tanh": lambda y: y.tanh_(),
+    "scale": lambda y: y.mul_(2),
+    "copy": lambda y: y.copy_(y.neg()),
+}
+WRONG: dict[str, Op] = {
+    "elu": lambda y: F.elu(y, inplace=True),
+    "selu": lambda y: F.selu(y, inplace=True),
+    "silu": lambda y: F.silu(y, inplace=True),
+    "hardswish": lambda y: F.hardswish(y, inplace=True),
+    "scale_by_its_sum": scale_by_its_sum,
+    "write_into_a_row": lambda y: y[0].copy_(torch.ones(5)),
+    "scale_then_read_the_view": scale_then_read_the_view,
+    "scale_through_the_view": scale_through_the_view,
+}
+
+
+def opened(op: Op) -> tuple[workbench.Workbench, float]:
+    """A program that does an op in place, and how far its gradient is from eager PyTorch's."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = torch.sin(x)
+        also = op(y)
+        return (y * x).sum() + (also if also is not None and also is not y and also.shape == () else 0)
+
+    x = torch.linspace(-3, 3, 40).reshape(8, 5).requires_grad_()
+    bench = workbench.open(program, x, device="cpu", executor="torch")
+    (eager,) = torch.autograd.grad(program(x), x)
+    (found,) = torch.autograd.grad(bench.config.jit(program)(x), x)
+    return bench, float((found - eager).abs().max())
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_gradient_from_overwritten_memory_is_told(name: str) -> None:
+    bench, off = opened(WRONG[name])
+    assert off > 0.01, "Thunder has mended it"
+    (warning,) = bench.plan.warnings
+    assert "test_stale_reads.py" in warning
+    assert "writes in place over what gradients are taken of, or from" in warning
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_nothing_is_told_where_gradients_are_right(name: str) -> None:
+    bench, off = opened(RIGHT[name])
+    assert off < 1e-5
+    assert bench.plan.warnings == ()
+
+
+def test_a_value_whose_memory_is_written_later_may_not_be_made_again() -> None:
+    """Found on a router of experts: the sum's view is saved, and what the sum reads was overwritten by then."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        top, _ = torch.topk(torch.softmax(torch.sin(x), -1), 2, dim=-1)
+        scale_by_its_sum(top)
+        return (top * top).sum()
+
+    bench = workbench.open(program, torch.randn(4, 6, requires_grad=True), device="cpu", executor="torch")
+    (site,) = [site for site in bench.sites("saved") if site.id.endswith("/sum")]
+    assert "which is written in place: by then it may have changed" in site.illegal["recompute"]
