@@ -29,6 +29,7 @@ ORDER = [
     "bench",
     "doctor",
     "gpu_check",
+    "lessons",
     "ui",
     "cli",
 ]
@@ -42,6 +43,8 @@ UPWARD = {
     ("executor", "executors"),
     # The bench shows itself as the app in a notebook.
     ("bench", "ui"),
+    # A prediction shows itself as a widget in a notebook.
+    ("lessons", "ui"),
 }
 
 WHEN_CALLED = {

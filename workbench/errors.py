@@ -88,6 +88,10 @@ class RunError(WorkbenchError):
     """A run cannot be started, read or found."""
 
 
+class LessonError(WorkbenchError):
+    """A lesson was answered in a way it cannot take, such as a prediction changed after it was locked in."""
+
+
 class UnknownRunError(RunError):
     """No run, or more than one, is called so."""
 

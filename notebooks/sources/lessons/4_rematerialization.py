@@ -1,0 +1,236 @@
+"""The lesson: rematerialization as a minimum cut."""
+
+# %% [markdown]
+# # Rematerialization as a minimum cut
+#
+# Two fusions, and values that cross from the one to the other. A value that crosses is written to memory and read
+# again. Or it does not cross: the reading fusion makes it anew from something else that does. Which is cheaper is a
+# question about **cuts**, and a compiler answers it with an algorithm for maximum flow.
+#
+# *Half an hour, no GPU. You know: what a fusion is, and that a matrix product is none (lesson 3). You will be able to:
+# say what crosses between two fusions and why, and change it.*
+#
+# In each part you **predict** first, and lock your prediction in; only then does the notebook ask the workbench.
+# Answers are checked by planning your choices and your programs, so anything that works is right.
+
+# %%
+import torch
+
+import workbench as wb
+from workbench import lessons
+from workbench.lessons import min_cut as lesson
+
+# %% [markdown]
+# ## The program
+
+
+# %%
+def program(x, y, w):
+    s = x + y
+    a = torch.sin(s)
+    b = torch.cos(s)
+    m = torch.tanh(s) @ w  # a matrix product: not fused
+    return m * a + b
+
+
+x, y, w = (torch.randn(64, 64) for _ in range(3))
+bench = wb.open(program, x, y, w, executor="torchcompile")
+
+# %% [markdown]
+# The lines above the matrix product become one fusion, the line below it another. Taken at its word, the text hands `a`
+# and `b` from the first to the second. That is the plan with rematerialization switched off:
+
+# %%
+lessons.trace(bench.plan_under({"remat.preset": "off"}))
+
+# %% [markdown]
+# In the trace, `t2` and `t3` are `a` and `b`: Thunder gives values names of its own.
+#
+# ## Predict: what crosses?
+#
+# Thunder may choose *any* set of values that separates what the first fusion is given from what the second one needs. A
+# set of values like that is a **cut**; what is behind the cut is computed again in the second fusion. Of all cuts it
+# takes one that costs least:
+#
+# - a variable that the first fusion makes costs the bytes of **one of its elements**, 4 for float32, whatever its
+#   shape,
+# - an argument of the first fusion costs that times the **weight** of arguments, which is 0.5 unless chosen otherwise:
+#   it is in memory anyway, and only read.
+#
+# What does the cut that the text takes cost?
+
+# %%
+q1 = lesson.cost_without(bench)
+q1
+
+# %%
+q1.reveal()
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# q1.lock(8)
+# ```
+#
+# Two variables of 4 bytes.
+# </details>
+#
+# Now look for a cheaper cut. What will the second fusion read?
+
+# %%
+q2 = lesson.handed_over(bench)
+q2
+
+# %% [markdown]
+# ## See
+
+# %%
+q2.reveal()
+
+# %%
+q2.see(lambda: lessons.trace(bench.plan))
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# q2.lock("s")
+# ```
+#
+# From `s` alone both `a` and `b` can be made. The cut `{s}` costs 4, half of `{a, b}`; so does `{x, y}`: 2 × 4 × 0.5.
+# Where cuts tie, Thunder takes the one nearest to the reader.
+# </details>
+#
+# Once your prediction is locked in you may open the app on the same plan (`bench` in a cell of its own) and click the
+# marks of the second fusion.
+#
+# ## Act: turn the weight
+#
+# `remat.weight` is the weight of arguments. Any number from 0 to 1 is legal; `bench.plan_under({"remat.weight":
+# "0.3"})` plans with another one and changes nothing else. Find the point at which the cut moves.
+
+# %%
+e1 = lesson.tipping_point(bench)
+e1
+
+# %%
+e1.check(...)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# At which weight do the two arguments cost as much as `s`?
+# </details>
+# <details><summary>Solution</summary>
+#
+# ```python
+# e1.check(0.49)
+# ```
+#
+# `{x, y}` costs 8 times the weight and `{s}` costs 4: below a half the arguments win.
+# </details>
+#
+# ## Predict: shapes
+#
+# The measure counts the bytes of one element and not of the tensor. Here is the same program where that matters:
+
+# %%
+column, row = torch.randn(64, 1), torch.randn(1, 64)
+small = wb.open(program, column, row, w, executor="torchcompile")
+q3 = lesson.small_arguments(small)
+q3
+
+# %%
+q3.reveal()
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# q3.lock("s")
+# ```
+#
+# The arguments cost 2 × 4 × 0.6, which is more than 4, though they are 32 times smaller. A measure that looked at
+# shapes would have taken them.
+# </details>
+#
+# ## Act: cut by hand
+#
+# Each variable that crosses in the program's text has a site of its own:
+
+# %%
+[(site.id, site.options, site.outcome) for site in bench.sites("remat") if ":" in site.id]
+
+# %%
+e2 = lesson.as_written(bench)
+e2
+
+# %%
+e2.check(...)
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# e2.check({"remat:program/sin": "save", "remat:program/cos": "save"})
+# ```
+#
+# A variable that has to be saved is a wall that no cut goes around: both are handed over.
+# </details>
+#
+# ## Act: what may not be computed again
+#
+# Not every variable can be rematerialized. Write a program that shows it.
+
+# %%
+e3 = lesson.refused((x, y, w))
+e3
+
+
+# %%
+def mine(x, y, w):
+    s = x + y
+    a = torch.sin(s)
+    b = torch.cos(s)
+    m = torch.tanh(s) @ w
+    return m * a + b
+
+
+e3.check(...)  # e3.check(mine)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# A variable that is written to memory for somebody else costs nothing more to hand over. Who might that be?
+# </details>
+# <details><summary>Solution</summary>
+#
+# ```python
+# def mine(x, y, w):
+#     s = x + y
+#     a = torch.sin(s)
+#     m = torch.tanh(s) @ w + a @ w
+#     return m * a
+#
+#
+# e3.check(mine)
+# ```
+#
+# The second matrix product reads `a` too, and it is no fusion. Returning `a` from the program does as well.
+# </details>
+#
+# ## Reflect
+#
+# - The cut is made between *pairs* of fusions, one after another. What may go wrong in a chain of thirty fusions, if
+#   each of them finds it a little cheaper to compute a value again than to read it?
+# - Thunder counts bytes per element. Which two things would a better measure know about?
+#
+# <details><summary>What we think</summary>
+#
+# Every fusion then contains all that came before it, so that no two are alike, and compilation takes ever longer: with
+# the weight at 0 that happens to a chain of residual additions (`wb.open("residual_chain", layers=8,
+# executor="torchcompile")`, then `remat.weight`, and look at the tab *Fusions*).
+#
+# The size of the tensors, and what it costs to make a value again: a sine is not an addition.
+# </details>

@@ -1,0 +1,69 @@
+"""A student in a real kernel: runs a lesson unanswered, then answers wrong, then as the folded solutions say."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.notebooks.run import Session, session, text_of
+from tests.notebooks.source import SOURCES, read
+
+_SOLUTION = re.compile(r"<summary>Solution</summary>\s*```python\n(.*?)```", re.DOTALL)
+_ASKED = re.compile(r"^(\w+) = (lesson\.\w+\(.*\))$", re.MULTILINE)
+
+
+def source_of(name: str) -> Path:
+    return next((SOURCES / "lessons").glob(f"*_{name}.py"))
+
+
+class Student:
+    """One who works through a lesson.
+
+    Attributes
+    ----------
+    asked : dict of str to str
+        Name of each question to the code that asks it.
+    solutions : list of str
+        Code of the folded solutions, in order.
+    """
+
+    def __init__(self, kernel: Session) -> None:
+        self.kernel = kernel
+        cells = kernel.notebook.cells
+        text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
+        code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+        self.solutions: list[str] = _SOLUTION.findall(text)
+        self.asked: dict[str, str] = dict(_ASKED.findall(code))
+
+    def shown(self) -> str:
+        """All that the notebook shows."""
+        return "\n".join(text_of(cell) for cell in self.kernel.notebook.cells if cell.cell_type == "code")
+
+    def answers(self, name: str, answer: str) -> str:
+        """What the notebook says to an answer, given as code, to a question asked anew."""
+        self.kernel.run(f"{name} = {self.asked[name]}")
+        if name.startswith("q"):
+            self.kernel.run(f"{name}.lock({answer})")
+            return self.kernel.run(f"{name}.reveal()")
+        return self.kernel.run(f"{name}.check({answer})")
+
+    def solves(self, name: str) -> str:
+        """What the notebook says to the folded solution of a question, asked anew."""
+        (solution,) = (code for code in self.solutions if re.search(rf"^{name}\.(lock|check)\(", code, re.MULTILINE))
+        self.kernel.run(f"{name} = {self.asked[name]}")
+        said = self.kernel.run(solution)
+        return self.kernel.run(f"{name}.reveal()") if name.startswith("q") else said
+
+
+@contextmanager
+def student(name: str) -> Iterator[Student]:
+    """A student of the lesson called so, who has run all its cells."""
+    with (
+        tempfile.TemporaryDirectory(prefix="lesson-") as folder,
+        session(read(source_of(name)), Path(folder)) as kernel,
+    ):
+        kernel.run_all()
+        yield Student(kernel)

@@ -1,0 +1,236 @@
+"""Predictions and exercises: locked in before the answer is looked for, and a hint for each wrong answer."""
+
+from __future__ import annotations
+
+import doctest
+from typing import Any
+
+import pytest
+
+from workbench import lessons
+from workbench.errors import ChoiceError, LessonError
+from workbench.lessons import exercises, predictions
+from workbench.ui.lesson import Question
+
+
+class Asked:
+    """An answer that counts how often it is looked for."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+        self.count = 0
+
+    def __call__(self) -> Any:
+        self.count += 1
+        return self.answer
+
+
+def colours(asked: Asked) -> lessons.Predict:
+    return lessons.Predict(
+        "Which are `primary`?",
+        {"red": "a colour", "green": "", "blue": "", "grey": ""},
+        asked,
+        wrong={"grey": "grey is a mix", "green": "of light, yes"},
+        missed={"red": "red is one", "blue": "blue is one"},
+        why="Mixed of nothing.",
+    )
+
+
+def test_no_answer_is_looked_for_before_a_prediction_is_locked_in() -> None:
+    asked = Asked({"red", "blue"})
+    question = colours(asked)
+    assert question.reveal().right is None
+    assert "Lock in a prediction first" in str(question.see(lambda: "the answer"))
+    assert asked.count == 0
+    question.lock("red", "blue")
+    assert asked.count == 0
+    assert question.reveal().right
+    assert question.see(lambda: "line\nline").__repr__() == "line\nline"
+    question.reveal()
+    assert asked.count == 1
+
+
+def test_what_is_locked_in_stays() -> None:
+    question = colours(Asked({"red", "blue"}))
+    assert question.given == []
+    assert repr(question.lock("blue", "red")) == "Locked in: red, blue"
+    question.lock("red", "blue")  # a cell that is run again
+    with pytest.raises(LessonError, match=r"red, blue is locked in and cannot be changed; given red\."):
+        question.lock("red")
+    assert question.given == ["red", "blue"]
+    question.reveal()
+    with pytest.raises(LessonError, match="cannot be changed"):
+        question.lock("grey")
+
+
+def test_each_wrong_option_has_its_own_hint() -> None:
+    question = colours(Asked({"red", "blue"}))
+    question.lock("red", "grey", "green")
+    text = str(question.reveal())
+    assert text.startswith("✗ You predicted red, green, grey; the workbench says **red, blue**.")
+    for hint in ("✓ `red`", "`grey`: grey is a mix", "`green`: of light, yes", "`blue` left out: blue is one", "Mixed"):
+        assert hint in text
+    assert "red is one" not in text
+
+
+def test_options_that_are_wrong_for_one_reason_share_its_hint() -> None:
+    question = lessons.Predict("?", ["a", "b", "c"], lambda: {"c"}, wrong={"a": "no", "b": "no"}, missed={"c": "yes"})
+    question.lock("a", "b")
+    assert str(question.reveal()).count("no") == 1
+    assert "✗ `a`, `b`: no" in str(question.reveal())
+
+
+def test_none_of_the_options_is_a_prediction() -> None:
+    question = colours(Asked(set()))
+    question.lock()
+    assert question.locked
+    assert "You predicted none of them" in str(question.reveal())
+    assert question.reveal().right
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("gren",), "'gren' is none of the options; did you mean green"),
+        ((3,), "3 is none of the options"),
+        ((["red"],), r"\['red'\] is none of the options"),
+    ],
+)
+def test_what_is_no_option_is_refused(given: tuple[Any, ...], message: str) -> None:
+    question = colours(Asked({"red"}))
+    with pytest.raises(LessonError, match=message):
+        question.lock(*given)
+    assert not question.locked
+
+
+def test_one_option_is_one() -> None:
+    question = lessons.Predict("?", ["a", "b"], lambda: {"b"}, wrong={"a": "look again"}, one=True)
+    for given in ((), ("a", "b")):
+        with pytest.raises(LessonError, match="one option is to be chosen"):
+            question.lock(*given)
+    question.lock("a")
+    assert str(question.reveal()).endswith("✗ `a`: look again")
+
+
+def test_a_question_whose_answer_is_no_option_is_the_author_s_mistake() -> None:
+    question = lessons.Predict("?", ["a"], lambda: {"z"}, wrong={"a": ""})
+    question.lock("a")
+    with pytest.raises(LessonError, match="is not among the options"):
+        question.reveal()
+
+
+def bytes_of_a_float() -> lessons.PredictNumber:
+    return lessons.PredictNumber(
+        "How large?",
+        lambda: 4,
+        unit="bytes",
+        wrong=[
+            lessons.Wrong(lambda given, answer: given == 8 * answer, lambda given, answer: f"{given} are bits"),
+            lessons.Wrong(lambda given, answer: given < answer, "more"),
+            lessons.Wrong(lambda given, answer: True, "less"),
+        ],
+        why=lambda answer: f"{answer} it is.",
+    )
+
+
+@pytest.mark.parametrize(("given", "hint"), [(32, "32 are bits"), (1, "more"), (9, "less")])
+def test_each_wrong_number_has_its_own_hint(given: float, hint: str) -> None:
+    question = bytes_of_a_float()
+    question.lock(given)
+    verdict = question.reveal()
+    assert verdict.right is False
+    assert f"✗ {hint}" in str(verdict)
+    assert "the workbench says **4 bytes**" in str(verdict)
+
+
+def test_a_right_number_and_one_that_is_near_enough() -> None:
+    question = bytes_of_a_float()
+    question.lock(4.0)
+    assert str(question.reveal()) == "✓ You predicted 4 bytes; the workbench says **4 bytes**. 4 it is."
+    near = lessons.PredictNumber("?", lambda: 100.0, within=0.1, wrong=[lessons.Wrong(lambda *_: True, "no")])
+    near.lock(109)
+    assert near.reveal().right
+
+
+@pytest.mark.parametrize("given", [(), ("4",), (1, 2), (True,), (float("nan"),), (None,)])
+def test_what_is_no_number_is_refused(given: tuple[Any, ...]) -> None:
+    with pytest.raises(LessonError, match=r"a prediction is one number \(bytes\); given"):
+        bytes_of_a_float().lock(*given)
+
+
+def test_an_exercise_is_right_where_no_way_to_be_wrong_applies() -> None:
+    def attempt(choices: dict[str, str]) -> int:
+        if "bad" in choices:
+            raise ChoiceError("no site 'bad'")
+        if "odd" in choices:
+            raise LessonError("an even number, please")
+        return len(choices)
+
+    exercise = lessons.Exercise(
+        "Choose **two**.",
+        attempt,
+        [
+            lessons.Wrong(lambda choices, count: count == 0, "choose something"),
+            lessons.Wrong(lambda choices, count: count != 2, lambda choices, count: f"{count} is not two"),
+        ],
+        lambda choices, count: f"{count} it is.",
+    )
+    assert exercise.check().right is None
+    assert str(exercise.check(...)) == "… No answer yet."
+    assert exercise.verdicts == []
+    assert str(exercise.check({})) == "✗ choose something"
+    assert str(exercise.check({"a": ""})) == "✗ 1 is not two"
+    assert str(exercise.check({"bad": ""})) == "✗ The workbench refuses this: no site 'bad'."
+    assert str(exercise.check({"odd": ""})) == "✗ an even number, please."
+    assert str(exercise.check({"a": "", "b": ""})) == "✓ 2 it is."
+    assert [verdict.right for verdict in exercise.verdicts] == [False, False, False, False, True]
+
+
+def test_an_exercise_without_ways_to_be_wrong_is_refused() -> None:
+    with pytest.raises(LessonError, match="calls every answer right"):
+        lessons.Exercise("?", lambda answer: answer, [])
+
+
+def test_a_notebook_shows_markdown_and_a_terminal_text() -> None:
+    question = colours(Asked({"red"}))
+    question.lock("red")
+    question.reveal()
+    bundle = question.reveal()._repr_mimebundle_()
+    assert bundle["text/markdown"] == bundle["text/plain"] == str(question.verdict)
+    assert repr(colours(Asked(()))).splitlines()[:2] == ["Which are `primary`?", "  red: a colour"]
+
+
+def test_the_widget_follows_the_prediction() -> None:
+    asked = Asked({"red", "blue"})
+    question = colours(asked)
+    widget = Question(question)
+    assert widget.content["kind"] == "several"
+    assert widget.content["options"][0] == ("red", "a colour")
+    assert not widget.content["locked"]
+    widget._on_message({"type": "lock", "given": ["puce"]})
+    assert "'puce' is none of the options" in widget.content["error"]
+    widget._on_message({"type": "lock", "given": ["red"]})
+    assert widget.content["locked"]
+    assert widget.content["given"] == ["red"]
+    assert widget.content["error"] == ""
+    assert widget.content["right"] is None
+    assert asked.count == 0
+    question.reveal()
+    assert widget.content["right"] is False
+    widget._on_message({"type": "lock", "given": ["red", "blue"]})
+    assert "cannot be changed" in widget.content["error"]
+    assert widget.content["given"] == ["red"]
+
+
+def test_the_widget_of_a_number() -> None:
+    question = bytes_of_a_float()
+    widget = Question(question)
+    assert widget.content["kind"] == "number"
+    assert widget.content["unit"] == "bytes"
+    widget._on_message({"type": "lock", "given": [4]})
+    assert question.given == [4]
+
+
+@pytest.mark.parametrize("module", [exercises, predictions])
+def test_examples_are_what_is_shown(module: Any) -> None:
+    assert doctest.testmod(module).failed == 0

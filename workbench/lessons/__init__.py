@@ -1,0 +1,11 @@
+"""Lessons: predictions that are locked in before the answer is shown, and exercises that the workbench itself checks.
+
+In a notebook a prediction is a widget; everywhere it can be made in code. No answer is written down: each is found by
+opening, planning or running the program that the question is about.
+"""
+
+from workbench.lessons.exercises import Exercise, Verdict, Wrong
+from workbench.lessons.predictions import Predict, PredictNumber
+from workbench.lessons.texts import Picture, Text, picture, trace
+
+__all__ = ["Exercise", "Picture", "Predict", "PredictNumber", "Text", "Verdict", "Wrong", "picture", "trace"]

@@ -1,0 +1,132 @@
+"""`Exercise`: a task whose answer is tried on the workbench, with a hint for each way to be wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from workbench.errors import LessonError, WorkbenchError
+from workbench.lessons.texts import Marked
+
+RIGHT, WRONG, OPEN = "✓", "✗", "…"
+
+
+class Wrong(NamedTuple):
+    """One way in which an answer can be wrong.
+
+    Attributes
+    ----------
+    when : callable
+        Given the answer and what the workbench made of it, whether it is wrong in this way.
+    hint : str or callable
+        What to think of next; as a callable, of the same two.
+    """
+
+    when: Callable[[Any, Any], bool]
+    hint: str | Callable[[Any, Any], str]
+
+    def says(self, given: Any, outcome: Any) -> str:
+        """The hint for this answer."""
+        return self.hint if isinstance(self.hint, str) else self.hint(given, outcome)
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What came of an answer.
+
+    Attributes
+    ----------
+    right : bool or None
+        None while there is no answer.
+    text : str
+        For the student: what is right, or the hint.
+    """
+
+    right: bool | None
+    text: str
+
+    def __str__(self) -> str:
+        return f"{OPEN if self.right is None else RIGHT if self.right else WRONG} {self.text}"
+
+    __repr__ = __str__
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/markdown": Marked(self), "text/plain": str(self)}
+
+
+class Exercise:
+    """A task whose answer is tried on the workbench.
+
+    Parameters
+    ----------
+    task : str
+        What is asked for; backticks mark code.
+    attempt : callable
+        Makes of an answer what the ways to be wrong look at, such as the plan under the choices given. What it raises
+        of `WorkbenchError` is shown as a hint: the workbench says what it refuses, and why.
+    wrong : sequence of Wrong
+        Looked at in this order, the first that applies gives the hint; where none does the answer is right.
+    solved : str or callable
+        What is said of a right answer; as a callable, of the answer and what was made of it.
+
+    Examples
+    --------
+    >>> half = Exercise("What is half of 8?", lambda n: 2 * n, [Wrong(lambda n, twice: twice != 8, "Double it.")])
+    >>> half.check(3)
+    ✗ Double it.
+    >>> half.check(4).right
+    True
+    """
+
+    def __init__(
+        self,
+        task: str,
+        attempt: Callable[[Any], Any],
+        wrong: Sequence[Wrong],
+        solved: str | Callable[[Any, Any], str] = "Right.",
+    ) -> None:
+        if not wrong:
+            raise LessonError(f"the exercise {task!r} calls every answer right: give it ways to be wrong")
+        self.task = task
+        self._attempt = attempt
+        self._wrong = tuple(wrong)
+        self._solved = solved
+        self.verdicts: list[Verdict] = []
+
+    def __repr__(self) -> str:
+        return self.task
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/markdown": self.task, "text/plain": self.task}
+
+    def check(self, answer: Any = ...) -> Verdict:
+        """Try an answer on the workbench.
+
+        Parameters
+        ----------
+        answer : Any
+            By the task; ``...`` stands for none yet.
+
+        Returns
+        -------
+        Verdict
+        """
+        if answer is ...:
+            return Verdict(None, "No answer yet.")
+        verdict = self._judged(answer)
+        self.verdicts.append(verdict)
+        return verdict
+
+    def _judged(self, answer: Any) -> Verdict:
+        try:
+            outcome = self._attempt(answer)
+        except LessonError as error:
+            return Verdict(False, f"{error}.")
+        except WorkbenchError as error:
+            return Verdict(False, f"The workbench refuses this: {error}.")
+        for way in self._wrong:
+            if way.when(answer, outcome):
+                return Verdict(False, way.says(answer, outcome))
+        solved = self._solved if isinstance(self._solved, str) else self._solved(answer, outcome)
+        return Verdict(True, solved)

@@ -1,0 +1,223 @@
+"""The questions of `notebooks/lessons/4_rematerialization.ipynb`: what one fusion hands to another is a minimum cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import LessonError, shown
+from workbench.lessons.exercises import Exercise, Wrong
+from workbench.lessons.plans import Fusion, fusions, planned
+from workbench.lessons.predictions import Predict, PredictNumber
+
+if TYPE_CHECKING:
+    from workbench.bench import Workbench
+    from workbench.compiler.pipeline import Plan
+
+NAMES = {"x": "x", "y": "y", "add": "s", "sin": "a", "cos": "b", "tanh": "t"}
+"""The variables of the lesson's program by what makes them."""
+_WHAT = {
+    "x": "an argument of the program",
+    "y": "an argument of the program",
+    "s": "`x + y`",
+    "a": "`torch.sin(s)`",
+    "b": "`torch.cos(s)`",
+    "t": "`torch.tanh(s)`",
+}
+_TIE = "`x` and `y` together would do, and cost as much as `s` alone. Thunder takes the cut nearest to the reader."
+_TWO = (
+    "these two are what the program's text hands over: two values written and read. Is there one value from which both "
+    "can be made again?"
+)
+
+
+def _pair(plan: Plan) -> tuple[Fusion, Fusion]:
+    found = fusions(plan)
+    if len(found) != 2:
+        raise LessonError(f"this lesson is about a program of two fusions, and this one has {len(found)}")
+    return found[0], found[1]
+
+
+def _taken(plan: Plan) -> set[str]:
+    """Variables that the second fusion reads, but for what the matmul gives it."""
+    return {NAMES[name] for name in _pair(plan)[1].reads if name in NAMES}
+
+
+def handed_over(bench: Workbench) -> Predict:
+    """Which variables the second fusion reads in unmodified Thunder."""
+    return Predict(
+        "Which of these does the second fusion read, beside `m`?",
+        _WHAT,
+        lambda: _taken(bench.stock_plan),
+        wrong={
+            "x": _TIE,
+            "y": _TIE,
+            "a": _TWO,
+            "b": _TWO,
+            "t": "only the matmul reads `t`, and it is no fusion. Look at the last line: what does it need?",
+        },
+        missed={
+            "s": "both `a` and `b` are cheap to make from it: one value is handed over instead of two, and the second "
+            "fusion computes the sine and the cosine itself."
+        },
+        why="The first fusion gives what crosses the cut, and the second makes the rest again.",
+    )
+
+
+def cost_without(bench: Workbench) -> PredictNumber:
+    """What the cut through `a` and `b` costs in Thunder's measure."""
+
+    def cost() -> int:
+        plan = bench.plan_under({"remat.preset": "off"})
+        graph = plan.graph
+        first, second = (graph.statements.name.index(fusion.name) for fusion in _pair(plan))
+        crossing = set(graph.statements.outputs[first].tolist()) & set(graph.statements.inputs[second].tolist())
+        return sum(int(graph.values.bytes[v]) // max(1, _numel(graph.values.shape[v])) for v in crossing)
+
+    return PredictNumber(
+        "What does the cut `{a, b}` cost, where a variable costs the bytes of one of its elements?",
+        cost,
+        wrong=[
+            Wrong(lambda given, cost: given == cost / 2, "That is one variable; the cut goes through two."),
+            Wrong(lambda given, cost: given == 8 * cost, "That is in bits."),
+            Wrong(
+                lambda given, cost: given > 100,
+                "That is the memory of whole tensors. Thunder's measure knows no shapes: a variable counts the bytes "
+                "of one element.",
+            ),
+            Wrong(lambda given, cost: True, "Both are float32. How many bytes has one element?"),
+        ],
+    )
+
+
+def _numel(shape: tuple[int, ...]) -> int:
+    count = 1
+    for length in shape:
+        count *= length
+    return count
+
+
+def small_arguments(bench: Workbench) -> Predict:
+    """Which cut is taken where the arguments are a column and a row, and much smaller than their sum."""
+    return Predict(
+        "`x` is now a column of 64 numbers, `y` a row of 64, and `s` still a matrix of 4096. With `remat.weight` at "
+        "0.6, what does the second fusion read?",
+        {"x and y": "128 numbers in all", "s": "4096 numbers", "a and b": "8192 numbers"},
+        lambda: {" and ".join(sorted(_taken(bench.plan_under({"remat.weight": "0.6"}))))},
+        wrong={
+            "x and y": "it would be the better choice by far. But the cut's measure knows no shapes: at 0.6 the two "
+            "arguments cost 2 × 4 × 0.6, and `s` costs 4.",
+            "a and b": "two variables cost more than one, whatever their shapes.",
+            "s": "look at what an argument costs at this weight.",
+        },
+        one=True,
+        why="A cut is as good as what it measures. This is a place where a person who knows the shapes can do better.",
+    )
+
+
+def tipping_point(bench: Workbench) -> Exercise:
+    """The largest argument weight, in hundredths, at which the second fusion reads the arguments."""
+
+    def attempt(given: Any) -> tuple[set[str], set[str]]:
+        if not isinstance(given, int | float | str):
+            raise LessonError(f"a weight is a number, such as 0.25; given {shown(given)}")
+        here = bench.plan_under({"remat.weight": str(given)})
+        above = min(1.0, round(float(given) + 0.01, 2))
+        return _taken(here), _taken(bench.plan_under({"remat.weight": str(above)}))
+
+    return Exercise(
+        "Give the largest weight of an argument, in hundredths, at which the second fusion reads `x` and `y`.",
+        attempt,
+        [
+            Wrong(
+                lambda given, taken: taken[0] != {"x", "y"},
+                lambda given, taken: (
+                    f"At {given} the second fusion reads {' and '.join(sorted(taken[0]))}: its two arguments cost "
+                    f"2 × 4 × {given}, and `s` costs 4. Make arguments cheaper."
+                ),
+            ),
+            Wrong(
+                lambda given, taken: taken[1] == {"x", "y"},
+                lambda given, taken: f"At {given} it does, and at a hundredth more it still does. Go on.",
+            ),
+        ],
+        "Right: one hundredth more, and the two cuts cost the same; Thunder then takes the one nearest to the reader.",
+    )
+
+
+def as_written(bench: Workbench) -> Exercise:
+    """Choose so that the second fusion reads what the program's text hands over, by sites of single variables."""
+
+    def made_again(plan: Plan) -> Collection[str]:
+        first, second = _pair(plan)
+        return set(first.holds) & set(second.holds) - {"add", "mul"}
+
+    return Exercise(
+        "Choose so that `a` and `b` are handed over and nothing is computed twice. Leave the settings of the whole "
+        "lever alone: no site whose name begins with `remat.`",
+        lambda choices: planned(bench, choices),
+        [
+            Wrong(
+                lambda choices, plan: any(id.startswith("remat.") for id in choices),
+                "That is a setting of the whole lever, which changes every pair of fusions in a program. "
+                "`bench.sites('remat')` lists the sites of single variables too: `remat:…`.",
+            ),
+            Wrong(
+                lambda choices, plan: any(option == "recompute" for option in choices.values()),
+                "`recompute` is what Thunder does already. Which option makes the first fusion write a variable?",
+            ),
+            Wrong(
+                lambda choices, plan: _taken(plan) == {"s"},
+                "The second fusion still reads `s` alone: choose an option for a variable that it makes again.",
+            ),
+            Wrong(
+                lambda choices, plan: _taken(plan) != {"a", "b"} or bool(made_again(plan)),
+                lambda choices, plan: (
+                    f"The second fusion now reads {', '.join(sorted(_taken(plan)))}. It should be a and b."
+                ),
+            ),
+        ],
+        "Right: more memory traffic, less arithmetic. Which of the two is faster is for a run to say.",
+    )
+
+
+def refused(example: tuple[Any, ...]) -> Exercise:
+    """Write a program in which a sine crosses from fusion to fusion and may not be computed again.
+
+    Parameters
+    ----------
+    example : tuple
+        Inputs that the program is opened with.
+    """
+    from workbench.bench import open as open_program
+
+    def attempt(program: Callable[..., Any]) -> Workbench:
+        if not callable(program):
+            raise LessonError(f"the answer is a function of {len(example)} tensors; given {shown(program)}")
+        return open_program(program, *example, executor="torchcompile")
+
+    def sines(bench: Workbench) -> list[Any]:
+        return [site for site in bench.sites("remat") if site.id.startswith("remat:") and "/sin" in site.id]
+
+    return Exercise(
+        "Change the program so that `a` still crosses from the first fusion to the second, but its site "
+        "refuses `recompute`. Keep both fusions and the sine.",
+        attempt,
+        [
+            Wrong(
+                lambda program, bench: len(fusions(bench.plan)) < 2,
+                lambda program, bench: (
+                    f"This program has {len(fusions(bench.plan))} fusion(s): keep the matmul between the two halves."
+                ),
+            ),
+            Wrong(
+                lambda program, bench: not sines(bench),
+                "No sine crosses from one fusion to another here: the second half has to read `a`.",
+            ),
+            Wrong(
+                lambda program, bench: all("recompute" not in site.illegal for site in sines(bench)),
+                "`a` may still be computed again. Who else could need it in memory, so that recomputing saves nothing?",
+            ),
+        ],
+        lambda program, bench: f"Right. The workbench's reason: {sines(bench)[0].illegal['recompute']}.",
+    )

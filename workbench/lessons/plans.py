@@ -1,0 +1,98 @@
+"""What lessons read off a plan: what its fusions read, give and hold, by the operations that make the values."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.errors import LessonError, nearest, shown
+from workbench.graph import BACKWARD, FORWARD, Graph, Kind
+
+if TYPE_CHECKING:
+    from workbench.bench import Workbench
+    from workbench.compiler.pipeline import Plan
+
+
+@dataclasses.dataclass(frozen=True)
+class Fusion:
+    """A fusion of a plan.
+
+    Attributes
+    ----------
+    name : str
+    reads, gives : tuple of str
+        What makes each value, as `made_by` says.
+    holds : tuple of str
+        Operations inside, in the order in which they run.
+    """
+
+    name: str
+    reads: tuple[str, ...]
+    gives: tuple[str, ...]
+    holds: tuple[str, ...]
+
+
+def made_by(graph: Graph, value: int) -> str:
+    """The operation that makes a value, such as ``sin``; of an argument, its name."""
+    rows = [row for row, values in enumerate(graph.statements.outputs) if value in values]
+    kinds = graph.statements.kind
+    rows = [row for row in rows if kinds[row] not in (Kind.ARGUMENT, Kind.FUSION)]
+    return operation(graph, rows[0]) if rows else graph.values.name[value]
+
+
+def operation(graph: Graph, row: int) -> str:
+    """The operation that a statement carries out, without the package that it is from."""
+    return graph.statements.name[row].rpartition(".")[2]
+
+
+def rows_of(graph: Graph, side: int) -> list[int]:
+    """Statements of the forward or backward that run by themselves: fusions whole, arguments and return left out."""
+    own = (graph.statements.parent < 0) & (graph.statements.side == side)
+    kinds = graph.statements.kind
+    return [int(row) for row in np.flatnonzero(own) if kinds[row] not in (Kind.ARGUMENT, Kind.RETURN, Kind.GET_GRAD)]
+
+
+def fusions(plan: Plan, side: int | None = None) -> tuple[Fusion, ...]:
+    """The fusions of a plan, in the order in which they run.
+
+    Parameters
+    ----------
+    plan : Plan
+    side : int, optional
+        `workbench.graph.FORWARD` or `BACKWARD` alone.
+    """
+    graph = plan.graph
+    statements = graph.statements
+    sides = (FORWARD, BACKWARD) if side is None else (side,)
+    return tuple(
+        Fusion(
+            name=statements.name[row],
+            reads=tuple(made_by(graph, int(value)) for value in statements.inputs[row]),
+            gives=tuple(made_by(graph, int(value)) for value in statements.outputs[row]),
+            holds=tuple(operation(graph, int(member)) for member in np.flatnonzero(statements.parent == row)),
+        )
+        for chosen in sides
+        for row in rows_of(graph, chosen)
+        if statements.kind[row] == Kind.FUSION
+    )
+
+
+def planned(bench: Workbench, choices: Any) -> Plan:
+    """A plan under a student's choices; those in force stay.
+
+    Raises
+    ------
+    LessonError
+        If they are no choices, or name a site that is not there.
+    ChoiceError
+        If one is refused.
+    """
+    if not isinstance(choices, Mapping) or not all(isinstance(text, str) for pair in choices.items() for text in pair):
+        raise LessonError(f"choices are a dict of site to option, both texts; given {shown(choices)}")
+    for id in choices:
+        if id not in bench.plan.site_of:
+            raise LessonError(f"there is no site {shown(id)}{nearest(id, list(bench.plan.site_of))}")
+    return bench.plan_under(choices)

@@ -1,0 +1,317 @@
+"""`Predict` and `PredictNumber`: what a student expects, locked in before the workbench's answer is shown."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from workbench.errors import LessonError, nearest, shown
+from workbench.lessons.exercises import RIGHT, WRONG, Verdict, Wrong
+from workbench.lessons.texts import Text
+
+
+class Prediction:
+    """A question with its prediction: open, then locked in, then compared with the answer.
+
+    Parameters
+    ----------
+    question : str
+        Backticks mark code.
+    answer : callable
+        Finds the answer by the workbench; called once, and not before a prediction is locked in.
+    why : str or callable
+        What is said beside the answer, right or wrong; as a callable, of the answer.
+    """
+
+    def __init__(self, question: str, answer: Callable[[], Any], why: str | Callable[[Any], str] = "") -> None:
+        self.question = question
+        self._find = answer
+        self._why = why
+        self._lock = threading.Lock()
+        self._locked: Any = None
+        self._verdict: Verdict | None = None
+        self._observers: list[Callable[[], None]] = []
+
+    @property
+    def locked(self) -> bool:
+        """Whether a prediction is locked in."""
+        return self._locked is not None
+
+    @property
+    def given(self) -> list[Any]:
+        """What is locked in, as it was given; empty while nothing is."""
+        return [] if self._locked is None else self._list(self._locked)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What came of the prediction, once the answer was shown."""
+        return self._verdict
+
+    def observe(self, callback: Callable[[], None]) -> None:
+        """Call `callback` after the prediction is locked in, and after the answer is shown."""
+        self._observers.append(callback)
+
+    def lock(self, *given: Any) -> Text:
+        """Lock a prediction in; it cannot be changed afterwards.
+
+        Parameters
+        ----------
+        *given
+            Options, or one number.
+
+        Returns
+        -------
+        Text
+            What is locked in.
+
+        Raises
+        ------
+        LessonError
+            If what is given is no answer to the question, or another prediction is locked in.
+        """
+        wanted = self._read(given)
+        with self._lock:
+            if self._locked is not None and self._locked != wanted:
+                raise LessonError(
+                    f"{self._written(self._locked)} is locked in and cannot be changed; given {self._written(wanted)}. "
+                    "Run the cell that asks the question again to begin anew"
+                )
+            self._locked = wanted
+        self._notify()
+        return Text(f"Locked in: {self._written(wanted)}")
+
+    def reveal(self) -> Verdict:
+        """The workbench's answer beside the prediction; without one, a request for it."""
+        if self._locked is None:
+            return Verdict(None, "Lock in a prediction first, and then run this again.")
+        if self._verdict is None:
+            answer = self._find()
+            why = self._why if isinstance(self._why, str) else self._why(answer)
+            self._verdict = self._judge(self._locked, answer, why)
+            self._notify()
+        return self._verdict
+
+    def see(self, thing: Any) -> Any:
+        """Something that gives the answer away: shown once a prediction is locked in.
+
+        Parameters
+        ----------
+        thing : Any
+            What to show; a callable is called for it, so that nothing is worked out before.
+        """
+        if self._locked is None:
+            return self.reveal()
+        found = thing() if callable(thing) else thing
+        return Text(found) if isinstance(found, str) else found
+
+    def _notify(self) -> None:
+        for callback in tuple(self._observers):
+            callback()
+
+    def _ipython_display_(self) -> None:
+        from workbench.ui.lesson import show
+
+        show(self)
+
+    def __repr__(self) -> str:
+        state = (
+            f"Locked in: {self._written(self._locked)}" if self.locked else f"Lock in your prediction: {self._how()}"
+        )
+        return "\n".join([self.question, *self._lines(), state])
+
+    # What a kind of question says of itself.
+
+    def _read(self, given: tuple[Any, ...]) -> Any:
+        raise NotImplementedError
+
+    def _list(self, value: Any) -> list[Any]:
+        return [value]
+
+    def _written(self, value: Any) -> str:
+        raise NotImplementedError
+
+    def _how(self) -> str:
+        raise NotImplementedError
+
+    def form(self) -> dict[str, Any]:
+        """How it is answered on a page: ``kind``, and ``options`` or ``unit``."""
+        raise NotImplementedError
+
+    def _lines(self) -> list[str]:
+        return []
+
+    def _judge(self, given: Any, answer: Any, why: str) -> Verdict:
+        raise NotImplementedError
+
+
+class Predict(Prediction):
+    """A prediction of which options hold.
+
+    Parameters
+    ----------
+    question : str
+    options : mapping of str to str, or sequence of str
+        Names to choose from, each with what it means.
+    answer : callable
+        Gives the names that hold.
+    wrong : mapping of str to str
+        For each name that does not hold: the hint for who chose it.
+    missed : mapping of str to str
+        For each name that holds: the hint for who left it out.
+    one : bool
+        Exactly one is to be chosen.
+    why : str or callable
+
+    Examples
+    --------
+    >>> q = Predict("Which is even?", ["1", "2"], lambda: {"2"}, wrong={"1": "Halve it."}, missed={"2": "Halve it."})
+    >>> q.reveal().right is None
+    True
+    >>> q.lock("1")
+    Locked in: 1
+    >>> q.reveal().right
+    False
+    """
+
+    def __init__(
+        self,
+        question: str,
+        options: Mapping[str, str] | Sequence[str],
+        answer: Callable[[], Collection[str]],
+        *,
+        wrong: Mapping[str, str],
+        missed: Mapping[str, str] | None = None,
+        one: bool = False,
+        why: str | Callable[[Collection[str]], str] = "",
+    ) -> None:
+        super().__init__(question, answer, why)
+        self.options = dict(options) if isinstance(options, Mapping) else dict.fromkeys(options, "")
+        self.one = one
+        self._wrong = dict(wrong)
+        self._missed = dict(missed or {})
+
+    def _read(self, given: tuple[Any, ...]) -> frozenset[str]:
+        for name in given:
+            if not isinstance(name, str) or name not in self.options:
+                near = nearest(name, list(self.options)) if isinstance(name, str) else ""
+                raise LessonError(f"{shown(name)} is none of the options{near}; legal: {', '.join(self.options)}")
+        if self.one and len(set(given)) != 1:
+            raise LessonError(f"one option is to be chosen, and {len(set(given))} were given; {self._how()}")
+        return frozenset(given)
+
+    def form(self) -> dict[str, Any]:
+        """``kind`` is ``one`` or ``several``; ``options`` are pairs of name and meaning."""
+        return {"kind": "one" if self.one else "several", "options": list(self.options.items())}
+
+    def _list(self, value: Collection[str]) -> list[str]:
+        return [name for name in self.options if name in value]
+
+    def _written(self, value: Collection[str]) -> str:
+        return ", ".join(self._list(value)) or "none of them"
+
+    def _how(self) -> str:
+        names = list(self.options)
+        if self.one:
+            return f"choose one and press **Lock in**, or call `.lock({names[0]!r})`"
+        return f"tick all that hold and press **Lock in**, or call `.lock({', '.join(map(repr, names[:2]))})`"
+
+    def _lines(self) -> list[str]:
+        return [f"  {name}: {text}" if text else f"  {name}" for name, text in self.options.items()]
+
+    def _judge(self, given: Collection[str], answer: Collection[str], why: str) -> Verdict:
+        answer = frozenset(answer)
+        if not answer <= self.options.keys() or (self.one and len(answer) != 1):
+            raise LessonError(f"the workbench's answer, {shown(sorted(answer))}, is not among the options")
+        head = f"You predicted {self._written(given)}; the workbench says **{self._written(answer)}**."
+        if given == answer:
+            return Verdict(True, " ".join(text for text in (head, why) if text))
+        right, wrong, missed = (
+            [name for name in self.options if (name in given, name in answer) == which]
+            for which in ((True, True), (True, False), (False, True))
+        )
+        hints = [f"{RIGHT} {_listed(right)}"] if right else []
+        hints += [f"{WRONG} {_listed(names)}: {hint}" for hint, names in _by_hint(wrong, self._wrong)]
+        if not self.one:
+            hints += [f"{WRONG} {_listed(names)} left out: {hint}" for hint, names in _by_hint(missed, self._missed)]
+        return Verdict(False, "\n\n".join([head, *hints, *([why] if why else [])]))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _by_hint(names: Sequence[str], hints: Mapping[str, str]) -> list[tuple[str, list[str]]]:
+    """Hints in the order of the names, each once, with the names that it is for."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(hints[name], []).append(name)
+    return list(found.items())
+
+
+class PredictNumber(Prediction):
+    """A prediction of a number.
+
+    Parameters
+    ----------
+    question : str
+    answer : callable
+        Gives the number.
+    unit : str
+    within : float
+        How far off a prediction may be and still be right, as a part of the answer.
+    wrong : sequence of Wrong
+        Ways to be wrong, of the number given and the answer; the first that applies gives the hint, and one applies to
+        whatever is wrong.
+    why : str or callable
+
+    Examples
+    --------
+    >>> q = PredictNumber("How many bytes has a float32?", lambda: 4, wrong=[Wrong(lambda *_: True, "It has 32 bits.")])
+    >>> q.lock(32), q.reveal().right
+    (Locked in: 32, False)
+    """
+
+    def __init__(
+        self,
+        question: str,
+        answer: Callable[[], float],
+        *,
+        wrong: Sequence[Wrong],
+        unit: str = "",
+        within: float = 0.0,
+        why: str | Callable[[float], str] = "",
+    ) -> None:
+        super().__init__(question, answer, why)
+        self.unit = unit
+        self._within = within
+        self._wrong = tuple(wrong)
+
+    def _read(self, given: tuple[Any, ...]) -> float:
+        number = given[0] if len(given) == 1 else given
+        if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+            raise LessonError(f"a prediction is one number{self._in_units()}; given {shown(number)}")
+        return number
+
+    def _written(self, value: float) -> str:
+        return " ".join(text for text in (f"{value:,.6g}" if value % 1 else f"{value:,.0f}", self.unit) if text)
+
+    def _how(self) -> str:
+        return f"enter a number{self._in_units()} and press **Lock in**, or call `.lock(NUMBER)`"
+
+    def form(self) -> dict[str, Any]:
+        """``kind`` is ``number``; ``unit`` stands behind it."""
+        return {"kind": "number", "unit": self.unit}
+
+    def _in_units(self) -> str:
+        return f" ({self.unit})" if self.unit else ""
+
+    def _judge(self, given: float, answer: float, why: str) -> Verdict:
+        head = f"You predicted {self._written(given)}; the workbench says **{self._written(answer)}**."
+        if abs(given - answer) <= self._within * abs(answer):
+            return Verdict(True, " ".join(text for text in (head, why) if text))
+        hint = next((way.says(given, answer) for way in self._wrong if way.when(given, answer)), None)
+        if hint is None:
+            raise LessonError(f"the question {shown(self.question)} has no hint for {self._written(given)}")
+        return Verdict(False, "\n\n".join([head, f"{WRONG} {hint}", *([why] if why else [])]))

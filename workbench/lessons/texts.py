@@ -1,0 +1,91 @@
+"""`Text`, which shows itself as it is written, and a plan's trace as a lesson prints it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import printable
+
+if TYPE_CHECKING:
+    from workbench.compiler.pipeline import Plan
+
+_SOURCE = re.compile(r"^(\s*)# \S.*?:\d+:\s*(.*)$")
+"""A trace's comment on where a statement comes from: the file, the line's number, the line."""
+_PREAMBLE = ("import ", "from ", "@")
+
+
+class Text(str):
+    """Text that a notebook shows line by line, without quotes."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class Marked(Text):
+    """Text in Markdown, which a notebook shows formatted."""
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/markdown": str(self), "text/plain": str(self)}
+
+
+def trace(plan: Plan) -> Text:
+    """A plan's forward and backward traces as Thunder prints them, without imports and decorators.
+
+    The comment on a statement's source has the line alone and not the file, which is a temporary one in a notebook.
+
+    Parameters
+    ----------
+    plan : Plan
+
+    Returns
+    -------
+    Text
+    """
+    lines: list[str] = []
+    for line in plan.text().splitlines():
+        if line.startswith(_PREAMBLE):
+            continue
+        found = _SOURCE.match(line)
+        line = f"{found[1]}# {found[2].strip()}" if found else line.rstrip()
+        if line or (lines and lines[-1]):
+            lines.append(line)
+    return Text(printable("\n".join(lines).strip()))
+
+
+class Picture:
+    """A plan's graph as a picture, which needs no kernel to be looked at again.
+
+    Parameters
+    ----------
+    plan : Plan
+    title : str
+    """
+
+    def __init__(self, plan: Plan, title: str = "") -> None:
+        self._plan = plan
+        self._title = title
+
+    def __repr__(self) -> str:
+        return str(trace(self._plan))
+
+    def _repr_svg_(self) -> str:
+        from workbench.ui import svg
+
+        return svg.render(self._plan.graph, self._plan.sites, title=self._title)
+
+
+def picture(plan: Plan, title: str = "") -> Picture:
+    """A plan's graph as a picture, for a notebook that is read without a kernel; elsewhere, its trace.
+
+    Parameters
+    ----------
+    plan : Plan
+    title : str
+        Above the picture.
+
+    Returns
+    -------
+    Picture
+    """
+    return Picture(plan, title)
