@@ -39,7 +39,7 @@ help:
 setup: $(STAMP)
 
 # `uv --version` and not `command -v uv`: a version manager's shim may be on the PATH without a uv behind it.
-# The installation copies the extension's bundle.
+# The installation copies the extensions' bundles.
 $(STAMP): pyproject.toml constraints.txt $(wildcard extensions/*/labextension/built.json)
 	@set -euo pipefail; \
 	if uv --version >/dev/null 2>&1; then \
@@ -102,9 +102,10 @@ browser: setup
 	fi; \
 	$(BIN)/python -m tests.browser.chromium || [ "$${CI:-}" != true ]
 
-# After a change of the graph view's files or of the extension's own; a test finds it missing.
+# After a change of the graph view's files or of an extension's own; a test finds it missing.
 extensions: setup
 	$(BIN)/python extensions/trace-view/build.py
+	$(BIN)/python extensions/runs-panel/build.py
 
 clean:
 	rm -rf $(VENV)

@@ -87,9 +87,13 @@ class Workbench:
         return text_summary(self)
 
     def _ipython_display_(self) -> None:
+        self.show()
+
+    def show(self, *, tab: bool = False) -> None:
+        """Display the app in a notebook, with `tab` in a tab of JupyterLab, too; a page without tabs keeps the cell."""
         from workbench.ui.app import show
 
-        show(self)
+        show(self, tab=tab)
 
     def _fitting(self, choices: Mapping[str, str]) -> dict[str, str]:
         """The choices that fit; the rest goes to `unmatched`."""

@@ -30,6 +30,7 @@ from workbench.ui.graph_view import GraphView
 from workbench.ui.memory_tab import MemoryTab
 from workbench.ui.names import next_option
 from workbench.ui.passes import Passes
+from workbench.ui.split import Split
 from workbench.ui.tables import VARIANTS, RunsAsked
 from workbench.ui.timeline import TimelineTab, simulated_lanes, timeline_content
 
@@ -41,23 +42,25 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 
 
-def mimebundles(bench: Workbench) -> tuple[dict[str, Any], dict[str, Any]]:
+def mimebundles(bench: Workbench, *, tab: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a notebook shows and saves of a bench: the app, and a picture for when there is no kernel.
+
+    With `tab` the page is asked to show the app in a tab of its own, too, where it has any.
 
     JupyterLab prefers a widget over a picture in one output even where the widget is gone. So the picture is an output
     of its own, which ``style.css`` hides wherever the app is alive.
     """
     words = text_summary(bench)
     picture = svg.render(bench.plan.graph, bench.plan.sites, title=words.splitlines()[0])
-    app = {**App(bench).root._repr_mimebundle_(), "text/plain": words}
+    app = {**App(bench, tab=tab).root._repr_mimebundle_(), "text/plain": words}
     return app, {"image/svg+xml": picture, "text/plain": ""}
 
 
-def show(bench: Workbench) -> None:
+def show(bench: Workbench, *, tab: bool = False) -> None:
     """Display a bench in a notebook."""
     from IPython.display import display
 
-    for bundle in mimebundles(bench):
+    for bundle in mimebundles(bench, tab=tab):
         display(bundle, raw=True)
 
 
@@ -67,6 +70,8 @@ class App:
     Parameters
     ----------
     bench : Workbench
+    tab : bool
+        Whether the page is to show the app in a tab of its own, too.
 
     Attributes
     ----------
@@ -76,7 +81,7 @@ class App:
         Its parts.
     """
 
-    def __init__(self, bench: Workbench) -> None:
+    def __init__(self, bench: Workbench, *, tab: bool = False) -> None:
         self.bench = bench
         self._lock = threading.RLock()
         self._choices_of: dict[pathlib.Path, dict[str, str] | None] = {}
@@ -85,7 +90,7 @@ class App:
         self._stale: set[str] = set()
         self._shown_run: Run | None = None
         self._questions: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self.controls = Controls(self._on_message)
+        self.controls = Controls(self._on_message, tab_asked=tab)
         self.strip = Strip()
         self.graph = GraphView(
             on_turn=self._turn,
@@ -114,6 +119,7 @@ class App:
             "Trace": self._show_trace,
         }
         self.root = self._arranged()
+        self.controls.app = self.root.model_id
         self.tabs.observe(lambda _: self._draw_open(), names="selected_index")
         self.graph.observe(lambda _: self._select(), names="selected")
         self.graph.observe(lambda change: self.memory.paint(dark=change["new"]), names="dark")
@@ -149,7 +155,7 @@ class App:
         self.inspector.layout = ipywidgets.Layout(flex="1 1 300px", min_width="0", width="auto", max_height=height)
         self.memory.layout = ipywidgets.Layout(flex="3 1 480px", min_width="0", width="auto")
         self.alive.layout = ipywidgets.Layout(flex="2 1 340px", min_width="0", width="auto")
-        middle = _side_by_side(self.graph, self.inspector)
+        middle = _side_by_side(self.graph, Split(axis="x"), self.inspector)
         shown = {
             "Memory": _side_by_side(self.memory, self.alive),
             "Compile": self.compile,
@@ -163,7 +169,8 @@ class App:
         }
         self.tabs = ipywidgets.Tab(tuple(shown.values()), titles=tuple(shown))
         root = ipywidgets.VBox(
-            [self.controls, self.strip, middle, self.tabs], layout=ipywidgets.Layout(width="100%", grid_gap="10px")
+            [self.controls, self.strip, middle, Split(axis="y"), self.tabs],
+            layout=ipywidgets.Layout(width="100%", grid_gap="10px"),
         )
         root.add_class("wb-app")
         return root

@@ -1,4 +1,10 @@
-// The top of the app: what is open, its buttons, the one message line, and the readout of the run in progress.
+// The top of the app: what is open, its buttons, and one line of fixed height: the message, and the readout of the run.
+
+const ASK_TAB = "thunder-workbench:open-tab"; // taken by JupyterLab's extension (`extensions/runs-panel/src/tab.ts`)
+const TAB_NEWS = "thunder-workbench:tab"; // from there, when a tab of this app opened or closed
+const HINT = "Click an arc to choose there, or what is selected in the inspector. What a choice changed is said here.";
+const NO_TAB = "This page has no tabs to open: the app stays in its cell, and Full screen shows all of it at once. "
+  + "JupyterLab opens tabs where thunder-workbench is installed beside it.";
 
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
@@ -18,16 +24,44 @@ function render({ model, el }) {
   limit.addEventListener("keydown", (event) => { if (event.key === "Enter" && !search.disabled) search.click(); });
   const ranks = h("div", { class: "wb-bar wb-ranks", hidden: true }, h("label", {}, "Simulated on ", machine),
     h("span", { class: "wb-group" }, h("label", {}, "In flight at most ", limit, " MiB"), search));
-  const message = h("div", { class: "wb-message", role: "status", hidden: true });
+  const tab = h("button", { class: "wb-tab-button", title: "Show all of the app at once, in a tab of JupyterLab", onclick: () => openTab() }, "Open in a tab");
+  const full = h("button", { title: "Show all of the app at once, on the whole screen (Escape ends it)", onclick: () => fullScreen() }, "Full screen");
+  const message = h("div", { class: "wb-message", role: "status" });
   const canvas = h("canvas", { class: "wb-spark", "aria-hidden": "true" });
   const state = h("span", { class: "wb-state", role: "status" }), clock = h("span", { class: "wb-clock" });
   const stages = h("span", { class: "wb-stages" }), memory = h("span", { class: "wb-memory" });
-  const live = h("div", { class: "wb-live", hidden: true },
-    h("div", { class: "wb-live-words" }, h("div", {}, state, clock), stages), h("div", { class: "wb-live-memory" }, canvas, memory));
+  const live = h("div", { class: "wb-live" },
+    h("div", { class: "wb-live-words" }, h("div", { class: "wb-live-head" }, state, clock), stages), h("div", { class: "wb-live-memory" }, canvas, memory));
   el.replaceChildren(
     h("div", { class: "wb-bar" }, name, h("span", { class: "wb-group" }, run, cancel), h("span", { class: "wb-group" }, undo, redo),
-      h("span", { class: "wb-group wb-export" }, file, save)),
-    ranks, message, live);
+      h("span", { class: "wb-group wb-export" }, file, save), h("span", { class: "wb-group" }, tab, full)),
+    ranks, h("div", { class: "wb-status" }, message, live));
+  el.dataset.app = model.get("app");
+
+  /** Said by this page and not by Python, until there is another message. */
+  let own = null;
+  function openTab() {
+    const ask = new CustomEvent(ASK_TAB, { bubbles: true, cancelable: true, detail: { app: model.get("app"), name: model.get("content").program } });
+    own = el.dispatchEvent(ask) ? { text: NO_TAB } : null;
+    draw();
+  }
+  function fullScreen() {
+    if (document.fullscreenElement) void document.exitFullscreen();
+    else void el.closest(".wb-app")?.requestFullscreen();
+  }
+  const onTab = (event) => {
+    el.closest(".wb-app")?.classList.toggle("wb-elsewhere", event.detail.open);
+    tab.textContent = event.detail.open ? "Show the tab" : "Open in a tab";
+  };
+  el.addEventListener(TAB_NEWS, onTab);
+  async function askedFor() {
+    if (!model.get("tab_asked")) return;
+    model.set("tab_asked", false);
+    model.save_changes();
+    // The page puts a view into its place after it was made.
+    for (let tries = 0; tries < 100 && !el.isConnected; tries++) await new Promise((next) => setTimeout(next, 50));
+    openTab();
+  }
 
   /** @type {{t: number, bytes: number}[]} */
   let samples = [];
@@ -78,15 +112,14 @@ function render({ model, el }) {
     machine.disabled = search.disabled = Boolean(shown.busy);
     search.textContent = shown.busy === "searching" ? "Searching…" : "Search the best order";
     search.title = `Simulate orders of the collectives on ${shown.machine} and choose the best within the limit`;
-    message.hidden = !shown.message;
-    message.className = `wb-message ${shown.message?.bad ? "wb-error" : ""}`;
-    message.setAttribute("role", shown.message?.bad ? "alert" : "status");
-    if (shown.message) {
-      message.replaceChildren(h("span", {}, shown.message.text),
-        h("button", { class: "wb-close", title: "Dismiss", "aria-label": "Dismiss", onclick: act("dismiss") }, "×"));
-    }
-    live.hidden = !shown.run;
-    if (!shown.run) return;
+    el.dataset.name = shown.program ?? "";
+    const said = shown.message ?? own;
+    message.className = `wb-message ${said ? (said.bad ? "wb-error" : "wb-said") : ""}`;
+    message.setAttribute("role", said?.bad ? "alert" : "status");
+    message.replaceChildren(h("span", { class: "wb-message-text", tabindex: said ? "0" : null }, said?.text ?? HINT));
+    if (said) message.append(h("button", { class: "wb-close", title: "Dismiss", "aria-label": "Dismiss", onclick: dismiss }, "×"));
+    live.classList.toggle("wb-idle", !shown.run);
+    if (!shown.run) { state.textContent = shown.cannot_run || "Nothing has run yet."; return; }
     state.textContent = shown.run.text;
     el.dataset.run = shown.run.state;
     stages.replaceChildren(...shown.run.stages.map(({ name: stage, seconds }) => h("span", { class: "wb-stage" }, stage, h("b", {}, ` ${seconds.toFixed(2)} s`))));
@@ -98,6 +131,7 @@ function render({ model, el }) {
     } else clock.textContent = shown.run.elapsed_s ? ` ${shown.run.elapsed_s.toFixed(1)} s` : "";
     spark();
   };
+  const dismiss = () => { own = null; if (model.get("content").message) model.send({ type: "dismiss" }); else draw(); };
   const history = () => { samples = []; const view = model.get("samples"); if (view) take(view); spark(); };
   const receive = (sent, buffers) => {
     if (sent.type !== "samples") return;
@@ -111,6 +145,7 @@ function render({ model, el }) {
   const sizes = new ResizeObserver(spark);
   sizes.observe(canvas);
   history();
+  void askedFor();
   return () => { clearInterval(ticking); sizes.disconnect(); model.off("change:samples", history); model.off("msg:custom", receive); stop(); };
 }
 

@@ -36,11 +36,20 @@ class Controls(Panel):
     """Buttons, message and live readout; content: ``program place cannot_run can_undo can_redo message run``.
 
     For programs with ranks ``ranks machine machines busy``, too.
+
+    Attributes
+    ----------
+    app : str
+        The number of the widget that is all of the app, for who shows it in another place of the page.
+    tab_asked : bool
+        Whether the first view is to ask for a tab of its own.
     """
 
     _esm = esm("controls.js")
     file = traitlets.Unicode("choices.py").tag(sync=True)
     samples = traitlets.Bytes(b"").tag(sync=True)
+    app = traitlets.Unicode("").tag(sync=True)
+    tab_asked = traitlets.Bool(False).tag(sync=True)
 
     def __init__(self, on_message: Callable[[dict[str, Any]], None] | None = None, **traits: Any) -> None:
         super().__init__(on_message, **traits)

@@ -1,5 +1,7 @@
 // A Bokeh plot without a network: the library comes from Python once per page, data comes as a trait.
 
+const LEAST = 140; // of a plot's height, in pixels
+
 /** BokehJS of the version that made the plot; loaded beside any other that the page may have. */
 async function library(model, /** @type {string} */ version) {
   const pages = /** @type {any} */ (window);
@@ -33,6 +35,15 @@ function render({ model, el }) {
   const stop = new AbortController();
   let roots = null, shown = null;
 
+  /** Where all of the app is shown at once the plot takes the height there is; elsewhere it has its own. */
+  function fit() {
+    const plot = roots?.roots[0].model, full = getComputedStyle(el).getPropertyValue("--wb-full").trim() === "1";
+    if (!plot || !el.clientWidth) return;
+    const height = full ? Math.max(LEAST, el.closest(".widget-tab-contents").clientHeight - 22) : usual;
+    if (plot.height !== height) plot.height = height;
+  }
+  let usual = 0;
+
   function fill() {
     if (!shown) return;
     const { sources, set } = model.get("content");
@@ -48,12 +59,19 @@ function render({ model, el }) {
     el.replaceChildren(place);
     roots = await bokeh.embed.embed_item(item, place);
     shown = roots.roots[0].model.document;
+    usual = roots.roots[0].model.height;
     fill();
+    fit();
   }
+  const sizes = new ResizeObserver(fit);
+  void attached(el, stop.signal).then((there) => {
+    const tabs = el.closest(".widget-tab-contents");
+    if (there) sizes.observe(tabs ?? el);
+  });
   model.on("change:plot", draw);
   model.on("change:content", fill);
   void draw();
-  return () => { stop.abort(); model.off("change:plot", draw); model.off("change:content", fill); roots?.clear(); };
+  return () => { stop.abort(); sizes.disconnect(); model.off("change:plot", draw); model.off("change:content", fill); roots?.clear(); };
 }
 
 export default { render };

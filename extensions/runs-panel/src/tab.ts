@@ -1,0 +1,98 @@
+// The app in a tab: a further view of the widget that a notebook's cell shows, made by that notebook's own renderer.
+
+import type { JupyterFrontEnd } from "@jupyterlab/application";
+import { MainAreaWidget } from "@jupyterlab/apputils";
+import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
+import { Panel } from "@lumino/widgets";
+import { icon } from "./icon";
+
+/** What the app's button sends up from where it stands (`workbench/ui/controls.js`); taken by `preventDefault`. */
+const ASK = "thunder-workbench:open-tab";
+/** What the app's views are sent when a tab of theirs opened or closed. */
+const NEWS = "thunder-workbench:tab";
+const WIDGET = "application/vnd.jupyter.widget-view+json";
+
+/** The app as a page shows it: the number of its widget, and the program's name. */
+interface Shown {
+  app: string;
+  name: string;
+  notebook: NotebookPanel;
+}
+
+export class Tabs {
+  private readonly open = new Map<string, MainAreaWidget<Panel>>();
+
+  constructor(
+    private readonly shell: JupyterFrontEnd.IShell,
+    private readonly notebooks: INotebookTracker,
+  ) {
+    document.addEventListener(ASK, (event) => {
+      const { app, name } = (event as CustomEvent<{ app: string; name: string }>).detail;
+      const notebook = notebooks.find((panel) => panel.node.contains(event.target as Node));
+      if (!notebook && !this.open.has(app)) return;
+      event.preventDefault();
+      void this.show(app, name, notebook);
+    });
+  }
+
+  /** The app that the palette's entry would open: the active cell's, else the first of the notebook in front. */
+  candidate(): Shown | null {
+    const notebook = this.notebooks.currentWidget;
+    if (!notebook) return null;
+    const { activeCell, widgets } = notebook.content;
+    for (const cell of activeCell ? [activeCell, ...widgets] : widgets) {
+      const { app, name } = cell.node.querySelector<HTMLElement>(".wb-controls[data-app]")?.dataset ?? {};
+      if (app) return { app, name: name ?? "", notebook };
+    }
+    return null;
+  }
+
+  async openCandidate(): Promise<void> {
+    const found = this.candidate();
+    if (found) await this.show(found.app, found.name, found.notebook);
+  }
+
+  private async show(app: string, name: string, notebook: NotebookPanel | undefined): Promise<void> {
+    const there = this.open.get(app);
+    if (there || !notebook) {
+      if (there) this.shell.activateById(there.id);
+      return;
+    }
+    const content = new Panel();
+    content.addClass("wb-tab");
+    const tab = new MainAreaWidget({ content });
+    tab.id = `thunder-workbench-${app}`;
+    tab.title.label = name || "Workbench";
+    tab.title.caption = `Thunder Workbench: ${name}, of ${notebook.title.label}`;
+    tab.title.icon = icon;
+    tab.title.closable = true;
+    this.open.set(app, tab);
+    const close = () => tab.dispose();
+    notebook.disposed.connect(close);
+    const restarted = () => {
+      if (["restarting", "autorestarting", "dead"].includes(notebook.sessionContext.kernelDisplayStatus)) content.addClass("wb-gone");
+    };
+    notebook.sessionContext.statusChanged.connect(restarted);
+    tab.disposed.connect(() => {
+      this.open.delete(app);
+      notebook.disposed.disconnect(close);
+      notebook.sessionContext.statusChanged.disconnect(restarted);
+      if (!notebook.isDisposed) mark(notebook, app, false);
+    });
+    this.shell.add(tab, "main", { ref: notebook.id, mode: "tab-after" });
+    const { rendermime } = notebook.content;
+    const view = rendermime.createRenderer(WIDGET);
+    content.addWidget(view);
+    const data = { [WIDGET]: { model_id: app, version_major: 2, version_minor: 0 } };
+    await view.renderModel({ data, metadata: {}, trusted: true, setData: () => {} });
+    mark(notebook, app, true);
+    this.shell.activateById(tab.id);
+  }
+}
+
+/** Have the app's views in the notebook know of the tab: there only the top of it is shown meanwhile. */
+function mark(notebook: NotebookPanel, app: string, open: boolean): void {
+  for (const cell of notebook.content.widgets)
+    for (const view of cell.node.querySelectorAll(`.wb-controls[data-app="${app}"]`))
+      view.dispatchEvent(new CustomEvent(NEWS, { detail: { open } }));
+}

@@ -1,0 +1,106 @@
+"""The app in a tab of a real JupyterLab: all of it in sight, chosen there, and one with the cell's."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.browser.app import press, show_cell
+from tests.browser.harness import Lab
+
+pytestmark = pytest.mark.browser
+
+TAB = ".wb-tab"
+TURNABLE = "next(s.id for s in bench.sites('saved') if s.values and 'recompute' not in s.illegal)"
+
+
+def test_the_tab_shows_all_of_the_app_and_chooses(lab: Lab) -> None:
+    lab.page.set_viewport_size({"width": 1440, "height": 900})
+    cells = [
+        "import workbench as wb\nbench = wb.open('mlp', device='cpu')\nbench.show(tab=True)",
+        "print('all', 'ran')",
+    ]
+    lab.write_notebook("tab.ipynb", cells)
+    lab.open_notebook("tab.ipynb")
+    notebook = lab.page.evaluate("() => jupyterapp.shell.currentWidget.id")
+    lab.run_all()
+    lab.page.wait_for_selector(f"{TAB} .wb-graph canvas", timeout=240_000)
+    lab.wait_until(lambda: in_tab(lab, "state().drawn_ms") > 0)
+    assert out_of_sight(lab, [".wb-controls", ".wb-strip", ".wb-graph", ".wb-inspector", ".widget-tab-contents"]) == []
+
+    # A click there is a choice of the one bench, and the cell's view follows.
+    lab.page.evaluate("id => jupyterapp.shell.activateById(id)", notebook)
+    site = lab.kernel_eval(f"print({TURNABLE})")
+    lab.page.evaluate("() => jupyterapp.commands.execute('thunder-workbench:open-tab')")
+    lab.page.locator(TAB).wait_for(state="visible")
+    assert lab.page.locator(TAB).count() == 1
+    places = boxes(lab)
+    at = in_tab(lab, "position(given[0])", site)
+    lab.page.mouse.click(at["x"], at["y"])
+    lab.page.locator(f"{TAB} .wb-said").wait_for()
+    assert "is now recompute" in lab.page.locator(f"{TAB} .wb-message").inner_text()
+    lab.wait_until(lambda: style(lab, site) == 1)
+    assert boxes(lab) == places, "a choice moved parts of the app"
+    lab.screenshot("tab-light")
+
+    # A bar moved by keys stays there in the next tab.
+    wide = box(lab, ".wb-graph")["width"]
+    lab.page.locator(f"{TAB} .wb-split-x").focus()
+    for _ in range(3):
+        lab.page.keyboard.press("ArrowLeft")
+    assert box(lab, ".wb-graph")["width"] < wide - 40
+    narrow = box(lab, ".wb-graph")["width"]
+    lab.page.evaluate("() => jupyterapp.shell.currentWidget.close()")
+    lab.page.wait_for_selector(TAB, state="detached")
+    lab.page.evaluate("id => jupyterapp.shell.activateById(id)", notebook)
+    assert lab.kernel_eval(f"print(bench.site({site!r}).choice)") == "recompute"
+    show_cell(lab, 0)
+    press(lab, "Open in a tab")
+    lab.page.wait_for_selector(f"{TAB} .wb-graph canvas")
+    lab.wait_until(lambda: abs(box(lab, ".wb-graph")["width"] - narrow) < 2)
+    lab.page.locator(f"{TAB} .wb-split-x").dblclick()
+    lab.wait_until(lambda: abs(box(lab, ".wb-graph")["width"] - wide) < 2)
+
+    lab.page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' })")
+    lab.wait_until(lambda: in_tab(lab, "state().dark"))
+    lab.page.wait_for_selector("#jupyterlab-splash", state="detached")
+    lab.screenshot("tab-dark")
+    lab.page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Light' })")
+    assert not [line for line in lab.console if "uncaught" in line or "Could not" in line]
+
+
+def in_tab(lab: Lab, what: str, *given: object) -> object:
+    """Ask the tab's graph view."""
+    return lab.page.evaluate(f"given => document.querySelector('{TAB} .wb-graph').__workbench.{what}", list(given))
+
+
+def style(lab: Lab, site: str) -> int:
+    """How the cell's view draws a site, which is beside the tab and not in sight."""
+    arcs = "Array.from(document.querySelectorAll('.jp-Notebook .wb-graph'), el => el.__workbench.state().arcs)[0]"
+    return next(arc["style"] for arc in lab.page.evaluate(f"() => {arcs}") if arc["id"] == site)
+
+
+def box(lab: Lab, part: str) -> dict[str, float]:
+    """Where a part of the tab is on the page."""
+    found = lab.page.locator(f"{TAB} {part}").first.bounding_box()
+    assert found is not None
+    return dict(found)
+
+
+def boxes(lab: Lab) -> list[dict[str, float]]:
+    """Where the parts of the tab are, and each figure."""
+    parts = [".wb-controls", ".wb-strip", ".wb-graph", ".wb-inspector", ".widget-tab-contents"]
+    figures = lab.page.locator(f"{TAB} .wb-figure")
+    return [box(lab, part) for part in parts] + [dict(one.bounding_box() or {}) for one in figures.all()]
+
+
+def out_of_sight(lab: Lab, parts: list[str]) -> list[str]:
+    """Parts of the tab that reach out of it."""
+    tab = lab.page.locator(TAB).bounding_box()
+    assert tab is not None
+    right, bottom = tab["x"] + tab["width"], tab["y"] + tab["height"]
+    found = {part: box(lab, part) for part in parts}
+    return [
+        part
+        for part, at in found.items()
+        if at["x"] < tab["x"] or at["y"] < tab["y"] or at["x"] + at["width"] > right or at["y"] + at["height"] > bottom
+    ]
