@@ -48,7 +48,7 @@ def test_one_changed_letter_is_another_source() -> None:
 def test_each_is_installed_where_jupyterlab_looks() -> None:
     assert len(EXTENSIONS) == 2
     data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    expected = {}
+    expected = {"extensions/runs-panel/server.json": "etc/jupyter/jupyter_server_config.d/thunder-workbench.json"}
     for folder in EXTENSIONS:
         package = json.loads((folder / "labextension" / "package.json").read_text())
         there = f"share/jupyter/labextensions/{package['name']}"

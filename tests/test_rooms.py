@@ -31,6 +31,7 @@ ORDER = [
     "gpu_check",
     "lessons",
     "ui",
+    "server",
     "cli",
 ]
 """From the ground up, as in docs/architecture.md."""

@@ -10,6 +10,17 @@ if TYPE_CHECKING:
     from workbench.bench import Workbench
     from workbench.runs.jobs import Run
 
+PHASES = {
+    "build": "Building the program",
+    "compile": "Compiling",
+    "warmup": "Warming up",
+    "memory": "Measuring memory",
+    "time": "Timing steps",
+    "clocks": "Timing statements",
+    "accuracy": "Checking against unmodified Thunder",
+}
+"""What a worker is at, in words; see `workbench.runs.events.Phase`."""
+
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 

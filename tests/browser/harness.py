@@ -64,6 +64,9 @@ class LabServer:
             link = home / "share" / "labextensions" / json.loads((bundle / "package.json").read_text())["name"]
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(bundle, target_is_directory=True)
+        config = home / "config" / "jupyter_server_config.d" / "thunder-workbench.json"
+        config.parent.mkdir(parents=True)
+        config.symlink_to(EXTENSIONS / "runs-panel" / "server.json")
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]

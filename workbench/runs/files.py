@@ -8,7 +8,7 @@ import math
 import os
 import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,19 @@ def one_line(text: str, most: int = 2000) -> str:
     """A text that someone else wrote, for a line of a terminal or page: without what controls them."""
     kept = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * most]).split())
     return kept if len(kept) <= most else f"{kept[:most]}…"
+
+
+def written(folder: Path, names: Sequence[str]) -> tuple[int, ...]:
+    """When these files of a folder were written last, as far as they are there: of equal answers nothing was."""
+    found: list[int] = []
+    for name in names:
+        try:
+            file = (folder / name).stat()
+        except OSError:
+            found += (-1, -1, -1)
+        else:
+            found += (file.st_mtime_ns, file.st_ino, file.st_size)
+    return tuple(found)
 
 
 def finite(value: Any) -> Any:

@@ -7,13 +7,15 @@ import math
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.runs import events, files, request, stages
-from workbench.runs.accuracy import Accuracy
 from workbench.runs.events import Event, StatementTimes
 from workbench.runs.request import OUTPUT_BYTES, OUTPUT_FILE
 from workbench.runs.tensor_error import TensorError
+
+if TYPE_CHECKING:
+    from workbench.runs.accuracy import Accuracy
 
 State = Literal["starting", "compiling", "running", "done", "failed", "cancelled"]
 
@@ -249,6 +251,9 @@ class Record:
         checked = self._last(events.AccuracyChecked)
         if checked is None:
             return None
+        # Here and not above: who only follows runs needs no PyTorch.
+        from workbench.runs.accuracy import Accuracy
+
         return Accuracy(
             ok=checked.ok,
             max_error=checked.max_error,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import traitlets
 
+from workbench.summary import PHASES
 from workbench.ui.panel import Panel, esm
 
 if TYPE_CHECKING:
@@ -21,14 +22,6 @@ SAMPLE_INTERVAL_S = 0.02
 STATE_INTERVAL_S = 0.2
 _MOST_STAGES = 12
 
-_PHASES = {
-    "build": "Building the program",
-    "compile": "Compiling",
-    "warmup": "Warming up",
-    "memory": "Measuring memory",
-    "time": "Timing steps",
-    "accuracy": "Checking against unmodified Thunder",
-}
 _ENDS = {"done": "Done", "failed": "Failed", "cancelled": "Cancelled"}
 
 
@@ -131,7 +124,7 @@ class Readout:
         state = run.state
         busy = state not in _ENDS
         stages = sorted(run.stages, key=lambda stage: -stage["seconds"])[:_MOST_STAGES]
-        text = f"{_PHASES.get(run.phase, 'Starting')}{self._fusion}" if busy else _ENDS[state]
+        text = f"{PHASES.get(run.phase, 'Starting')}{self._fusion}" if busy else _ENDS[state]
         if state == "failed":
             text = f"Failed: {run.error}"
         self._shown_at = time.monotonic()

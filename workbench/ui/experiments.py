@@ -84,7 +84,7 @@ class Experiments(Panel):
     def _row(self, folder: Path) -> dict[str, Any] | None:
         """The row of a folder's run; None where it is of another program."""
         # Before it is read: a row that was read while the run was given another name, or wrote on, is then read again.
-        written = _written(folder)
+        written = files.written(folder, (request.REQUEST_FILE, logs.LOG_FILE))
         known_written, known = self._known.get(folder, (None, None))
         if known_written == written:
             return known
@@ -114,19 +114,6 @@ class Experiments(Panel):
                 store.pin(row["folder"], False)
         if pinned:
             store.pin(folder)
-
-
-def _written(folder: Path) -> tuple[int, ...]:
-    """When a folder's request and log were written, as far as they are there."""
-    found: list[int] = []
-    for name in (request.REQUEST_FILE, logs.LOG_FILE):
-        try:
-            file = (folder / name).stat()
-        except OSError:
-            found += (-1, -1, -1)
-        else:
-            found += (file.st_mtime_ns, file.st_ino, file.st_size)
-    return tuple(found)
 
 
 def _beside(name: str, other: dict[str, Any]) -> str:

@@ -1,16 +1,21 @@
-// What JupyterLab loads: the app in a tab, the palette's entries and the launcher's card.
+// What JupyterLab loads: the app in a tab, the runs in a side panel and the status bar, the launcher's card.
 
-import type { JupyterFrontEnd, JupyterFrontEndPlugin } from "@jupyterlab/application";
-import { ICommandPalette } from "@jupyterlab/apputils";
+import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from "@jupyterlab/application";
+import { ICommandPalette, Notification } from "@jupyterlab/apputils";
 import { ILauncher } from "@jupyterlab/launcher";
 import { INotebookTracker } from "@jupyterlab/notebook";
+import { IStatusBar } from "@jupyterlab/statusbar";
 import "../style/runs.css";
+import { Feed, type Run } from "./feed";
 import { icon } from "./icon";
+import { logTab } from "./log";
 import { createNotebook } from "./notebook";
+import { RunsPanel, RunsStatus } from "./panel";
 import { Tabs } from "./tab";
 
 const CATEGORY = "Thunder Workbench";
 const OPEN_TAB = "thunder-workbench:open-tab";
+const SHOW_RUNS = "thunder-workbench:show-runs";
 const NEW = "thunder-workbench:new-notebook";
 
 const tab: JupyterFrontEndPlugin<void> = {
@@ -53,4 +58,31 @@ const launcher: JupyterFrontEndPlugin<void> = {
   },
 };
 
-export default [tab, launcher];
+const runs: JupyterFrontEndPlugin<void> = {
+  id: "thunder-workbench-runs-panel:runs",
+  description: "Shows the runs of all kernels, and cancels them.",
+  autoStart: true,
+  optional: [ICommandPalette, IStatusBar, ILayoutRestorer],
+  activate: (app: JupyterFrontEnd, palette: ICommandPalette | null, status: IStatusBar | null, restorer: ILayoutRestorer | null) => {
+    const { shell } = app, feed = new Feed(app.serviceManager.serverSettings);
+    const openLog = (run: Run) => {
+      const there = [...shell.widgets("main")].find(({ id }) => id === `thunder-workbench-log-${run.id}`) ?? logTab(feed, run);
+      if (!there.isAttached) shell.add(there, "main");
+      shell.activateById(there.id);
+    };
+    const panel = new RunsPanel(feed, openLog);
+    shell.add(panel, "right", { rank: 700, type: "Thunder Workbench" });
+    restorer?.add(panel, panel.id);
+    app.commands.addCommand(SHOW_RUNS, { label: "Show Runs of All Kernels", icon, execute: () => shell.activateById(panel.id) });
+    palette?.addItem({ command: SHOW_RUNS, category: CATEGORY });
+    const item = new RunsStatus(feed, () => shell.activateById(panel.id));
+    status?.registerStatusItem("thunder-workbench-runs-panel:status", { item, align: "right", rank: 200 });
+    feed.ended.connect((_, run) => {
+      if (run.state === "done") Notification.success(`${run.name} is done`, { autoClose: 5000 });
+      else if (run.state === "failed") Notification.error(`${run.name} failed: ${run.error}`, { autoClose: 8000 });
+    });
+    void app.restored.then(() => feed.start());
+  },
+};
+
+export default [tab, runs, launcher];

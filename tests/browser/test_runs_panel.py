@@ -1,0 +1,53 @@
+"""The runs panel in a real JupyterLab: a run of a busy kernel is listed, read and cancelled."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.browser.harness import Lab
+
+pytestmark = pytest.mark.browser
+
+START = """import workbench as wb
+bench = wb.open('mlp', device='cpu', executor='torchcompile')
+run = bench.run()
+print('run', 'started')"""
+BUSY = """import time
+print('kernel', 'busy')
+end = time.monotonic() + 600
+while run.state != 'cancelled' and time.monotonic() < end:
+    pass
+print('it was', run.state)"""
+
+
+def test_a_run_of_a_busy_kernel_is_listed_and_cancelled(lab: Lab) -> None:
+    lab.page.set_viewport_size({"width": 1440, "height": 900})
+    lab.write_notebook("busy.ipynb", [START, BUSY])
+    lab.open_notebook("busy.ipynb")
+    lab.page.evaluate("() => { void jupyterapp.commands.execute('thunder-workbench:show-runs'); }")
+    lab.page.locator(".wb-runs").wait_for(state="visible")
+    lab.run_all()
+    lab.wait_marker("kernel busy", timeout_s=240)
+
+    live = lab.page.locator('.wb-run[data-state="running"]')
+    live.wait_for(timeout=60_000)
+    lab.wait_until(lambda: "process" in live.inner_text(), timeout_s=60)
+    assert "mlp" in live.inner_text()
+    assert "mlp" in lab.page.locator(".wb-runs-status").inner_text()
+    lab.screenshot("runs-live")
+    live.get_by_role("button", name="Log").click()
+    lab.page.locator(".wb-runs-log").get_by_text("environment").wait_for()
+
+    live.get_by_role("button", name="Cancel").click()
+    lab.page.locator('.wb-run[data-state="cancelled"]').first.wait_for(timeout=60_000)
+    lab.page.get_by_role("tab", name="busy.ipynb").click()
+    lab.wait_marker("it was cancelled", timeout_s=60)
+    lab.screenshot("runs-cancelled")
+    assert not [line for line in lab.console if "uncaught" in line]
+
+
+def test_the_launchers_card_makes_a_notebook(lab: Lab) -> None:
+    lab.page.goto(f"{lab.server.url}/lab/workspaces/{lab.name}?reset")
+    lab.page.locator(".jp-LauncherCard", has_text="Thunder Workbench").first.click()
+    lab.page.locator(".jp-Notebook").get_by_text("bench.show(tab=True)").first.wait_for(timeout=60_000)
+    assert not [line for line in lab.console if "uncaught" in line]

@@ -1,0 +1,15 @@
+"""What the runs panel asks of Jupyter Server, answered from run folders alone: no kernel is needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def _jupyter_server_extension_points() -> list[dict[str, Any]]:
+    return [{"module": "workbench.server"}]
+
+
+def _load_jupyter_server_extension(app: Any) -> None:
+    from workbench.server.handlers import handlers
+
+    app.web_app.add_handlers(".*$", handlers(app.web_app.settings["base_url"], app.root_dir))

@@ -1,0 +1,119 @@
+"""What the page asks of the server: the runs, a run's log, and the end of one. Jupyter's own token guards them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from jupyter_core.utils import ensure_async
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import APIHandler
+from jupyter_server.utils import url_path_join
+from tornado import web
+
+from workbench.errors import RunError
+from workbench.server.listing import Listing
+from workbench.server.places import Places
+from workbench.server.readout import log_text
+
+PATH = "thunder-workbench"
+"""Under the server's address."""
+
+WAIT_S = 15.0
+"""How long a question waits for news before it is answered that there are none."""
+PAUSE_S = 0.05
+"""Between looks for news: a readout moves 20 times a second."""
+
+
+def handlers(base_url: str, root: str) -> list[tuple[str, Any, dict[str, Any]]]:
+    """What answers below `PATH`, as Tornado takes it."""
+    given = {"listing": Listing(), "places": Places(Path(root).expanduser().absolute())}
+    routes = {"runs": RunsHandler, "log": LogHandler, "cancel": CancelHandler}
+    return [(url_path_join(base_url, PATH, name), handler, given) for name, handler in routes.items()]
+
+
+class _Handler(APIHandler):
+    auth_resource = PATH
+
+    def initialize(self, listing: Listing, places: Places) -> None:
+        self.listing, self.places = listing, places
+
+    def refuse(self, error: RunError) -> None:
+        """Say why not, in one line."""
+        self.set_status(409)
+        self.finish(json.dumps({"message": str(error)}))
+
+
+class RunsHandler(_Handler):
+    """``GET runs?since=VERSION``: what is new, as soon as something is."""
+
+    _gone = False
+
+    def on_connection_close(self) -> None:
+        """The page went away: nobody waits for the answer any more."""
+        self._gone = True
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """Answer with `Listing.since`; after `WAIT_S` without news with the version alone."""
+        text = self.get_query_argument("since", "0")
+        if not text.isdecimal():
+            raise web.HTTPError(400, f"since={text!r} is no version: give that of an earlier answer, or 0")
+        deadline = time.monotonic() + WAIT_S
+        answer = None
+        while not self._gone:
+            # In a thread: disks may be slow, and the server has kernels to serve.
+            await asyncio.to_thread(self.listing.scan, await self._places())
+            answer = self.listing.since(int(text))
+            if answer is not None or time.monotonic() > deadline:
+                break
+            await asyncio.sleep(PAUSE_S)
+        if not self._gone:
+            await self.finish(json.dumps(answer or {"version": int(text), "runs": []}))
+
+    async def _places(self) -> list[Path]:
+        manager: Any = self.session_manager
+        sessions = await ensure_async(manager.list_sessions())
+        pids = []
+        for id in self.kernel_manager.list_kernel_ids():
+            process = getattr(getattr(self.kernel_manager.get_kernel(id), "provisioner", None), "process", None)
+            if process is not None:
+                pids.append(process.pid)
+        return self.places.update(sessions, pids)
+
+
+class LogHandler(_Handler):
+    """``GET log?id=ID``: a run's log as text."""
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """Answer with ``{"text": ...}``."""
+        try:
+            run = await asyncio.to_thread(self.listing.run, self.get_query_argument("id", ""))
+        except RunError as error:
+            self.refuse(error)
+            return
+        await self.finish(json.dumps({"text": await asyncio.to_thread(log_text, run)}))
+
+
+class CancelHandler(_Handler):
+    """``POST cancel`` with ``{"id": ID}``: the run's processes are gone when this answers."""
+
+    @web.authenticated
+    @authorized
+    async def post(self) -> None:
+        """Cancel; a run that was over stays as it was."""
+        asked = self.get_json_body()
+        id = asked.get("id") if isinstance(asked, dict) else None
+        try:
+            run = await asyncio.to_thread(self.listing.run, str(id))
+            await asyncio.to_thread(run.cancel)
+        except RunError as error:
+            self.refuse(error)
+            return
+        await self.finish(json.dumps({"state": run.state}))

@@ -1,0 +1,164 @@
+"""`Listing`: the runs of several places, kept up to date, and what of them is new since somebody last asked."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import RunError, UnknownRunError
+from workbench.runs import files, jobs, logs, request, store
+from workbench.runs.events import Event, MemorySample
+from workbench.runs.jobs import Run
+from workbench.server.readout import Readout
+
+MOST_LISTED = 60
+"""Runs that are listed, the latest ones."""
+SCAN_INTERVAL_S = 1.0
+"""New folders are looked for at most this often."""
+_SAMPLES_KEPT = 2400
+"""Memory samples of a live run for who asks late: two minutes of them."""
+
+
+class _Entry:
+    """A run in the list."""
+
+    def __init__(self, readout: Readout, written: tuple[int, ...]) -> None:
+        self.readout = readout
+        self.written = written
+        self.version = 0
+        self.samples: deque[tuple[int, float, int]] = deque(maxlen=_SAMPLES_KEPT)
+        self.end: Callable[[], None] | None = None
+
+
+class Listing:
+    """Runs by an id that says nothing of where they are; whoever asks for one can only name what is listed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._scanning = threading.Lock()
+        self._scanned_s = -SCAN_INTERVAL_S
+        self._entries: dict[str, _Entry] = {}
+        self._unreadable: dict[str, str] = {}
+        # Grows by one with each change, and faster from one server to the next: what a page has seen of an earlier
+        # one is older than all of this.
+        self._version = int(time.time() * 1000)
+        self._listed = self._version
+
+    def scan(self, places: Iterable[Path]) -> None:
+        """Look for runs in these folders; soon after the last time it does nothing."""
+        with self._scanning:
+            if time.monotonic() - self._scanned_s < SCAN_INTERVAL_S:
+                return
+            # Two places may be one folder by different names.
+            folders = {folder.resolve() for place in places for folder in store.folders(place)}
+            # A folder's name begins with the time at which it was made.
+            latest = sorted(folders, key=lambda folder: folder.name)[-MOST_LISTED:]
+            for folder in latest:
+                self._look(folder)
+            self._drop({_id(folder) for folder in latest})
+            self._scanned_s = time.monotonic()
+
+    def _look(self, folder: Path) -> None:
+        id, written = _id(folder), files.written(folder, (request.REQUEST_FILE, logs.LOG_FILE))
+        with self._lock:
+            known = self._entries.get(id)
+            if known is not None and (not known.readout.over or known.written == written):
+                return
+        try:
+            run = jobs.follow(folder)
+            entry = _Entry(Readout.of(run), written)
+            if run.state in jobs.FINAL_STATES:
+                for event in run.events:
+                    entry.readout.take(event)
+        except RunError as error:
+            with self._lock:
+                reason = files.one_line(str(error))
+                if self._unreadable.get(str(folder)) != reason:
+                    self._unreadable[str(folder)] = reason
+                    self._changed_list()
+            return
+        with self._lock:
+            self._unreadable.pop(str(folder), None)
+            self._entries[id] = entry
+            self._changed_list()
+            self._touch(entry)
+        if not entry.readout.over:
+            entry.end = run.observe(lambda event: self._take(entry, event))
+
+    def _drop(self, present: set[str]) -> None:
+        with self._lock:
+            for id in set(self._entries) - present:
+                entry = self._entries.pop(id)
+                if entry.end is not None:
+                    entry.end()
+                self._changed_list()
+            for folder in [folder for folder in self._unreadable if _id(Path(folder)) not in present]:
+                del self._unreadable[folder]
+                self._changed_list()
+
+    def _take(self, entry: _Entry, event: Event) -> None:
+        with self._lock:
+            entry.readout.take(event)
+            self._touch(entry)
+            if isinstance(event, MemorySample):
+                entry.samples.append((entry.version, event.t_s, entry.readout.memory_bytes))
+
+    def _touch(self, entry: _Entry) -> None:
+        self._version += 1
+        entry.version = self._version
+
+    def _changed_list(self) -> None:
+        self._version += 1
+        self._listed = self._version
+
+    def since(self, version: int) -> dict[str, Any] | None:
+        """What changed after a version; None where nothing did.
+
+        Parameters
+        ----------
+        version : int
+            That of an earlier answer, or 0.
+
+        Returns
+        -------
+        dict
+            ``version``; ``runs``: those that changed, as `Readout.to_json` has them, with ``id`` and ``samples``, pairs
+            of seconds and bytes; and where the list changed ``ids``, the latest run first, and ``unreadable``, reasons
+            by folder.
+        """
+        with self._lock:
+            if self._version <= version:
+                return None
+            runs = []
+            for id, entry in self._entries.items():
+                if entry.version > version:
+                    samples = [(t_s, size) for at, t_s, size in entry.samples if at > version]
+                    runs.append({**entry.readout.to_json(), "id": id, "samples": samples})
+            answer: dict[str, Any] = {"version": self._version, "runs": runs}
+            if self._listed > version:
+                order = sorted(self._entries.items(), key=lambda item: -item[1].readout.created_s)
+                answer |= {"ids": [id for id, _ in order], "unreadable": dict(self._unreadable)}
+            return answer
+
+    def run(self, id: str) -> Run:
+        """The run of an id.
+
+        Raises
+        ------
+        RunError
+            If it is not listed, or cannot be read any more.
+        """
+        with self._lock:
+            entry = self._entries.get(id)
+        if entry is None:
+            raise UnknownRunError(f"no run {id!r} is listed; it may have been deleted")
+        return jobs.follow(entry.readout.run_dir)
+
+
+def _id(folder: Path) -> str:
+    return hashlib.sha256(str(folder).encode(errors="surrogateescape")).hexdigest()[:16]
