@@ -1,6 +1,7 @@
 """``make notebooks``: each source becomes a notebook, is run from top to bottom in a kernel, and written with outputs.
 
-``python -m tests.notebooks.build [NAME ...]`` builds those whose path holds one of the names.
+``python -m tests.notebooks.build [--text] [NAME ...]`` builds those whose path holds one of the names. With ``--text``
+nothing is run: outputs stay, and only text cells are taken from the source, which is refused where code changed.
 """
 
 from __future__ import annotations
@@ -9,17 +10,41 @@ import sys
 import tempfile
 from pathlib import Path
 
+import nbformat
+from nbformat import NotebookNode
+
 from tests.notebooks.run import executed
 from tests.notebooks.source import NOTEBOOKS, notebook_of, read, sources, write
 
 
-def main(names: list[str]) -> int:
+def retold(source: Path) -> NotebookNode:
+    """The notebook that is there with the text of its source.
+
+    Raises
+    ------
+    ValueError
+        If its code is not the source's: it has to be run.
+    """
+    notebook, old = read(source), nbformat.read(notebook_of(source), as_version=4)
+    codes = [[cell for cell in each.cells if cell.cell_type == "code"] for each in (notebook, old)]
+    if [cell.source for cell in codes[0]] != [cell.source for cell in codes[1]]:
+        raise ValueError(f"{source.name}: code changed; build it without --text")
+    for new, ran in zip(*codes, strict=True):
+        new.update(outputs=ran.outputs, execution_count=ran.execution_count)
+    return notebook
+
+
+def main(arguments: list[str]) -> int:
     """Build; gives an exit status."""
+    names = [argument for argument in arguments if argument != "--text"]
     wanted = [source for source in sources() if not names or any(name in str(source) for name in names)]
     if not wanted:
         print(f"no source is named like {', '.join(names)}", file=sys.stderr)
         return 2
     for source in wanted:
+        if "--text" in arguments:
+            write(retold(source), notebook_of(source))
+            continue
         with tempfile.TemporaryDirectory(prefix="notebook-") as folder:
             notebook, took = executed(read(source), Path(folder))
         write(notebook, notebook_of(source))

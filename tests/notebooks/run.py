@@ -26,7 +26,7 @@ from nbformat import NotebookNode, v4
 from tests.notebooks.source import ROOT
 
 CELL_TIMEOUT_S = 600
-SAMPLED_EVERY_S = 0.2
+SAMPLED_EVERY_S = 1.0
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _CPU = """
 import os, resource
@@ -43,7 +43,7 @@ class Session:
     notebook : NotebookNode
         Gets the outputs.
     peak_bytes : int
-        The most memory that the kernel and all that it started had at once, resident, sampled.
+        The most memory that the kernel and all that it started had at once, sampled; what they share counts once.
     """
 
     def __init__(self, notebook: NotebookNode, client: NotebookClient) -> None:
@@ -119,16 +119,16 @@ def session(notebook: NotebookNode, folder: Path) -> Iterator[Session]:
 def _watch(session: Session, pid: int, stop: threading.Event) -> None:
     kernel = psutil.Process(pid)
     while not stop.wait(SAMPLED_EVERY_S):
-        session.peak_bytes = max(session.peak_bytes, _resident_bytes(kernel))
+        session.peak_bytes = max(session.peak_bytes, _used_bytes(kernel))
 
 
-def _resident_bytes(process: psutil.Process) -> int:
+def _used_bytes(process: psutil.Process) -> int:
     total = 0
     try:
         for each in (process, *process.children(recursive=True)):
             try:
-                total += each.memory_info().rss
-            except psutil.NoSuchProcess:
+                total += each.memory_full_info().pss
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
                 continue
     except psutil.NoSuchProcess:
         return 0
@@ -152,7 +152,7 @@ def executed(notebook: NotebookNode, folder: Path) -> tuple[NotebookNode, dict[s
     Returns
     -------
     notebook : NotebookNode
-        Without what is alive only with a kernel: a widget's view; its text and picture stay.
+        As `cleaned` leaves it: the text and picture of a widget stay.
     took : dict
         ``seconds``, ``cpu_s``, ``peak_bytes``.
     """
@@ -160,8 +160,13 @@ def executed(notebook: NotebookNode, folder: Path) -> tuple[NotebookNode, dict[s
     with session(notebook, folder) as kernel:
         kernel.run_all()
         took = {"seconds": time.perf_counter() - start, "cpu_s": kernel.cpu_s(), "peak_bytes": kernel.peak_bytes}
+    return cleaned(notebook), took
+
+
+def cleaned(notebook: NotebookNode) -> NotebookNode:
+    """The notebook, which it changes, without what is alive only with a kernel: a widget's view."""
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)
         for output in cell.get("outputs", ()):
             output.get("data", {}).pop(_WIDGET, None)
-    return notebook, took
+    return notebook

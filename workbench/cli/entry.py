@@ -10,6 +10,7 @@ import typer
 
 from workbench.cli import output
 from workbench.cli.about import doctor, lab, programs
+from workbench.cli.check import check
 from workbench.cli.compare import compare
 from workbench.cli.gpu_check import gpu_check
 from workbench.cli.plan import plan
@@ -36,6 +37,7 @@ for name, command in (
     ("doctor", doctor),
     ("programs", programs),
     ("plan", plan),
+    ("check", check),
     ("run", run_program),
     ("compare", compare),
     ("sweep", sweep),

@@ -34,7 +34,7 @@ def open_bench(
     config = wb.load(config_path) if config_path is not None else None
     chosen = pairs_of("--choose", choices, ChoiceError)
     # Whatever folder a program goes to, the files that are named here are those of where the command was given.
-    with _staying():
+    with staying():
         bench = wb.open(
             program,
             device=device.value if device else None,
@@ -52,7 +52,8 @@ def open_bench(
 
 
 @contextlib.contextmanager
-def _staying() -> Iterator[None]:
+def staying() -> Iterator[None]:
+    """Come back to the folder one is in, wherever a program goes to."""
     # By descriptor, for a folder that was deleted has no name.
     here = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

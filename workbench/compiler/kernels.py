@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -12,6 +13,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from workbench.torch_api import _disable_current_modes
+
+# Where there is no driver, PyTorch's profiler says so at its first use, under the cell that opened a program.
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 MOST_BYTES = 1 << 30
 """Inputs larger than this are not made only to measure a kernel."""

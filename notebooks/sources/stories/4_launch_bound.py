@@ -1,0 +1,186 @@
+"""Story 4: launch-bound code, and a benchmark that deceives; an xFormers issue on fused sequence parallel kernels."""
+
+# %% [markdown]
+# # 4 · Launch-bound code, and a benchmark that deceives
+#
+# **Reported** in xFormers' issue *Poor performance of sequence parallel fused kernels in real model training*: a column-parallel linear with 8k tokens, 8k features
+# and 8 ranks, where gathering and multiplying go in 8 chunks over several streams. In the timeline:
+#
+# - about **600 µs** on the host before the first CUDA call, and bubbles of about **100 µs** between calls;
+# - **2.9 ms** of host time, more than the kernels and copies take; all copies are done before the first product is issued, so nothing overlaps;
+# - the benchmark that came with it is **deceptive**: the host's work hides behind the device work of the test before it. With a sync in
+#   front, the fused variant is slower than the baseline.
+#
+# What is **simulated** runs nowhere: rates are the published ones of an H100, the launch times the reported ones. What is **measured on the CPU** says so.
+# Half a minute on two free cores, 1.5 GB.
+
+# %%
+import dataclasses
+
+import torch
+
+import workbench as wb
+from workbench.analysis.machines import H100
+from workbench.analysis.overlap import costs, simulate
+from workbench.ui.report import Lines, Table
+
+CHUNKS, TOKENS, FEATURES, OUT = 8, 8192, 8192, 3072  # q, k and v of one of 8 ranks: 3 * 8192 / 8
+
+
+def whole(weight, *shards):
+    """Gather, then one product."""
+    return torch.cat(shards) @ weight
+
+
+def chunked(weight, *shards):
+    """Each shard copied and multiplied by itself."""
+    return torch.cat([shard.clone() @ weight for shard in shards])
+
+
+weight = torch.zeros(FEATURES, OUT, dtype=torch.bfloat16)
+shards = [torch.zeros(TOKENS // CHUNKS, FEATURES, dtype=torch.bfloat16) for _ in range(CHUNKS)]
+benches = {f.__name__: wb.open(f, weight, *shards, device="planned", executor="torch") for f in (whole, chunked)}
+benches["chunked"]
+
+# %% [markdown]
+# ## Seen on the plan: launches against work
+#
+# A program is launch-bound when issuing takes the host as long as the device works, or longer. With 5 µs a launch neither variant is. With the reported
+# 100 µs the chunked one is, though its kernels are the same.
+
+
+# %%
+def launches(bench, launch_s):
+    """Kernels, milliseconds of the host and of the device, and of both beside each other, simulated."""
+    graph = bench.plan.graph
+    cost = costs(graph, dataclasses.replace(H100, launch_s=launch_s), 1)
+    top = graph.statements.parent < 0
+    return {
+        "kernels": int((cost.compute_s[top] > 0).sum()),
+        "host ms": 1e3 * float(cost.host_s[top].sum()),
+        "device ms": 1e3 * float(cost.compute_s[top].sum()),
+        "both ms": 1e3 * simulate(graph, cost).step_s,
+    }
+
+
+simulated = {
+    (name, launch_us): launches(bench, launch_us * 1e-6) for name, bench in benches.items() for launch_us in (5, 100)
+}
+Table(
+    [
+        {
+            "variant": name,
+            "a launch, µs": launch_us,
+            **{key: round(value, 2) for key, value in found.items()},
+            "launch-bound": "yes" if found["host ms"] >= found["device ms"] else "no",
+        }
+        for (name, launch_us), found in simulated.items()
+    ]
+)
+
+# %% [markdown]
+# ## The benchmark that deceives
+#
+# The same two variants on the CPU, with threads in the place of streams: chunks are issued, and the call returns. Timed without a sync, issuing is what is
+# timed. The workbench takes both numbers of every sample: until the call returns, and until the work is done, with a sync before and after, the variants
+# interleaved in an order drawn anew for each turn.
+
+# %%
+from workbench.programs.builtin.sequence_parallel import Deception
+from workbench.runs.ranking import rank
+
+torch.set_num_threads(1)
+deception = Deception(chunks=64, rows=8)
+ranking = rank(deception.variants, deception.synchronize, samples=15)
+deception.close()
+Table(
+    [
+        {
+            "measured on the CPU": name,
+            "without a sync, ms": round(1e3 * ranking.host_s[name].median, 3),
+            "with syncs, ms": round(1e3 * ranking.wall_s[name].median, 3),
+        }
+        for name in ranking.names
+    ]
+)
+
+# %%
+print(ranking.words)
+
+# %% [markdown]
+# ## What helps: larger tensors
+#
+# The thread names three remedies: larger tensors, fewer launches, CUDA graphs. Larger chunks, measured on the CPU; the total of rows stays the same:
+
+# %%
+ratios = {}
+for rows in (8, 32, 128):
+    deception = Deception(chunks=512 // rows, rows=rows)
+    found = rank(deception.variants, deception.synchronize, samples=9)
+    deception.close()
+    ratios[rows] = found.wall_s["chunked"].median / found.wall_s["whole"].median
+Lines(
+    {"chunked, of whole": ratios},
+    title="How much longer the chunked variant takes, measured on the CPU",
+    x="rows of a chunk (512 in all)",
+    y="times",
+    limits={"as long": 1},
+)
+
+# %% [markdown]
+# ## What helps: fewer launches
+#
+# In Thunder the number of launches is the compiler's decision, and so a choice. An optimizer's step on small tensors is the plainest case: many statements, little
+# work. Planned for nvFuser, simulated with 5 µs a launch:
+
+# %%
+adam = wb.open("torch_adam", parameters=2, size=64, device="planned", executor="nvfuser")
+stock = launches(adam, 5e-6)
+adam.choose({"copies.fences": "drop"})
+fused = launches(adam, 5e-6)
+Table(
+    [
+        {"Adam, simulated": name, **{key: round(value, 4) for key, value in found.items()}}
+        for name, found in (("stock", stock), ("fences dropped", fused))
+    ]
+)
+
+# %% [markdown]
+# ## Take it away
+#
+# The first remedy is in the program, the second is a config:
+
+# %%
+print(adam.export("fewer_launches.py").read_text())
+print("proven to compute what the stock plan computes:", adam.plan.proof.proven)
+
+# %% [markdown]
+# The third needs a GPU. There, `thunder-workbench run ... --cuda-graph` times the step as one CUDA graph beside the plain one, and every run says whether it is
+# launch-bound, with the gap before the first kernel and the bubbles after it. Without a GPU the workbench refuses that instead of guessing:
+
+# %%
+from workbench.runs.request import RunOptions
+
+try:
+    wb.open("mlp", device="cpu").run(options=RunOptions(cuda_graph=True))
+except wb.RunError as error:
+    print(error)
+
+# %% [markdown]
+# ## What the authors would want to know
+
+# %%
+from IPython.display import Markdown
+
+slow, quick = simulated["chunked", 100], simulated["chunked", 5]
+Markdown(f"""
+- **Launches alone explain most of your timeline.** {slow["kernels"]} kernels with 100 µs between launches take the host {slow["host ms"]:.1f} ms, for
+  {slow["device ms"]:.1f} ms of device work; with the 600 µs in front that is {slow["host ms"] + 0.6:.1f} ms, where you saw 2.9. At 5 µs a launch the same
+  program takes {quick["both ms"]:.1f} ms and is not launch-bound.
+- **The benchmark flips on a CPU, too:** {ranking.words}.
+- **Larger tensors close the gap:** with {min(ratios)} rows a chunk takes {ratios[min(ratios)]:.1f} times as long as the whole, with {max(ratios)} rows
+  {ratios[max(ratios)]:.1f} times.
+- **Fewer launches are a compiler's choice:** {stock["kernels"]} kernels of an Adam step become {fused["kernels"]}, simulated {stock["both ms"]:.2f} ms become
+  {fused["both ms"]:.3f} ms.
+- Reproduce: `make notebooks NAMES=4_launch`; the flip is held by `python -m pytest tests/runs/test_ranking.py`.
+""")

@@ -1,0 +1,88 @@
+"""`check`: a gate for one's own CI; fails when a plan's figures grow past what was kept."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from workbench.cli.opening import staying
+from workbench.cli.options import JsonOption
+from workbench.cli.output import print_json, print_line
+from workbench.cli.statuses import DONE, FAILED
+from workbench.errors import Advice, ConfigError, ConfigWarning, shown
+
+
+def _growth(figure: str, what: str) -> Any:
+    return typer.Option(f"--{figure}-growth", metavar="HOW", help=f"How far {what} may grow.")
+
+
+def check(
+    config: Annotated[Path, typer.Argument(help="A config file, as `plan --export` and `bench.export` write it.")],
+    program: Annotated[
+        str | None,
+        typer.Option("--program", metavar="PROGRAM", help="As file.py:factory, where the config is of no built-in."),
+    ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option("--baseline", metavar="FILE", help="By default CONFIG with .baseline.json for .py.")
+    ] = None,
+    write: Annotated[bool, typer.Option("--write", help="Keep the figures as they are now.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is no baseline, too.")] = False,
+    peak_growth: Annotated[str, _growth("peak", "peak memory")] = "0%",
+    saved_growth: Annotated[str, _growth("saved", "what is saved for the backward")] = "0%",
+    fusions_growth: Annotated[str, _growth("fusions", "the number of unique fusions")] = "0",
+    inversions_growth: Annotated[str, _growth("inversions", "the number of inversions of collectives")] = "0",
+    as_json: JsonOption = False,
+) -> int:
+    """Hold a config's predicted figures against those kept: exit status 1 if one grew further than allowed."""
+    import workbench as wb
+    from workbench.bench import gate
+    from workbench.programs import describe
+
+    given = (peak_growth, saved_growth, fusions_growth, inversions_growth)
+    allowed = {figure.name: gate.Growth.parse(text, figure) for figure, text in zip(gate.FIGURES, given, strict=True)}
+    path = baseline if baseline is not None else config.with_suffix(".baseline.json")
+    kept = None if write else gate.read(path)
+    chosen = wb.load(config)
+    name = program or chosen.program
+    if ":" not in name and name not in {info.name for info in describe()}:
+        raise ConfigError(
+            f"{config} is for {shown(name)}, which is no built-in program",
+            advice=Advice("open it, and use workbench.bench.gate", "--program file.py:factory says where it is"),
+        )
+    with staying(), warnings.catch_warnings():
+        # What does not fit, or was made otherwise, is said below, with the figures.
+        warnings.simplefilter("ignore", ConfigWarning)
+        bench = wb.open(name, config=chosen, settings=chosen.settings)
+    left_out = [f"{id} does not fit any more: {reason}" for id, reason in sorted(bench.unmatched.items())]
+    if kept is None:
+        if left_out:
+            raise ConfigError(f"no baseline is kept of a config that does not fit: {'; '.join(left_out)}")
+        written = gate.write(bench, path, overwrite=force)
+        if as_json:
+            print_json({"ok": True, "baseline": str(written), "figures": gate.figures(bench)})
+            return DONE
+        for figure in gate.FIGURES:
+            value = gate.figures(bench)[figure.name]
+            print_line(f"kept  {figure.title:<25}  {'none' if value is None else figure.text(value)}")
+        print_line(f"baseline: {written}")
+        return DONE
+    held = gate.hold(bench, kept, allowed)
+    changed = gate.differences(bench, kept)
+    ok = not left_out and all(each.ok for each in held)
+    if as_json:
+        rows = [each.to_json() for each in held]
+        unfit = {"choices_left_out": left_out, "differences": changed}
+        print_json({"ok": ok, "baseline": str(path), "figures": rows, **unfit})
+        return DONE if ok else FAILED
+    for each in held:
+        print_line(each.line(), style="" if each.ok else "red")
+    for text in left_out:
+        print_line(f"GONE  {text}", style="red")
+    for text in changed:
+        print_line(f"note  {text}")
+    if not ok:
+        print_line(f"If that is meant: thunder-workbench check {config} --write")
+    return DONE if ok else FAILED
