@@ -16,7 +16,8 @@ _ASKED = re.compile(r"^(\w+) = (lesson\.\w+\(.*\))$", re.MULTILINE)
 
 
 def source_of(name: str) -> Path:
-    return next((SOURCES / "lessons").glob(f"*_{name}.py"))
+    (source,) = (SOURCES / "lessons").glob(f"?_{name}.py")
+    return source
 
 
 class Student:

@@ -15,6 +15,142 @@ CPU_S = 40
 PEAK_BYTES = 2e9
 
 WRONG = {
+    "reading_a_trace": {
+        "q1": [("4", "the number of lines"), ("6", "easily overlooked"), ("9", "one kernel for all of it")],
+        "q2": [
+            ("'r', 'h * 2'", "`h * 2`: `h` is read once more"),
+            ("'r', 'z'", "`z`: it is computed"),
+            ("'r', 'softmax'", "`softmax`: it is computed"),
+            ("", "`r` left out: a reshape of what lies in one piece"),
+        ],
+        "q3": [
+            ("'add'", "a name is not the memory"),
+            ("'tanh'", "only made there"),
+            ("'reshape'", "reads `h` again"),
+            ("'softmax'", "has memory of its own"),
+        ],
+        "e1": [
+            ("'x'", "is an argument"),
+            ("bench.plan.graph.values.name[bench.plan.graph.statements.outputs[3][0]]", "holds `h * 2`"),
+            ("bench.plan.graph.values.name[bench.plan.graph.statements.outputs[0][0]]", "is made by `matmul`"),
+            ("'nothing'", "the trace has no value 'nothing'"),
+            ("7", "a name is a text"),
+        ],
+        "e2": [
+            ("program", "is as it was"),
+            ("lambda x, w: (torch.softmax(torch.tanh(x @ w), -1), x.sum())", "results are other ones"),
+            (
+                "lambda x, w: (torch.softmax((h := torch.tanh(x @ w)) + h + h + 0 * h, -1), h.sum())",
+                "The results are right",
+            ),
+            ("lambda x: x", "a function of 2 tensor"),
+            ("'mine'", "a function of 2 tensor"),
+        ],
+    },
+    "gradients": {
+        "q1": [
+            ("'x', 'w', 'a', 'b', 'c'", "`a`: who would need it?"),
+            ("'w', 'b', 'c'", "`x` left out: the derivative of the sine"),
+            ("'x', 'b', 'c'", "`w` left out"),
+            ("'x', 'w', 'c'", "`b` left out: the derivative of tanh"),
+            ("'x', 'w', 'b'", "`c` left out"),
+        ],
+        "q2": [("0", "`a` is read twice"), ("3", "for each reader but the first")],
+        "e1": [
+            ("lambda x: torch.zeros(3)", "no backward at all"),
+            ("lambda x: (x * 2).sum()", "Thunder makes 2 operation(s) of it"),
+            ("lambda x: torch.tanh(x * 2 + 1).sum()", "The backward needs what `tanh` makes"),
+            ("'f'", "a function of 1 tensor"),
+        ],
+        "e2": [
+            ("lambda x: torch.tanh(x).sum()", "has to be what `logistic` gives"),
+            ("logistic", "The forward keeps 2 tensors: what exp, add make"),
+            ("lambda x: torch.sigmoid(x).sum()", "Which operation has a rule that needs its own result alone"),
+        ],
+    },
+    "fusion": {
+        "q1": [("1", "the product stands between them"), ("3", "lines stand apart"), ("0", "on each side")],
+        "q2": [
+            ("'sin', 'cos', 'add', 'mul'", "`sin`: the product needs it, through `b`"),
+            ("'exp', 'cos', 'add', 'mul'", "`exp`: the product needs it"),
+            ("'matmul', 'cos', 'add', 'mul'", "`matmul`: a matrix product has kernels of its own"),
+            ("'add', 'mul'", "`cos` left out: it needs `x` alone"),
+            ("'cos', 'mul'", "`add` left out"),
+            ("'cos', 'add'", "`mul` left out"),
+        ],
+        "q3": [("7", "how many there are"), ("1", "do not keep to blocks"), ("6", "the same every time")],
+        "e1": [
+            ("{}", "7 compilations for 3 different fusions"),
+            ("{'remat.weight': '0.0'}", "This changes the fusions"),
+            ("{'sharing.identical': 'same'}", "The workbench refuses this"),
+            ("{'sharing': 'shared'}", "there is no site 'sharing'"),
+        ],
+        "e2": [
+            ("mine", "There are operations before the product and after it: these are 2 fusions"),
+            ("lambda x, w: torch.sin(torch.exp(torch.tanh(x)))", "This has 0 matrix products"),
+            ("lambda x, w: x @ w", "fewer than three operations"),
+        ],
+    },
+    "aliasing": {
+        "q1": [
+            ("'r', 't', 'c'", "`c`: a clone has memory of its own"),
+            ("'r', 't', 's'", "`s`: a sum is computed once"),
+            ("'t'", "`r` left out"),
+            ("'r'", "`t` left out: a transpose moves nothing"),
+        ],
+        "q2": [("'what b held'", "computed before `a` was overwritten")],
+        "q3": [("2", "a compiler may drop a sum with zeros"), ("0", "What harm"), ("3", "There are two copies")],
+        "e1": [
+            ("'copies:swap/copy_'", "may run inside"),
+            ("'copies:swap/copy'", "is no copy's site; did you mean"),
+            ("2", "a site's id is a text"),
+        ],
+        "e2": [
+            ("mine", "One has to stay out"),
+            ("lambda a, b: a.copy_(b)", "do not hold what the swap leaves"),
+            ("'mine'", "a function of 2 tensor"),
+        ],
+    },
+    "memory": {
+        "q1": [("18", "only summed up"), ("6", "Go through a layer"), ("5", "More:"), ("24", "Fewer:")],
+        "q2": [
+            ("'tanh', 'exp'", "`exp`: what tanh gives is kept"),
+            ("'tanh', 'sin'", "`sin`: what exp gives is kept"),
+            ("", "`tanh` left out"),
+        ],
+        "q3": [("'falls by half or more'", "what does the first"), ("'falls by less'", "what does the first")],
+        "e1": [
+            ("lesson.everything(bench)", "though nothing is saved"),
+            ("choices", "Recompute more of them"),
+            ("{'saved:program/exp': 'offload'}", "another way"),
+            ("{'saved:program/sinh': 'recompute'}", "there is no site"),
+        ],
+        "e2": [
+            ("{id: 'recompute' for id in lesson.everything(bench) if '/tanh' in id}", "6 matrix products run twice"),
+            ("{'saved:program/exp': 'recompute'}", "What else is cheap"),
+            ("{'saved:program/exp': 'offload'}", "another way"),
+        ],
+    },
+    "overlap": {
+        "q1": [("'up'", "needed first, so it should be"), ("'mix'", "neither the first that is needed")],
+        "q2": [
+            ("'late', 'both', 'gradients'", "`late`: the first layer's weight is gathered last"),
+            ("'consumer', 'both', 'gradients'", "`consumer`: the order is right"),
+            ("'gradients'", "`both` left out"),
+            ("'both'", "`gradients` left out"),
+        ],
+        "e1": [
+            ("lesson.LATE", "still gathered last"),
+            ("lesson.CONSUMER", "Where do the waits stand?"),
+            ("{**lesson.LATE, **lesson.CONSUMER}", "sent at its end"),
+            ("{'waits.issue': 'in_flight(1)', **lesson.LATE, **lesson.EARLIEST}", "are still exposed"),
+            ("{'waits.issue': 'sooner'}", "The workbench refuses this"),
+        ],
+        "e2": [
+            ("{**lesson.LATE, **lesson.CONSUMER, **lesson.EARLIEST}", "are on their way at once"),
+            ("{'waits.issue': 'just_in_time'}", "One at a time, but"),
+        ],
+    },
     "rematerialization": {
         "q1": [("4", "the cut goes through two"), ("64", "in bits"), ("32768", "knows no shapes"), ("5", "float32")],
         "q2": [

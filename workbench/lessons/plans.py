@@ -96,3 +96,40 @@ def planned(bench: Workbench, choices: Any) -> Plan:
         if id not in bench.plan.site_of:
             raise LessonError(f"there is no site {shown(id)}{nearest(id, list(bench.plan.site_of))}")
     return bench.plan_under(choices)
+
+
+def rewritten(program: Any, example: tuple[Any, ...], executor: str = "torch") -> Workbench:
+    """A program that a student wrote, opened.
+
+    Raises
+    ------
+    LessonError
+        If it is no function.
+    ProgramError
+        If it cannot be traced.
+    """
+    from workbench.bench import open as open_program
+
+    if not callable(program):
+        raise LessonError(f"the answer is a function of {len(example)} tensor(s); given {shown(program)}")
+    return open_program(program, *example, executor=executor)
+
+
+def same_results(program: Any, other: Any, example: tuple[Any, ...]) -> bool:
+    """Whether two programs return the same, and leave the same in their inputs, up to rounding."""
+
+    def called(fn: Any) -> list[Any]:
+        given = [tensor.detach().clone() for tensor in example]
+        returned = fn(*given)
+        return [*(returned if isinstance(returned, tuple | list) else [returned]), *given]
+
+    ours, theirs = called(program), called(other)
+    return len(ours) == len(theirs) and all(map(_alike, ours, theirs))
+
+
+def _alike(one: Any, other: Any) -> bool:
+    import torch
+
+    if not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)):
+        return one is other
+    return one.shape == other.shape and torch.allclose(one, other, rtol=1e-4, atol=1e-5)

@@ -56,5 +56,5 @@ def show(prediction: Prediction) -> None:
     """Display a prediction in a notebook; where no kernel is alive, its text."""
     from IPython.display import display
 
-    widget = Question(prediction)
-    display({**widget._repr_mimebundle_()[0], "text/plain": repr(prediction)}, raw=True)
+    drawn, _ = Question(prediction)._repr_mimebundle_() or ({}, {})
+    display({**drawn, "text/plain": repr(prediction)}, raw=True)

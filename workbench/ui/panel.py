@@ -39,7 +39,7 @@ class Panel(Answering):
         What is shown; each panel says what stands in it.
     """
 
-    _css = HERE / "style.css"
+    _css: str | pathlib.Path = HERE / "style.css"
 
     content = traitlets.Dict().tag(sync=True)
 

@@ -1,0 +1,185 @@
+"""The lesson: reading a trace."""
+
+# %% [markdown]
+# # Reading a trace
+#
+# A compiler does not work on your Python. It works on a **trace**: a list of statements without branches, calls or
+# objects, each of which carries out one operation. Everything in the later lessons is a change of a trace; so first you
+# learn to read one.
+#
+# *Half an hour, no GPU. You know: PyTorch. You will be able to: find a line of your program in the trace, say which
+# memory a value lies in, and when that memory is given back.*
+#
+# In each part you **predict** first, and lock your prediction in; only then does the notebook ask the workbench.
+# Answers are checked by tracing your programs, so anything that works is right.
+
+# %%
+import torch
+
+import workbench as wb
+from workbench import lessons
+from workbench.lessons import reading as lesson
+
+# %% [markdown]
+# ## An example
+#
+# Two lines, and what Thunder makes of them. Each statement has the line that it comes from above it, and the type and
+# shape of what it makes behind it. `del` drops a name that is not needed any more.
+
+
+# %%
+def example(x):
+    y = torch.exp(x)
+    return y / (1 + y)
+
+
+lessons.trace(wb.open(example, torch.randn(8, 16)).plan)
+
+# %% [markdown]
+# Two lines became three statements. Now a program of four lines.
+#
+# ## Predict
+
+
+# %%
+def program(x, w):
+    h = torch.tanh(x @ w)
+    r = h.reshape(-1)
+    z = h * 2 + h
+    return torch.softmax(z, -1), r.sum()
+
+
+x, w = torch.randn(8, 16), torch.randn(16, 16)
+bench = wb.open(program, x, w)
+q1 = lesson.statements(bench)
+q1
+
+# %%
+q1.reveal()
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# q1.lock(7)
+# ```
+#
+# A matrix product, tanh, a reshape, a product, a sum of two tensors, a softmax, and a sum over all elements.
+# </details>
+#
+# A value is a name for memory, and several names may stand for the same one.
+
+# %%
+q2 = lesson.shares_memory(bench)
+q2
+
+# %%
+q2.reveal()
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# q2.lock("r")
+# ```
+#
+# Only the reshape computes nothing.
+# </details>
+#
+# How long does that memory live?
+
+# %%
+q3 = lesson.given_back(bench)
+q3
+
+# %% [markdown]
+# ## See
+
+# %%
+q3.reveal()
+
+# %%
+q3.see(lambda: lessons.trace(bench.plan))
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# q3.lock("sum")
+# ```
+#
+# The sum over all elements reads `r`, which lies in the memory of `h`. Only after it no name is left that looks there.
+# </details>
+#
+# ## Act: find a value
+
+# %%
+e1 = lesson.holding(bench)
+e1
+
+# %%
+e1.check(...)  # a name in the trace, such as "t0"
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `bench.plan.graph.values.name` lists all names, and the trace above says what makes each.
+# </details>
+# <details><summary>Solution</summary>
+#
+# ```python
+# graph = bench.plan.graph
+# (add,) = (row for row, name in enumerate(graph.statements.name) if name == "torch.add")
+# e1.check(graph.values.name[graph.statements.outputs[add][0]])
+# ```
+#
+# Or read it off the trace: the second statement below `z = h * 2 + h`.
+# </details>
+#
+# ## Act: a shorter program
+#
+# The trace has what the text says, and no more wit than that.
+
+# %%
+e2 = lesson.shorter(program, (x, w))
+e2
+
+
+# %%
+def mine(x, w):
+    h = torch.tanh(x @ w)
+    r = h.reshape(-1)
+    z = h * 2 + h
+    return torch.softmax(z, -1), r.sum()
+
+
+e2.check(...)  # e2.check(mine)
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# def mine(x, w):
+#     h = torch.tanh(x @ w)
+#     return torch.softmax(h * 3, -1), h.sum()
+#
+#
+# e2.check(mine)
+# ```
+#
+# `h * 2 + h` is `h * 3`, and the sum does not care about the shape, so that this is even two less.
+# </details>
+#
+# ## Reflect
+#
+# - The trace has no `if`. What happened to a branch of your program, if it had one?
+# - Why are names deleted as early as possible? What would happen to memory otherwise, and when would you notice?
+#
+# <details><summary>What we think</summary>
+#
+# A branch was taken or not while the program was traced, with the inputs that it was traced with. A trace is good for
+# inputs like those; for others Thunder traces again.
+#
+# Every value would live until the function returns, and the peak of memory would be the sum of everything. Lesson 6 is
+# about just that.
+# </details>

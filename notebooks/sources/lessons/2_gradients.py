@@ -1,0 +1,169 @@
+"""The lesson: gradients and the joint trace."""
+
+# %% [markdown]
+# # Gradients and the joint trace
+#
+# Training runs a program twice: forward, and then backward to the gradients. Thunder writes both down: each operation
+# has a rule that says what its backward is, and the rules of all operations, in reverse order, are the backward trace.
+# What the rules need of the forward has to be **kept** until then. That is what fills a GPU.
+#
+# *Half an hour, no GPU. You know: the chain rule, and how to read a trace (lesson 1). You will be able to: say what a
+# forward keeps, and why, and write a function so that it keeps less.*
+#
+# In each part you **predict** first, and lock your prediction in; only then does the notebook ask the workbench.
+# Answers are checked by tracing your programs, so anything that works is right.
+
+# %%
+import torch
+
+import workbench as wb
+from workbench import lessons
+from workbench.lessons import gradients as lesson
+
+# %% [markdown]
+# ## An example
+#
+# The forward runs down the left side of the **U**, and each backward statement stands beside the forward statement
+# whose gradient it computes. An arc is a value that is kept.
+
+
+# %%
+def example(x):
+    return torch.exp(torch.exp(x)).sum()
+
+
+x = torch.randn(8, 16, requires_grad=True)
+lessons.picture(wb.open(example, x).plan, "exp(exp(x))")
+
+# %% [markdown]
+# The derivative of the exponential is the exponential itself: the rule needs the *result*. So both results are kept,
+# and `x` is not.
+#
+# ## Predict
+
+
+# %%
+def program(x, w):
+    a = torch.sin(x)
+    b = torch.tanh(a)
+    c = b + a
+    return (c @ w).sum()
+
+
+w = torch.randn(16, 16, requires_grad=True)
+bench = wb.open(program, x, w)
+q1 = lesson.saved(bench)
+q1
+
+# %%
+q1.reveal()
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# q1.lock("x", "w", "b", "c")
+# ```
+#
+# The rule of the sine needs its input, that of tanh its result, that of the product both factors, and that of a sum
+# nothing.
+# </details>
+#
+# Now the statements of the backward.
+
+# %%
+q2 = lesson.sums(bench)
+q2
+
+# %% [markdown]
+# ## See
+
+# %%
+q2.reveal()
+
+# %%
+q2.see(lambda: lessons.picture(bench.plan, "the program, forward and backward"))
+
+# %%
+q2.see(lambda: lessons.trace(bench.plan))
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# q2.lock(1)
+# ```
+#
+# `a` is read by tanh and by the sum. One gradient comes back from each, and they are added up.
+# </details>
+#
+# ## Act: nothing to keep
+
+# %%
+e1 = lesson.nothing_kept((x,))
+e1
+
+
+# %%
+def mine(x):
+    return torch.tanh(x * 2 + 1).sum()
+
+
+e1.check(...)  # e1.check(mine)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Which functions have a derivative that does not depend on where you are?
+# </details>
+# <details><summary>Solution</summary>
+#
+# ```python
+# e1.check(lambda x: (x * 2 + 3 - x).sum())
+# ```
+#
+# Sums, and products with constants.
+# </details>
+#
+# ## Act: the same function, less to keep
+
+
+# %%
+def logistic(x):
+    y = torch.exp(x)
+    return (y / (1 + y)).sum()
+
+
+e2 = lesson.kept_less(logistic, (x,))
+e2
+
+# %%
+e2.check(...)  # a function of x
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `y / (1 + y)` is half of one plus the hyperbolic tangent of something. Of what?
+# </details>
+# <details><summary>Solution</summary>
+#
+# ```python
+# e2.check(lambda x: (torch.tanh(x / 2) / 2 + 0.5).sum())
+# ```
+#
+# tanh keeps its result, and what is done to that are products with constants and a sum.
+# </details>
+#
+# ## Reflect
+#
+# - `torch.sin` keeps its input, though it could as well keep its result, couldn't it?
+# - A compiler could search for the form of a function that keeps least. What makes that hard?
+#
+# <details><summary>What we think</summary>
+#
+# From the sine alone the cosine can be had only up to its sign: a rule that keeps the result needs a function that can
+# be turned around.
+#
+# Two forms of a function are equal on paper and not in floating point: the compiler would change your numbers. The
+# workbench only offers what leaves them as they are: computing *the same* again instead of keeping it (lesson 6).
+# </details>

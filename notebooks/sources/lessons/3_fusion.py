@@ -1,0 +1,188 @@
+"""The lesson: fusion and partitioning."""
+
+# %% [markdown]
+# # Fusion and partitioning
+#
+# A GPU spends most of its time on reading and writing memory, and not on arithmetic. So a compiler runs neighbouring
+# operations as one **fusion**: one kernel that reads its inputs once, computes everything, and writes what is needed
+# outside. Which operations go together is the **partition** of the trace.
+#
+# *Half an hour, no GPU. You know: how to read a trace (lesson 1). You will be able to: say where fusions begin and end,
+# and how many different ones have to be compiled.*
+#
+# In each part you **predict** first, and lock your prediction in; only then does the notebook ask the workbench.
+# Answers are checked by planning your choices and your programs, so anything that works is right.
+
+# %%
+import torch
+
+import workbench as wb
+from workbench import lessons
+from workbench.lessons import fusing as lesson
+
+# %% [markdown]
+# ## An example
+#
+# Everything that computes element by element can be in a fusion. A matrix product has kernels of its own, made by
+# people who do nothing else, and stays outside. `torchcompile` is the executor that makes fusions on a CPU; here they
+# are only planned, and nothing is compiled.
+
+
+# %%
+def example(x, w):
+    return torch.tanh(x @ w) * 2 + 1
+
+
+x, w = torch.randn(64, 64), torch.randn(64, 64)
+lessons.picture(wb.open(example, x, w, executor="torchcompile").plan, "one product, one fusion")
+
+# %% [markdown]
+# ## Predict
+
+
+# %%
+def program(x, w):
+    a = torch.sin(x)
+    b = torch.exp(a)
+    m = b @ w
+    c = torch.cos(x)
+    return (c + m) * x
+
+
+bench = wb.open(program, x, w, executor="torchcompile")
+q1 = lesson.count(bench)
+q1
+
+# %%
+q1.reveal()
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# q1.lock(2)
+# ```
+#
+# One before the product and one after it.
+# </details>
+
+# %%
+q2 = lesson.second(bench)
+q2
+
+# %% [markdown]
+# ## See
+
+# %%
+q2.reveal()
+
+# %%
+q2.see(lambda: lessons.picture(bench.plan, "two fusions"))
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# q2.lock("cos", "add", "mul")
+# ```
+#
+# The cosine could run in either. Where it stands now, nothing has to be written for it and read again.
+# </details>
+#
+# ## Predict: fusions that are alike
+#
+# Models are made of equal blocks. Here are six:
+
+
+# %%
+def blocks(x, w):
+    for _ in range(6):
+        x = torch.tanh(x) * 2 @ w + x
+    return x
+
+
+many = wb.open(blocks, x, w, executor="torchcompile")
+many.plan.census.count  # fusions
+
+# %%
+q3 = lesson.alike(many)
+q3
+
+# %%
+q3.reveal()
+
+# %%
+q3.see(lambda: [fusion.holds for fusion in lesson.fusions(many.plan)])
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# q3.lock(3)
+# ```
+#
+# The first holds the start of a block, the last its end, and all between hold the end of one block and the start of the
+# next.
+# </details>
+#
+# ## Act: compile each once
+#
+# Thunder compiles every fusion for itself, like ones too:
+
+# %%
+many.plan.counts["compilations"]
+
+# %%
+e1 = lesson.compiled_once(many)
+e1
+
+# %%
+e1.check(...)  # a dict of site to option
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# e1.check({"sharing.identical": "shared"})
+# ```
+#
+# Compilation then takes as long as that of three fusions, however many blocks there are.
+# </details>
+#
+# ## Act: one fusion
+
+# %%
+e2 = lesson.one_fusion((x, w))
+e2
+
+
+# %%
+def mine(x, w):
+    return torch.relu(torch.tanh(x) @ w) + x
+
+
+e2.check(...)  # e2.check(mine)
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# e2.check(lambda x, w: torch.exp(torch.cos(torch.sin(x))) @ w)
+# ```
+#
+# All on one side of the product.
+# </details>
+#
+# ## Reflect
+#
+# - Two operations that could be in one fusion are not always better off in one. What might speak against it?
+# - The plan says how many fusions there are, and not how long they take. What would you have to do to know?
+#
+# <details><summary>What we think</summary>
+#
+# A kernel with much inside needs more registers, and fewer of it run at once. And a value that two fusions compute each
+# for itself need not be kept, or computed twice: that is the subject of lesson 4.
+#
+# Run it: `bench.run(wait=True)` compiles and measures. It needs a C++ compiler on a CPU, and some seconds a fusion,
+# which is why this lesson does not.
+# </details>

@@ -1,0 +1,199 @@
+"""The lesson: aliasing and writes in place."""
+
+# %% [markdown]
+# # Aliasing and writes in place
+#
+# Two names for the same memory are **aliases**. As long as nobody writes, nobody notices. Once somebody does, the order
+# of reads and writes is part of what the program means, and a compiler that reorders operations has to know every
+# alias, or it computes something else. These are the bugs that nobody finds, since nothing fails.
+#
+# *Half an hour, no GPU. You know: how to read a trace (lesson 1), what a fusion is (lesson 3). You will be able to: say
+# which values a write reaches, and which copies may run inside a fusion.*
+#
+# In each part you **predict** first, and lock your prediction in; only then does the notebook ask the workbench.
+# Answers are checked by planning and running your programs, so anything that works is right.
+
+# %%
+import torch
+
+import workbench as wb
+from workbench import lessons
+from workbench.lessons import aliasing as lesson
+
+# %% [markdown]
+# ## An example
+#
+# A write in place becomes two statements in the trace: one computes the new content, and `copy_` puts it into the old
+# memory. Before it stands a **fence**, `update_aliases`: from here on, whoever reads one of these names reads what was
+# written.
+
+
+# %%
+def example(a):
+    a.add_(1)
+    return a.sum()
+
+
+lessons.trace(wb.open(example, torch.zeros(4)).plan)
+
+# %% [markdown]
+# ## Predict: whom does a write reach?
+
+
+# %%
+def doubled(a):
+    r = a.reshape(-1)
+    c = a.clone()
+    t = a.t()
+    s = a + 1
+    r.mul_(2)
+    return c.sum() + t.sum() + s.sum()
+
+
+views = wb.open(doubled, torch.randn(4, 4))
+q1 = lesson.sees_the_write(views)
+q1
+
+# %%
+q1.reveal()
+
+# %%
+q1.see(lambda: lessons.trace(views.plan))
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# q1.lock("r", "t")
+# ```
+#
+# Views are other ways to look at the same memory. Look at the arguments of the fences: they list all that share it.
+# </details>
+#
+# ## Predict: a swap
+
+
+# %%
+def swap(a, b):
+    t = a + torch.zeros_like(a)
+    a.copy_(b)
+    b.copy_(t)
+
+
+a, b = torch.randn(8), torch.randn(8)
+plain = wb.open(swap, a, b)
+q2 = lesson.ends_with(plain)
+q2
+
+# %%
+q2.reveal()
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# q2.lock("what a held")
+# ```
+#
+# As it says. But look at the first line with the eyes of a compiler: a sum with zeros does nothing, and can go. Then
+# `t` is `a`.
+# </details>
+#
+# The compiler behind `torch.compile` does drop it. Where the whole swap is one region, `b` ends up with what `b` held.
+# The workbench knows, and looks at each copy:
+
+# %%
+bench = wb.open(swap, a, b, executor="torchcompile")
+q3 = lesson.inside(bench)
+q3
+
+# %% [markdown]
+# ## See
+
+# %%
+q3.reveal()
+
+# %%
+q3.see(lambda: lessons.trace(bench.plan))
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# q3.lock(1)
+# ```
+#
+# The first may run in the region. The second has to wait until it is over: it is the `copy_` below the region.
+# </details>
+#
+# ## Act: which, and why?
+
+# %%
+e1 = lesson.kept_out(bench)
+e1
+
+# %%
+e1.check(...)  # a site's id
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# e1.check("copies:swap/copy_.1")
+# ```
+#
+# The second of two equal statements in a place has `.1` behind its name.
+# </details>
+#
+# ## Act: a swap that cannot be misread
+
+# %%
+e2 = lesson.swapped(swap, (a, b))
+e2
+
+
+# %%
+def mine(a, b):
+    t = a.clone()
+    a.copy_(b)
+    b.copy_(t)
+
+
+e2.check(...)  # e2.check(mine)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# A clone moves data and computes nothing, so it can be dropped as well as a sum with zeros. An operation that changes
+# the numbers cannot. How do you get the old ones back? And which of the two copies needs it?
+# </details>
+# <details><summary>Solution</summary>
+#
+# ```python
+# def mine(a, b):
+#     t, u = a * 2, b * 2
+#     a.copy_(u / 2)
+#     b.copy_(t / 2)
+#
+#
+# e2.check(mine)
+# ```
+#
+# Twice a number, halved again, is the number, to the last bit; and it takes that for both: each copy overwrites what
+# the other one is given. That it takes such a trick is the point: `copies:…` on `out` is the better answer, and the one
+# that the workbench gives by itself.
+# </details>
+#
+# ## Reflect
+#
+# - Why is such a wrong result worse than a crash?
+# - The workbench asks of each value "what is it made of for certain?", and not "which operations does the compiler
+#   drop?". Why that way round?
+#
+# <details><summary>What we think</summary>
+#
+# Training goes on, and converges a little worse, or not at all, weeks later.
+#
+# The list of what a compiler drops grows with every release and is nobody's promise. What is computed for certain
+# changes far less, and where in doubt, the copy stays out: slower, and right.
+# </details>

@@ -1,0 +1,176 @@
+"""The lesson: recomputation and memory."""
+
+# %% [markdown]
+# # Recomputation and memory
+#
+# What the forward keeps for the backward grows with every layer. Instead of keeping a value one can compute it again
+# when the backward needs it: less memory, more arithmetic. Which values to choose is less simple than it looks, since
+# what is computed again needs something to start from.
+#
+# *Half an hour, no GPU. You know: what a forward keeps, and why (lesson 2). You will be able to: meet a given peak, and
+# say what it costs.*
+#
+# In each part you **predict** first, and lock your prediction in; only then does the notebook ask the workbench.
+# Answers are checked by planning your choices, so anything that works is right. All memory here is predicted, by
+# arithmetic on the trace.
+
+# %%
+import torch
+
+import workbench as wb
+from workbench import lessons
+from workbench.lessons import recomputing as lesson
+
+# %% [markdown]
+# ## The program
+
+# %%
+LAYERS = 6
+
+
+def program(x, w):
+    for _ in range(LAYERS):
+        x = torch.sin(torch.exp(torch.tanh(x @ w)))
+    return x.sum()
+
+
+x, w = torch.randn(256, 64), torch.randn(64, 64, requires_grad=True)
+bench = wb.open(program, x, w)
+
+# %% [markdown]
+# ## Predict
+
+# %%
+q1 = lesson.kept(bench, LAYERS)
+q1
+
+# %%
+q1.reveal()
+
+# %%
+q1.see(lambda: lessons.picture(bench.plan, "what is kept, as arcs"))
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# q1.lock(17)
+# ```
+#
+# tanh and exp keep their results, six each. The sine keeps its input, which is what exp gives: already counted. A
+# product keeps what it is given: what the sine of the layer before gave, five times; the first is given `x`, an
+# argument.
+# </details>
+
+# %%
+q2 = lesson.expensive(bench)
+q2
+
+# %%
+q2.reveal()
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# q2.lock("tanh")
+# ```
+#
+# exp starts from what tanh gave, the sine from what exp gave. tanh needs the product.
+# </details>
+#
+# Now the other extreme: keep nothing at all.
+
+# %%
+q3 = lesson.peak_of_everything(bench)
+q3
+
+# %% [markdown]
+# ## See
+
+# %%
+q3.reveal()
+
+# %%
+q3.see(lambda: bench.effect(lesson.everything(bench)))
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# q3.lock("does not fall")
+# ```
+#
+# Saved bytes fall to nothing, and the peak stays where it is: it only comes at the start of the backward now, instead
+# of at the end of the forward.
+# </details>
+#
+# ## Act: meet a peak
+#
+# Each value has a site. `bench.effects(id)` says what each of its options would do to the whole plan, and
+# `lesson.everything(bench)` is the choice that recomputes all of them:
+
+# %%
+[site.id for site in bench.sites("saved") if ":" in site.id]
+
+# %%
+e1 = lesson.lower(bench)
+e1
+
+# %%
+choices = {"saved:program/tanh": "recompute"}
+
+e1.check(...)  # e1.check(choices)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# Keep something in every second layer, from which the rest can be made.
+# </details>
+# <details><summary>Solution</summary>
+#
+# ```python
+# choices = lesson.everything(bench)
+# for layer in (1, 3):
+#     del choices[f"saved:program/sin.{layer}"]
+# e1.check(choices)
+# ```
+#
+# Checkpoints: two values are kept, and from each the next layers are computed again when the backward gets there.
+# </details>
+#
+# ## Act: without the price
+
+# %%
+e2 = lesson.lower_and_cheap(bench)
+e2
+
+# %%
+e2.check(...)
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# e2.check({id: option for id, option in lesson.everything(bench).items() if "/tanh" not in id})
+# ```
+#
+# What tanh gives is kept in every layer, and everything else is one or two cheap steps from there. This is called
+# *selective* recomputation.
+# </details>
+#
+# ## Reflect
+#
+# - Checkpoints kept fewer values than the selective choice, and yet the peaks are about the same. Where is the memory
+#   in each case?
+# - With a stated peak, which of your two answers would you take for a model whose layers are dominated by matrix
+#   products?
+#
+# <details><summary>What we think</summary>
+#
+# With checkpoints in what is computed again at a time, a whole stretch of layers; with the selective choice in what is
+# kept.
+#
+# The selective one: it computes nothing twice that takes time. Checkpoints can go lower, where that is not enough. Open
+# the app on the bench (`bench` in a cell of its own), turn arcs by clicks, and watch the curve in the tab *Memory*.
+# </details>

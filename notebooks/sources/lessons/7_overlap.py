@@ -1,0 +1,161 @@
+"""The lesson: collectives and overlap."""
+
+# %% [markdown]
+# # Collectives and overlap
+#
+# A model that does not fit on one GPU is shared: each rank has a part of every weight, and gathers the whole of it from
+# the others when it is needed. Sending takes time. But a GPU can send and compute at once, so that communication costs
+# nothing as long as there is something to compute meanwhile. Whether there is depends on two things in the trace: where
+# a collective is **issued**, and where its result is **waited** for.
+#
+# *Half an hour, no GPU, and no other ranks: the plan is that of rank 0 of eight, and the streams are simulated. You
+# know: how to read a trace (lesson 1). You will be able to: say why communication is exposed, and hide it.*
+#
+# In each part you **predict** first, and lock your prediction in; only then does the notebook ask the workbench.
+# Answers are checked by planning and simulating your choices, so anything that works is right. All times here are
+# simulated, at the published rates of a machine.
+
+# %%
+import torch
+
+import workbench as wb
+from workbench import lessons
+from workbench.lessons import overlapping as lesson
+
+# %% [markdown]
+# ## The program
+
+
+# %%
+class Layers(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.mix, self.down = (torch.nn.Linear(1024, 1024, bias=False) for _ in range(3))
+
+    def forward(self, x):
+        return self.down(torch.tanh(self.mix(torch.tanh(self.up(x))))).sum()
+
+
+bench = wb.open(Layers(), torch.randn(2048, 1024), ranks=8, parallel="fsdp")
+bench.machine.source
+
+# %% [markdown]
+# In the forward each weight is gathered: an `all_gather` that is issued, and a `wait` for its result. In the backward
+# each gradient is shared out: a `reduce_scatter`, and a `wait`.
+#
+# ## Predict
+
+# %%
+q1 = lesson.issued_first(bench)
+q1
+
+# %%
+q1.reveal()
+
+# %%
+q1.see(lambda: lessons.Text("\n".join(lessons.trace(bench.plan).splitlines()[:22])))
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# q1.lock("down")
+# ```
+#
+# In the order of the parameters' names. All waits stand before the first layer, too.
+# </details>
+#
+# Here is what can be done about it. Each is one choice: `{"waits.wait": "late"}`, `{"waits.issue": "consumer"}`, both
+# of them, or `{"waits.gradients": "earliest"}`.
+
+# %%
+q2 = lesson.what_helps(bench)
+q2
+
+# %% [markdown]
+# ## See
+
+# %%
+q2.reveal()
+
+# %%
+q2.see(
+    lambda: {
+        name: f"{1e6 * bench.overlap(bench.plan_under(choices)).simulation.step_s:.0f} µs, simulated"
+        for name, choices in {
+            "stock": {},
+            "late": lesson.LATE,
+            "consumer": lesson.CONSUMER,
+            "both": {**lesson.LATE, **lesson.CONSUMER},
+            "gradients": lesson.EARLIEST,
+        }.items()
+    }
+)
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# q2.lock("both", "gradients")
+# ```
+#
+# Order and waits have to change together.
+# </details>
+#
+# ## Act: hide it
+
+# %%
+e1 = lesson.hidden(bench)
+e1
+
+# %%
+e1.check(...)  # a dict of setting to option
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# e1.check({"waits.issue": "consumer", "waits.wait": "late", "waits.gradients": "earliest"})
+# ```
+#
+# What is left is the first gather and the last reduction: before the one and after the other there is nothing to
+# compute.
+# </details>
+#
+# ## Act: and pay little memory for it
+
+# %%
+e2 = lesson.few_in_flight(bench)
+e2
+
+# %%
+e2.check(...)
+
+# %% [markdown]
+# <details><summary>Hint</summary>
+#
+# `bench.site("waits.issue").range` says which numbers are legal.
+# </details>
+# <details><summary>Solution</summary>
+#
+# ```python
+# e2.check({"waits.issue": "in_flight(1)", "waits.wait": "late", "waits.gradients": "earliest"})
+# ```
+#
+# While a layer computes, the weight of the next one comes in, and no other.
+# </details>
+#
+# ## Reflect
+#
+# - In which program is the first gather hidden, too?
+# - The simulation knows published rates and nothing of contention. Which of your conclusions hold all the same, and
+#   which would you measure?
+#
+# <details><summary>What we think</summary>
+#
+# One in which something runs before the first weight is needed: a step that follows another one, if gathers may begin
+# before the step does.
+#
+# The order of things holds: what is needed first should be sent first. By how much is for a run to say, on the machine
+# that it is for.
+# </details>

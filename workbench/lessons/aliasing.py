@@ -1,0 +1,159 @@
+"""The questions of `notebooks/lessons/5_aliasing.ipynb`: views, writes in place, and what a compiler may not move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import LessonError, nearest, shown
+from workbench.graph import FORWARD
+from workbench.lessons.exercises import Exercise, Wrong
+from workbench.lessons.plans import operation, rewritten, rows_of, same_results
+from workbench.lessons.predictions import Predict, PredictNumber
+
+if TYPE_CHECKING:
+    from workbench.bench import Workbench
+    from workbench.lever import Site
+
+NAMES = {"reshape": "r", "clone": "c", "permute": "t", "add": "s"}
+"""What the first program calls its values, by what makes them."""
+
+
+def sees_the_write(bench: Workbench) -> Predict:
+    """Which values lie in the memory that is written."""
+
+    def answer() -> set[str]:
+        graph = bench.plan.graph
+        written = graph.values.storage[graph.value_index["a"]]
+        made = [(operation(graph, row), graph.statements.outputs[row]) for row in rows_of(graph, FORWARD)]
+        return {NAMES[op] for op, values in made if op in NAMES and written in graph.values.storage[values]}
+
+    return Predict(
+        "`a` is doubled in place. Which of these change with it?",
+        {"r": "`a.reshape(-1)`", "c": "`a.clone()`", "t": "`a.t()`", "s": "`a + 1`"},
+        answer,
+        wrong={
+            "c": "a clone has memory of its own: that is what it is for.",
+            "s": "a sum is computed once, and what is computed has memory of its own.",
+        },
+        missed={
+            "r": "a reshape of what lies in one piece is a view: the same memory in another shape.",
+            "t": "a transpose moves nothing: it is a view with its strides exchanged.",
+        },
+    )
+
+
+def ends_with(bench: Workbench) -> Predict:
+    """What b holds after the swap, found by running it as Thunder compiles it."""
+
+    def answer() -> set[str]:
+        import torch
+
+        before = [tensor.clone() for tensor in bench.program.build()[1]]
+        after = [tensor.clone() for tensor in before]
+        bench.config.jit(bench.program.callable)(*after)
+        return {"what a held" if torch.equal(after[1], before[0]) else "what b held"}
+
+    return Predict(
+        "What does `b` hold after the swap?",
+        ["what a held", "what b held"],
+        answer,
+        wrong={
+            "what b held": "`t` is a value of its own: it was computed before `a` was overwritten.",
+            "what a held": "Look again at the order of the lines.",
+        },
+        one=True,
+        why="Run as Thunder compiles it, with PyTorch's own operators. Whether every compiler agrees is the next "
+        "question.",
+    )
+
+
+def inside(bench: Workbench) -> PredictNumber:
+    """How many copies may run inside torch.compile's region."""
+    return PredictNumber(
+        "The two copies could run in one compiled region with the sum. How many of the two does the workbench allow "
+        "there?",
+        lambda: sum("in" not in site.illegal for site in _copies(bench)),
+        wrong=[
+            Wrong(
+                lambda given, answer: given == 2,
+                "Inside a region a compiler may drop a sum with zeros: then `t` *is* `a`, and by the time that `b` is "
+                "written, `a` has changed.",
+            ),
+            Wrong(
+                lambda given, answer: given == 0,
+                "One of them copies a whole tensor into another one that nobody reads any more in its old form. What "
+                "harm "
+                "could it come to?",
+            ),
+            Wrong(lambda given, answer: True, "There are two copies."),
+        ],
+    )
+
+
+def _copies(bench: Workbench) -> list[Site]:
+    return [site for site in bench.sites("copies") if ":" in site.id]
+
+
+def kept_out(bench: Workbench) -> Exercise:
+    """Find the copy that has to stay out of the region."""
+
+    def attempt(id: Any) -> Site:
+        known = [site.id for site in _copies(bench)]
+        if not isinstance(id, str):
+            raise LessonError(f"a site's id is a text; given {shown(id)}")
+        if id not in known:
+            raise LessonError(f"{shown(id)} is no copy's site{nearest(id, known)}; there are {', '.join(known)}")
+        return bench.site(id)
+
+    return Exercise(
+        "Give the id of the copy that must not run inside the region. `bench.sites('copies')` lists them.",
+        attempt,
+        [
+            Wrong(
+                lambda id, site: "in" not in site.illegal,
+                lambda id, site: (
+                    f"`{id}` may run inside: what it writes into is not read any more by then. Look at `.illegal` of "
+                    "the sites."
+                ),
+            )
+        ],
+        lambda id, site: f"Right. The workbench's reason: {site.illegal['in']}.",
+    )
+
+
+def swapped(program: Callable[..., Any], example: tuple[Any, ...]) -> Exercise:
+    """Write the swap so that both copies may run inside.
+
+    Parameters
+    ----------
+    program : callable
+    example : tuple
+        Two tensors of one shape.
+    """
+
+    def refusals(bench: Workbench) -> list[str]:
+        return [site.illegal["in"] for site in _copies(bench) if "in" in site.illegal]
+
+    return Exercise(
+        "Write the swap so that both copies may run inside the region.",
+        lambda given: rewritten(given, example, "torchcompile"),
+        [
+            Wrong(
+                lambda given, bench: not same_results(given, program, example),
+                "Afterwards `a` and `b` do not hold what the swap leaves in them.",
+            ),
+            Wrong(
+                lambda given, bench: len(_copies(bench)) != 2,
+                lambda given, bench: f"This has {len(_copies(bench))} copies in place; a swap has two.",
+            ),
+            Wrong(
+                lambda given, bench: bool(refusals(bench)),
+                lambda given, bench: (
+                    f"One has to stay out: {refusals(bench)[0]}. Which operations could no compiler ever drop?"
+                ),
+            ),
+        ],
+        "Right: what is copied is computed for certain, so that it cannot turn out to be memory that was written "
+        "meanwhile.",
+    )

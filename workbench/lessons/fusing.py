@@ -1,0 +1,153 @@
+"""The questions of `notebooks/lessons/3_fusion.ipynb`: what may run as one kernel, and which kernels are alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from workbench.graph import FORWARD, StatementFlag
+from workbench.lessons.exercises import Exercise, Wrong
+from workbench.lessons.plans import fusions, planned, rewritten, rows_of
+from workbench.lessons.predictions import Predict, PredictNumber
+
+if TYPE_CHECKING:
+    from workbench.bench import Workbench
+
+
+def count(bench: Workbench) -> PredictNumber:
+    """How many fusions the program has."""
+    return PredictNumber(
+        "How many fusions does Thunder make of this program?",
+        lambda: bench.plan.census.count,
+        wrong=[
+            Wrong(
+                lambda given, answer: given == 1,
+                "What reads `m` cannot run together with what `m` is made of: the product stands between them.",
+            ),
+            Wrong(
+                lambda given, answer: given > answer,
+                "A fusion takes in whatever can run beside the rest of it, also where the program's lines stand apart.",
+            ),
+            Wrong(lambda given, answer: True, "There is more than one operation on each side of the product."),
+        ],
+    )
+
+
+def second(bench: Workbench) -> Predict:
+    """Which operations run in the second fusion."""
+    return Predict(
+        "Which operations run in the second fusion?",
+        {
+            "sin": "`a`",
+            "exp": "`b`",
+            "matmul": "`m`",
+            "cos": "`c`",
+            "add": "`c + m`",
+            "mul": "the last product, by `x`",
+        },
+        lambda: set(fusions(bench.plan)[1].holds),
+        wrong={
+            "sin": "the product needs it, through `b`, and the second fusion needs the product.",
+            "exp": "the product needs it, and the second fusion needs the product.",
+            "matmul": "a matrix product has kernels of its own, better than what a fusion could make: it stays "
+            "outside.",
+        },
+        missed={
+            "cos": "it needs `x` alone and could run in either. Its only reader is in the second: there it crosses "
+            "nothing.",
+            "add": "it needs `m`, so it runs after the product.",
+            "mul": "it needs the sum, so it runs after the product, and everything it reads is at hand.",
+        },
+    )
+
+
+def alike(bench: Workbench) -> PredictNumber:
+    """How many different fusions a program of equal blocks has."""
+    return PredictNumber(
+        "How many *different* fusions are there?",
+        lambda: bench.plan.census.unique,
+        wrong=[
+            Wrong(
+                lambda given, answer: given == bench.plan.census.count,
+                "That is how many there are. Many of them compute the same of other tensors.",
+            ),
+            Wrong(
+                lambda given, answer: given < answer,
+                "The blocks are equal, but fusions do not keep to blocks: what surrounds the first, and what the last?",
+            ),
+            Wrong(lambda given, answer: True, "Between two products stands the same every time."),
+        ],
+        why="The end of one block and the start of the next are one fusion; before the first product and after the "
+        "last "
+        "stand others.",
+    )
+
+
+def compiled_once(bench: Workbench) -> Exercise:
+    """Choose so that no more is compiled than there are different fusions."""
+
+    def compilations(plan: Any) -> int:
+        return int(plan.counts["compilations"])
+
+    return Exercise(
+        "Choose so that each different fusion is compiled once. Leave the fusions as they are.",
+        lambda choices: planned(bench, choices),
+        [
+            Wrong(
+                lambda choices, plan: (
+                    plan.census.count != bench.stock_plan.census.count
+                    or plan.census.groups != bench.stock_plan.census.groups
+                ),
+                lambda choices, plan: (
+                    f"This changes the fusions: there are {plan.census.count} now, {plan.census.unique} of them "
+                    "different."
+                ),
+            ),
+            Wrong(
+                lambda choices, plan: compilations(plan) > plan.census.unique,
+                lambda choices, plan: (
+                    f"{compilations(plan)} compilations for {plan.census.unique} different fusions. Which lever is "
+                    "about "
+                    "identical fusions? `bench.sites()` lists all of them."
+                ),
+            ),
+        ],
+        lambda choices, plan: f"Right: {compilations(plan)} compilations instead of {compilations(bench.stock_plan)}.",
+    )
+
+
+def one_fusion(example: tuple[Any, ...]) -> Exercise:
+    """Write a program with a matrix product and a single fusion.
+
+    Parameters
+    ----------
+    example : tuple
+        `x` and `w`.
+    """
+
+    def products(bench: Workbench) -> int:
+        flags = bench.plan.graph.statements.flags
+        return sum(bool(flags[row] & StatementFlag.MATMUL) for row in rows_of(bench.plan.graph, FORWARD))
+
+    return Exercise(
+        "Write a function of `x` and `w` with one matrix product, at least three other operations, and a single "
+        "fusion.",
+        lambda program: rewritten(program, example, "torchcompile"),
+        [
+            Wrong(
+                lambda program, bench: products(bench) != 1,
+                lambda program, bench: f"This has {products(bench)} matrix products; it should have one.",
+            ),
+            Wrong(
+                lambda program, bench: bench.plan.census.count > 1,
+                lambda program, bench: (
+                    "There are operations before the product and after it: these are "
+                    f"{bench.plan.census.count} fusions. On one side there must be none."
+                ),
+            ),
+            Wrong(
+                lambda program, bench: bench.plan.census.count == 0 or bench.plan.census.largest < 3,
+                "The fusion is right, but it holds fewer than three operations.",
+            ),
+        ],
+        lambda program, bench: f"Right: one fusion of {bench.plan.census.largest} operations.",
+    )

@@ -1,0 +1,185 @@
+"""The questions of `notebooks/lessons/7_overlap.ipynb`: collectives, their waits, and what hides behind compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from workbench.errors import LessonError
+from workbench.graph import FORWARD, Kind
+from workbench.lessons.exercises import Exercise, Wrong
+from workbench.lessons.plans import planned
+from workbench.lessons.predictions import Predict
+from workbench.summary import human_bytes, human_seconds
+
+if TYPE_CHECKING:
+    from workbench.analysis.overlap import Overlap, Simulation
+    from workbench.bench import Workbench
+
+LAYERS = ("up", "mix", "down")
+"""The lesson's layers in the order in which they run."""
+EXPOSED = 1 / 3
+"""The part of the stock plan's exposed communication that an exercise leaves."""
+SHORTER = 0.99
+"""A step is shorter if it takes less than this part of the time: simulated times are no better than that."""
+
+LATE, CONSUMER, EARLIEST = {"waits.wait": "late"}, {"waits.issue": "consumer"}, {"waits.gradients": "earliest"}
+_WAYS = {"late": LATE, "consumer": CONSUMER, "both": {**LATE, **CONSUMER}, "gradients": EARLIEST}
+
+
+def _overlap(bench: Workbench, choices: Mapping[str, str]) -> Overlap:
+    found = bench.overlap(bench.plan_under(choices))
+    if found is None:
+        raise LessonError("this lesson is about a program that ranks share, and this one has no collectives")
+    return found
+
+
+def issued_first(bench: Workbench) -> Predict:
+    """Which weight is gathered first in the stock plan."""
+
+    def answer() -> set[str]:
+        graph = bench.stock_plan.graph
+        statements = graph.statements
+        first = next(
+            row
+            for row in range(len(statements))
+            if statements.kind[row] == Kind.COLLECTIVE and statements.side[row] == FORWARD
+        )
+        name = graph.values.name[statements.inputs[first][0]]
+        return {layer for layer in LAYERS if layer in name}
+
+    return Predict(
+        "The forward needs the weights of `up`, `mix` and `down`, in this order. Which does Thunder gather first?",
+        LAYERS,
+        answer,
+        one=True,
+        wrong={
+            "up": "it is needed first, so it should be. But Thunder sorts what waits for nothing by the name of the "
+            "parameter.",
+            "mix": "it is neither the first that is needed, nor the first by its name.",
+            "down": "",
+        },
+        why="The first layer then waits until all three are there.",
+    )
+
+
+def what_helps(bench: Workbench) -> Predict:
+    """Which changes make the simulated step shorter."""
+
+    def answer() -> set[str]:
+        stock = _overlap(bench, {}).simulation.step_s
+        return {name for name, choices in _WAYS.items() if _overlap(bench, choices).simulation.step_s < SHORTER * stock}
+
+    return Predict(
+        "Which of these make the step shorter?",
+        {
+            "late": "each wait right before the first statement that needs its result",
+            "consumer": "gathers issued in the order in which layers need them",
+            "both": "`late` and `consumer` together",
+            "gradients": "each gradient sent on its way as soon as it is there",
+        },
+        answer,
+        wrong={
+            "late": "the first layer's weight is gathered last: however late the wait, it takes until all are there.",
+            "consumer": "the order is right, but all waits still stand before the first layer, and wait for all.",
+        },
+        missed={
+            "both": "now the first layer waits for its own weight alone, and the others come in while it computes.",
+            "gradients": "at the end of the backward nothing is left to compute, so that nothing hides behind "
+            "anything.",
+        },
+        why="Two changes, neither of which gains anything alone: whoever tries them one by one gives up on both.",
+    )
+
+
+class _Outcome(NamedTuple):
+    now: Overlap
+    stock: Overlap
+
+
+def _tried(bench: Workbench, choices: Any) -> _Outcome:
+    planned(bench, choices)
+    return _Outcome(_overlap(bench, choices), _overlap(bench, {}))
+
+
+def _exposed(simulation: Simulation) -> str:
+    return human_seconds(simulation.exposed_communication_s)
+
+
+def hidden(bench: Workbench) -> Exercise:
+    """Choose so that little of the communication is exposed."""
+    return Exercise(
+        "Choose so that at most a third of the communication that is exposed now stays exposed, in simulation.",
+        lambda choices: _tried(bench, choices),
+        [
+            Wrong(
+                lambda choices, tried: tried.now.order.inversions > 0,
+                "What is needed first is still gathered last. Which setting is about the order of issue?",
+            ),
+            Wrong(
+                lambda choices, tried: tried.now.simulation.stall_s[0] > 0.5 * tried.stock.simulation.stall_s[0],
+                "The order of the gathers is right, but the first layer waits as long as before. Where do the waits "
+                "stand?",
+            ),
+            Wrong(
+                lambda choices, tried: tried.now.simulation.stall_s[1] > 0.5 * tried.stock.simulation.stall_s[1],
+                "The forward is as it should be. In the backward all gradients are still sent at its end.",
+            ),
+            Wrong(
+                lambda choices, tried: (
+                    tried.now.simulation.exposed_communication_s
+                    > EXPOSED * tried.stock.simulation.exposed_communication_s
+                ),
+                lambda choices, tried: (
+                    f"{_exposed(tried.now.simulation)} of {_exposed(tried.stock.simulation)} are still exposed. With "
+                    "fewer "
+                    "gathers in flight the compute stream waits a little for each."
+                ),
+            ),
+        ],
+        lambda choices, tried: (
+            f"Right: {_exposed(tried.now.simulation)} of {_exposed(tried.stock.simulation)} are left, and a step takes "
+            f"{human_seconds(tried.now.simulation.step_s)} instead of {human_seconds(tried.stock.simulation.step_s)}, "
+            "all simulated."
+        ),
+    )
+
+
+def few_in_flight(bench: Workbench) -> Exercise:
+    """The same step with one gathered weight in flight at a time."""
+
+    def one_weight() -> int:
+        return _overlap(bench, {"waits.issue": "just_in_time"}).simulation.ahead_peak_bytes
+
+    def best() -> float:
+        return _overlap(bench, {**LATE, **CONSUMER, **EARLIEST}).simulation.step_s
+
+    return Exercise(
+        "A gathered weight takes memory from its issue on. Choose so that never more than one is on its way, with a "
+        "step no "
+        "longer than that of your last answer.",
+        lambda choices: _tried(bench, choices),
+        [
+            Wrong(
+                lambda choices, tried: tried.now.simulation.ahead_peak_bytes > one_weight(),
+                lambda choices, tried: (
+                    f"Up to {human_bytes(tried.now.simulation.ahead_peak_bytes)} are on their way at once; one weight "
+                    "has "
+                    f"{human_bytes(one_weight())}. Which option of `waits.issue` is about how many?"
+                ),
+            ),
+            Wrong(
+                lambda choices, tried: tried.now.simulation.step_s * SHORTER > best(),
+                lambda choices, tried: (
+                    f"One at a time, but the step takes {human_seconds(tried.now.simulation.step_s)}, and "
+                    f"{human_seconds(best())} are possible. What is gathered just when it is needed hides behind "
+                    "nothing."
+                ),
+            ),
+        ],
+        lambda choices, tried: (
+            f"Right: {human_bytes(tried.now.simulation.ahead_peak_bytes)} in flight instead of "
+            f"{human_bytes(tried.stock.simulation.ahead_peak_bytes)}, and a step of "
+            f"{human_seconds(tried.now.simulation.step_s)}, simulated."
+        ),
+    )

@@ -1,0 +1,190 @@
+"""The questions of `notebooks/lessons/1_reading_a_trace.ipynb`: statements, values, memory and deletions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.errors import LessonError, nearest, shown
+from workbench.graph import FORWARD, Graph
+from workbench.lessons.exercises import Exercise, Wrong
+from workbench.lessons.plans import made_by, operation, rewritten, rows_of, same_results
+from workbench.lessons.predictions import Predict, PredictNumber
+
+if TYPE_CHECKING:
+    from workbench.bench import Workbench
+
+NAMES = {"tanh": "h", "reshape": "r", "mul": "h * 2", "add": "z", "softmax": "softmax"}
+"""What the lesson's program calls the values that its operations make."""
+
+
+def _value(graph: Graph, made: str) -> int:
+    """The value that an operation makes."""
+    rows = [row for row in rows_of(graph, FORWARD) if operation(graph, row) == made]
+    if len(rows) != 1:
+        raise LessonError(f"this lesson is about a program with one {made}, and this one has {len(rows)}")
+    return int(graph.statements.outputs[rows[0]][0])
+
+
+def statements(bench: Workbench) -> PredictNumber:
+    """How many statements run."""
+    graph = bench.plan.graph
+    lines = len({origin.line for origin in graph.origins})
+    return PredictNumber(
+        "How many statements does the trace have, `del` and `return` not counted?",
+        lambda: len(rows_of(bench.plan.graph, FORWARD)),
+        wrong=[
+            Wrong(
+                lambda given, answer: given == lines,
+                "That is the number of lines. A statement of a trace carries out one operation: count those in each "
+                "line.",
+            ),
+            Wrong(
+                lambda given, answer: given < answer,
+                "Some are easily overlooked: `@` is an operation, and so are `*` and `+`, and a change of shape.",
+            ),
+            Wrong(
+                lambda given, answer: True,
+                "A softmax is exponentials, sums and a division. But PyTorch has one kernel for all of it, and the "
+                "executor takes it whole.",
+            ),
+        ],
+    )
+
+
+def shares_memory(bench: Workbench) -> Predict:
+    """Which values lie in the memory of h."""
+
+    def answer() -> set[str]:
+        graph = bench.plan.graph
+        own = graph.values.storage[_value(graph, "tanh")]
+        return {
+            name for made, name in NAMES.items() if made != "tanh" and graph.values.storage[_value(graph, made)] == own
+        }
+
+    return Predict(
+        "Which of these lie in the same memory as `h`?",
+        {
+            "r": "`h.reshape(-1)`",
+            "h * 2": "the first half of the third line",
+            "z": "`h * 2 + h`",
+            "softmax": "the first result",
+        },
+        answer,
+        wrong={
+            "h * 2": "`h` is read once more after it, by the sum: writing into its memory would be wrong, and Thunder "
+            "gives every operation that computes something memory of its own.",
+            "z": "it is computed, and what is computed gets memory of its own, even if its inputs are not needed "
+            "again.",
+            "softmax": "it is computed, and what is computed gets memory of its own.",
+        },
+        missed={"r": "a reshape of what lies in one piece moves nothing: `r` is a view, another way to look at `h`."},
+    )
+
+
+def given_back(bench: Workbench) -> Predict:
+    """After which operation the memory of h is free."""
+
+    def answer() -> set[str]:
+        graph = bench.plan.graph
+        own = graph.values.storage[_value(graph, "tanh")]
+        last = max(
+            row for row in rows_of(graph, FORWARD) if np.any(graph.values.storage[graph.statements.frees[row]] == own)
+        )
+        return {operation(graph, last)}
+
+    return Predict(
+        "After which operation is the memory of `h` given back?",
+        {
+            "tanh": "which makes it",
+            "reshape": "the second line",
+            "add": "which reads `h` for the last time",
+            "softmax": "which reads `z`",
+            "sum": "which reads `r`",
+        },
+        answer,
+        one=True,
+        wrong={
+            "tanh": "it is only made there.",
+            "reshape": "the third line reads `h` again.",
+            "add": "the name `h` is deleted there, you are right. But a name is not the memory: who else looks at it?",
+            "softmax": "it reads `z`, which has memory of its own.",
+            "sum": "",
+        },
+        why="Memory lives as long as any view of it, which is why the trace deletes names as early as it can.",
+    )
+
+
+def holding(bench: Workbench) -> Exercise:
+    """Find the value of z by its name in the trace."""
+
+    def attempt(name: Any) -> str:
+        graph = bench.plan.graph
+        if not isinstance(name, str):
+            raise LessonError(f"a name is a text, such as 't0'; given {shown(name)}")
+        if name not in graph.value_index:
+            raise LessonError(f"the trace has no value {shown(name)}{nearest(name, list(graph.value_index))}")
+        return made_by(graph, graph.value_index[name])
+
+    return Exercise(
+        "Thunder gives values names of its own. Which one holds `z`?",
+        attempt,
+        [
+            Wrong(
+                lambda name, made: made == name,
+                lambda name, made: f"`{name}` is an argument of the program.",
+            ),
+            Wrong(
+                lambda name, made: made == "mul",
+                lambda name, made: (
+                    f"`{name}` holds `h * 2`: the third line is two statements, and `z` is what the second makes."
+                ),
+            ),
+            Wrong(
+                lambda name, made: made != "add",
+                lambda name, made: (
+                    f"`{name}` is made by `{made}`. Look for the last statement below the line that makes `z`."
+                ),
+            ),
+        ],
+        lambda name, made: f"Right: `{name}` is made by `{made}`.",
+    )
+
+
+def shorter(program: Callable[..., Any], example: tuple[Any, ...]) -> Exercise:
+    """Write the program with fewer statements and the same results.
+
+    Parameters
+    ----------
+    program : callable
+    example : tuple
+        Its inputs.
+    """
+
+    def count(bench: Workbench) -> int:
+        return len(rows_of(bench.plan.graph, FORWARD))
+
+    stock = rewritten(program, example)
+    return Exercise(
+        "Write the program with one statement less, and the same two results.",
+        lambda given: rewritten(given, example),
+        [
+            Wrong(
+                lambda given, bench: not same_results(given, program, example),
+                "The results are other ones: the program has to give what it gave, for any `x` and `w`.",
+            ),
+            Wrong(
+                lambda given, bench: count(bench) == count(stock),
+                "The results are right, and so is the number of statements: it is as it was. Which two can be one?",
+            ),
+            Wrong(
+                lambda given, bench: count(bench) > count(stock),
+                lambda given, bench: f"The results are right, with {count(bench)} statements. It had {count(stock)}.",
+            ),
+        ],
+        lambda given, bench: (
+            f"Right: {count(bench)} statements instead of {count(stock)}. Thunder did not see it by itself."
+        ),
+    )

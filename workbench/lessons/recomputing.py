@@ -1,0 +1,179 @@
+"""The questions of `notebooks/lessons/6_memory.ipynb`: what recomputation does to the peak, and what it costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from workbench.graph import StatementFlag
+from workbench.lessons.exercises import Exercise, Wrong
+from workbench.lessons.plans import planned
+from workbench.lessons.predictions import Predict, PredictNumber
+from workbench.summary import human_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from workbench.bench import Workbench
+    from workbench.compiler.pipeline import Plan
+
+GOAL = 0.6
+"""The peak that the exercises ask for, as a part of the stock plan's."""
+
+
+def everything(bench: Workbench) -> dict[str, str]:
+    """Choices that recompute all that may be recomputed."""
+    return {site.id: "recompute" for site in bench.sites("saved") if ":" in site.id and "recompute" not in site.illegal}
+
+
+def kept(bench: Workbench, layers: int) -> PredictNumber:
+    """How many tensors the forward keeps."""
+    return PredictNumber(
+        "How many tensors of 256 × 64 does the forward keep for the backward, arguments not counted?",
+        lambda: len(bench.stock_plan.graph.saved_storages()),
+        wrong=[
+            Wrong(
+                lambda given, answer: given == answer + 1,
+                "Nearly: three in each layer. But the last sine is only summed up, and a sum needs nothing of its "
+                "inputs.",
+            ),
+            Wrong(
+                lambda given, answer: given in (layers, 2 * layers),
+                "Go through a layer: what do the rules of tanh, exp and sin need, and what does the next product need?",
+            ),
+            Wrong(lambda given, answer: given < answer, "More: each operation's rule asks for something (lesson 2)."),
+            Wrong(
+                lambda given, answer: True,
+                "Fewer: what one rule needs as its result, the next may need as its input. It is kept once.",
+            ),
+        ],
+        why="What tanh and exp give, in each layer, and what each product but the first is given.",
+    )
+
+
+def expensive(bench: Workbench) -> Predict:
+    """Whose values take a matrix product to compute again, one at a time."""
+
+    def answer() -> set[str]:
+        found = set()
+        for op in ("tanh", "exp", "sin"):
+            (id,) = (site.id for site in bench.sites("saved") if site.id.endswith(f"/{op}.1"))
+            if _products(bench.plan_under({id: "recompute"})):
+                found.add(op)
+        return found
+
+    return Predict(
+        "Each value alone can be computed again from what else is kept. For which does that take a matrix product?",
+        {"tanh": "what it gives", "exp": "what it gives", "sin": "what it gives"},
+        answer,
+        wrong={
+            "exp": "what tanh gives is kept: from there it is one step.",
+            "sin": "what exp gives is kept: from there it is one step.",
+        },
+        missed={"tanh": "the nearest value that is kept lies before the product: it has to be computed once more."},
+    )
+
+
+def peak_of_everything(bench: Workbench) -> Predict:
+    """What happens to the peak if nothing is kept."""
+
+    def answer() -> set[str]:
+        part = bench.plan_under(everything(bench)).peak_bytes / bench.stock_plan.peak_bytes
+        return {"falls by half or more" if part <= 0.5 else "falls by less" if part < 0.99 else "does not fall"}
+
+    return Predict(
+        "If *everything* is recomputed, nothing is kept for the backward. What happens to the peak?",
+        ["falls by half or more", "falls by less", "does not fall"],
+        answer,
+        one=True,
+        wrong={
+            "falls by half or more": "nothing lies in memory when the backward begins, true. But what does the first "
+            "statement of the backward need, and what does that need?",
+            "falls by less": "nothing lies in memory when the backward begins, true. But what does the first statement "
+            "of the backward need, and what does that need?",
+            "does not fall": "",
+        },
+        why="The backward begins with the last layer. To have its input, the whole forward is computed again, and all "
+        "of "
+        "it is alive at that moment: saved least is not peak least.",
+    )
+
+
+def _products(plan: Plan) -> int:
+    """Matrix products that are computed again."""
+    flags = plan.graph.statements.flags
+    wanted = StatementFlag.CLONE | StatementFlag.MATMUL
+    return int(((flags & wanted) == wanted).sum())
+
+
+def _too_high(bench: Workbench, plan: Plan) -> bool:
+    return plan.peak_bytes > GOAL * bench.stock_plan.peak_bytes
+
+
+def _peak(bench: Workbench, plan: Plan) -> str:
+    stock = bench.stock_plan.peak_bytes
+    return f"The peak is {human_bytes(plan.peak_bytes)}, {plan.peak_bytes / stock:.0%} of {human_bytes(stock)}"
+
+
+def _offloads(choices: Mapping[str, str], _: Any) -> bool:
+    return "offload" in choices.values()
+
+
+_OFFLOADED = "`offload` moves values to the host's memory: another way, and not the one of this exercise."
+
+
+def _all_again(choices: Mapping[str, str], plan: Plan) -> bool:
+    return not len(plan.graph.saved_storages())
+
+
+def lower(bench: Workbench) -> Exercise:
+    """Choose so that the peak is at most the goal."""
+    return Exercise(
+        f"Choose what is recomputed so that the peak is at most {GOAL:.0%} of what it is now.",
+        lambda choices: planned(bench, choices),
+        [
+            Wrong(_offloads, _OFFLOADED),
+            Wrong(
+                lambda choices, plan: _all_again(choices, plan) and _too_high(bench, plan),
+                lambda choices, plan: (
+                    f"{_peak(bench, plan)}, though nothing is saved: the backward computes the whole forward again "
+                    "before "
+                    "it can begin. Keep something to start from."
+                ),
+            ),
+            Wrong(
+                lambda choices, plan: _too_high(bench, plan),
+                lambda choices, plan: (
+                    f"{_peak(bench, plan)}, with {len(plan.graph.saved_storages())} tensors kept. Recompute more of them."
+                ),
+            ),
+        ],
+        lambda choices, plan: (
+            f"Right. {_peak(bench, plan)}; {_products(plan)} matrix products are computed a second time."
+        ),
+    )
+
+
+def lower_and_cheap(bench: Workbench) -> Exercise:
+    """The same without computing a matrix product again."""
+    return Exercise(
+        f"The same, at most {GOAL:.0%} of the peak, without computing a matrix product a second time.",
+        lambda choices: planned(bench, choices),
+        [
+            Wrong(_offloads, _OFFLOADED),
+            Wrong(
+                lambda choices, plan: bool(_products(plan)),
+                lambda choices, plan: (
+                    f"{_peak(bench, plan)}, but {_products(plan)} matrix products run twice. Of which values is that "
+                    "the "
+                    "price? Keep those."
+                ),
+            ),
+            Wrong(
+                lambda choices, plan: _too_high(bench, plan),
+                lambda choices, plan: (
+                    f"No product runs twice, but: {_peak(bench, plan)}. What else is cheap to have again?"
+                ),
+            ),
+        ],
+        lambda choices, plan: f"Right. {_peak(bench, plan)}, for the price of cheap operations alone.",
+    )
