@@ -1,4 +1,4 @@
-# make lab    set everything up and open JupyterLab on the quickstart notebook
+# make lab    set everything up and open JupyterLab on a copy of the quickstart notebook
 # make test   set everything up and run all tests, those in a browser included
 # make quick  run the tests that take no browser, no worker process and no compiler, with what is set up
 #
@@ -21,10 +21,10 @@ NAMES ?=
 TEST_WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --no-loadscope-reorder
 
-.PHONY: help setup lab test quick gpu-check lint format bench notebooks browser extensions clean
+.PHONY: help setup lab copies test quick gpu-check lint format bench notebooks browser extensions docs clean
 
 help:
-	@echo "make lab     JupyterLab on the quickstart notebook   (LAB_ARGS=... for jupyter lab)"
+	@echo "make lab     JupyterLab on a copy of the quickstart  (LAB_ARGS=... for jupyter lab)"
 	@echo "make test    all tests                               (TESTS=... for some, TEST_WORKERS=... processes, PYTEST_ARGS=... for pytest)"
 	@echo "make quick   those without browser, worker, compiler  (likewise; installs nothing)"
 	@echo "make gpu-check  all there is to learn about a GPU   (GPU_ARGS=... for thunder-workbench gpu-check)"
@@ -33,6 +33,7 @@ help:
 	@echo "make bench   the benchmarks                          (PYTEST_ARGS=... for pytest)"
 	@echo "make notebooks   run those of notebooks/sources and write them with outputs   (NAMES=... for some)"
 	@echo "make extensions  build the JupyterLab extensions anew (needs Node; what is built is in the repository)"
+	@echo "make docs    docs/ as pages in build/docs; a warning or a broken link is an error"
 	@echo "make setup   only .venv"
 	@echo "make clean   remove .venv"
 
@@ -56,9 +57,19 @@ $(STAMP): pyproject.toml constraints.txt $(wildcard extensions/*/labextension/bu
 	fi
 	@touch $@
 
+# Copies in a folder that git ignores: what one does in them, and what they write beside themselves, leaves the checkout
+# as it was. A copy that is there stays as it is.
+COPIES := playground
+
+copies:
+	@mkdir -p $(COPIES)/lessons
+	@for notebook in notebooks/quickstart.ipynb notebooks/lessons/*.ipynb; do \
+	    copy="$(COPIES)/$${notebook#notebooks/}"; [ -e "$$copy" ] || cp "$$notebook" "$$copy"; \
+	done
+
 # As the address and not as an argument: the address that is printed then opens the notebook as well.
-lab: setup
-	$(BIN)/jupyter-lab $(ALLOW_ROOT) --LabApp.default_url=/lab/tree/notebooks/quickstart.ipynb $(LAB_ARGS)
+lab: setup copies
+	$(BIN)/jupyter-lab $(ALLOW_ROOT) --LabApp.default_url=/lab/tree/$(COPIES)/quickstart.ipynb $(LAB_ARGS)
 
 test: setup browser
 	$(PYTEST) $(PYTEST_ARGS) $(TESTS)
@@ -106,6 +117,11 @@ browser: setup
 extensions: setup
 	$(BIN)/python extensions/trace-view/build.py
 	$(BIN)/python extensions/runs-panel/build.py
+
+# Without a network. The variable: what mkdocs-material prints about itself is no warning of ours.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/docs/index.html"
 
 clean:
 	rm -rf $(VENV)

@@ -43,7 +43,7 @@ WRONG = {
                 "lambda x, w: (torch.softmax((h := torch.tanh(x @ w)) + h + h + 0 * h, -1), h.sum())",
                 "The results are right",
             ),
-            ("lambda x: x", "a function of 2 tensor"),
+            ("lambda x: x", "The workbench refuses this"),
             ("'mine'", "a function of 2 tensor"),
         ],
     },

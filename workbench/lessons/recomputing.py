@@ -136,14 +136,14 @@ def lower(bench: Workbench) -> Exercise:
                 lambda choices, plan: _all_again(choices, plan) and _too_high(bench, plan),
                 lambda choices, plan: (
                     f"{_peak(bench, plan)}, though nothing is saved: the backward computes the whole forward again "
-                    "before "
-                    "it can begin. Keep something to start from."
+                    "before it can begin. Keep something to start from."
                 ),
             ),
             Wrong(
                 lambda choices, plan: _too_high(bench, plan),
                 lambda choices, plan: (
-                    f"{_peak(bench, plan)}, with {len(plan.graph.saved_storages())} tensors kept. Recompute more of them."
+                    f"{_peak(bench, plan)}, with {len(plan.graph.saved_storages())} tensors kept. Recompute "
+                    "more of them."
                 ),
             ),
         ],

@@ -1,0 +1,64 @@
+"""The pages: they build without a warning, their links lead somewhere, and what they name is there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "notebooks" / "lessons" / "README.md"]
+
+
+@pytest.mark.slow
+def test_the_pages_build_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    told = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "WARNING" not in told.stderr
+    api = (tmp_path / "site" / "api.html").read_text()
+    for name in ("workbench.bench.bench.Workbench.choose", "workbench.config.Config.jit", "workbench.runs.jobs.Run"):
+        assert f'id="{name}"' in api
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("[a page](gone.md)", "gone.md"),
+        ("[a heading](index.md#gone)", "#gone"),
+        ("::: workbench.lever.Gone", "workbench.lever.Gone"),
+    ],
+)
+def test_a_broken_link_and_a_name_that_is_gone_fail_the_build(text: str, fault: str, tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text(f"# Index\n\n{text}\n")
+    settings = (ROOT / "mkdocs.yml").read_text().partition("nav:")[0].replace("paths: [.]", f"paths: [{ROOT}]")
+    (tmp_path / "mkdocs.yml").write_text(settings)
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert told.returncode != 0
+    assert fault in told.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_beside_the_pages_lead_to_files(page: Path) -> None:
+    links = [link for link in LINK.findall(page.read_text()) if not link.startswith(("http", "#"))]
+    missing = [link for link in links if not (page.parent / link.partition("#")[0]).exists()]
+    assert not missing
+
+
+@pytest.mark.slow
+def test_the_picture_is_what_the_product_draws() -> None:
+    code = "import runpy; print(runpy.run_path('docs/picture.py')['draw']())"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    told = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert told.stdout.strip() == (ROOT / "docs" / "picture.svg").read_text().strip()
