@@ -25,7 +25,7 @@ from nbformat import NotebookNode, v4
 
 from tests.notebooks.source import ROOT
 
-CELL_TIMEOUT_S = 600
+CELL_TIMEOUT_S = 1800
 SAMPLED_EVERY_S = 1.0
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _CPU = """
