@@ -27,6 +27,8 @@ def show_cell(lab: Lab, index: int) -> None:
     lab.page.evaluate("index => jupyterapp.shell.currentWidget.content.scrollToItem(index, 'start')", index)
     lab.page.wait_for_selector(f"{GRAPH} canvas")
     lab.wait_until(lambda: graph(lab, "state().drawn_ms") > 0)
+    # It opens at Fit: near enough to point at each row.
+    graph(lab, "view.setZoom(1, 0, 0)")
 
 
 def graph(lab: Lab, what: str, *given: Any) -> Any:

@@ -31,7 +31,7 @@ def blank() -> Iterator[Page]:
 
 @pytest.fixture
 def mount(blank: Page, tmp_path: Path) -> Callable[..., Page]:
-    def open_page(layers: int = 4, *, dark: bool = False, unfolded: tuple[str, ...] = ()) -> Page:
+    def open_page(layers: int = 4, *, dark: bool = False, unfolded: tuple[str, ...] = (), near: bool = True) -> Page:
         graph, sites = llama(layers)
         data = payload(graph, compute(graph, sites, unfolded=unfolded), sites)
         file = tmp_path / "view.html"
@@ -41,6 +41,8 @@ def mount(blank: Page, tmp_path: Path) -> Callable[..., Page]:
         blank.goto(file.as_uri())
         blank.wait_for_function("window.ready === true")
         blank.wait_for_function(f"{VIEW}.state().drawn_ms > 0")
+        if near:
+            blank.evaluate(f"{VIEW}.view.setZoom(1, 0, 0)")
         return blank
 
     return open_page
@@ -129,6 +131,31 @@ def test_fit_shows_all_and_wheel_and_drag_move(mount):
     state = page.evaluate(f"{VIEW}.state()")
     assert state["top"] == 0
     assert state["zoom"] < 0.05
+
+
+def test_it_opens_with_all_in_sight_and_comes_near_where_something_is_pointed_at(mount):
+    page = mount(30, unfolded=("layers",), near=False)
+    state = page.evaluate(f"{VIEW}.state()")
+    assert state["zoom"] < 0.05
+    # As long as nobody came nearer, also in a window of another size.
+    page.evaluate("document.getElementById('view').style.height = '300px'")
+    page.wait_for_function(f"{VIEW}.state().zoom < {state['zoom'] / 2}")
+    point(page, SITE)
+    assert page.evaluate(f"{VIEW}.state().zoom") == 1
+
+
+def test_the_legend_opens_over_the_graph_and_closes(mount):
+    page = mount()
+    page.get_by_role("button", name="Legend").click()
+    box = page.locator(".wb-legend-box")
+    for word in ("Saved", "Recomputed", "Offloaded", "The cut", "Fusion", "forward", "backward", "Selected"):
+        assert word in box.inner_text()
+    assert "collective" not in box.inner_text(), "this program has none"
+    inside, outside = box.bounding_box(), page.locator("#view").bounding_box()
+    assert inside["y"] >= outside["y"]
+    assert inside["x"] + inside["width"] <= outside["x"] + outside["width"]
+    page.keyboard.press("Escape")
+    assert box.count() == 0
 
 
 def test_the_theme_is_the_pages(mount):

@@ -269,11 +269,11 @@ class App:
     def _choose(self, choices: Mapping[str, str]) -> None:
         """Choose for one site, or for those of folded layers alike."""
         id, option = next(iter(choices.items()))
-        first = self.bench.plan.site_of.get(id)
+        first, peers = self.bench.plan.site_of.get(id), self.graph.peers_are(id)
         diff = self._act(lambda: self.bench.choose(choices))
         if diff is not None:
             label = first.label if first is not None else id
-            self._say(_told(label, option, len(choices), diff, self.bench.machine.name))
+            self._say(_told(label, option, len(choices), peers, diff, self.bench.machine.name))
         else:
             # What was refused must not stay on the screen as if it were chosen.
             self._refresh()
@@ -483,7 +483,8 @@ class App:
     def _show_sites(self, sites: list[Site], effects: dict[str, dict[str, Effect]]) -> None:
         labels = {site.id: site.label for site in self.bench.plan.sites}
         count = len(self.graph.peers(sites[0].id))
-        self.inspector.content = inspector.site_content(sites, effects, labels, count, self.bench.machine.name)
+        peers = self.graph.peers_are(sites[0].id)
+        self.inspector.content = inspector.site_content(sites, effects, labels, count, self.bench.machine.name, peers)
 
     def _answer(self) -> None:
         """Work out effects away from the thread that answers clicks, always of what was selected last."""
@@ -555,7 +556,7 @@ def _found(found: Search) -> str:
     )
 
 
-def _told(label: str, option: str, count: int, diff: PlanDiff, machine: str) -> str:
+def _told(label: str, option: str, count: int, peers: str, diff: PlanDiff, machine: str) -> str:
     """What a choice did, in one line."""
     changes = [
         f"{name} {human_bytes(change, signed=True)}"
@@ -573,5 +574,5 @@ def _told(label: str, option: str, count: int, diff: PlanDiff, machine: str) -> 
     others = len(diff.changed) - count
     if others > 0:
         changes.append(f"{others} other site{'s' * (others != 1)} moved")
-    where = f"{label} in {count} layers" if count > 1 else label
+    where = f"{label} in {count} {peers}" if count > 1 else label
     return f"{where} is now {option}: {', '.join(changes) if changes else 'no figure changes'}."

@@ -71,6 +71,8 @@ class Nodes:
         Column, row of `Blocks`, and the fusion that the node heads or belongs to (a statement index, or -1).
     heading : bool
         Whether the node is the heading of its fusion.
+    waits : int32
+        For how many waits of one moment it stands; below 0 for the first of them where each is shown; 0 for others.
     y, height : float32
         Upper edge and height, in pixels at zoom 1.
     """
@@ -81,6 +83,7 @@ class Nodes:
     block: Ints
     fusion: Ints
     heading: NDArray[np.bool_]
+    waits: Ints
     y: Floats
     height: Floats
 

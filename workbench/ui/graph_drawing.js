@@ -126,13 +126,16 @@ class Drawing extends Places {
   drawLines(low, high) {
     const c = this.context, { line, block, strings } = this.scene, { label } = this.columns(), ink = this.ink;
     const size = 11 * Math.max(1, this.zoom), lead = 15 * Math.max(1, this.zoom);
+    // From far away a layer's name stands over its first lines (`drawSections`).
+    const names = SECTION * this.zoom < FAR ? this.scene.sections.map((section) => this.y(section.y)) : [];
     for (let i = 0; i < line.y.length; i++) {
       if (line.y[i] + line.height[i] < low) continue;
       if (line.y[i] > high) break;
       const edge = this.y(line.y[i]), bottom = edge + line.height[i] * this.zoom;
       if (bottom - edge > 3) { c.fillStyle = ink.hair; c.fillRect(label[0], Math.round(edge), this.width * this.scaleX, 1); }
       // A long block's words stay in view as long as anything of the block does.
-      const top = Math.max(edge, Math.min(HEAD, bottom - 2 * lead - 6)), height = bottom - top;
+      const under = names.find((at) => edge >= at - 1 && edge < at + FAR) ?? -Infinity;
+      const top = Math.max(edge, under + FAR, Math.min(HEAD, bottom - 2 * lead - 6)), height = bottom - top;
       if (height < lead - 1) continue;
       const width = label[1] - label[0];
       const rows = Math.floor((height - 3) / lead);
@@ -189,22 +192,23 @@ class Drawing extends Places {
       const right = this.columns().width - this.left;
       c.fillStyle = ink.rule;
       c.fillRect(0, Math.round(this.y(section.y + section.height)), right, 1);
-      if (tall < 3) continue;
+      if (section.height * this.zoom < 18) continue;
+      // From far away the name stands in the first column alone, over the lines that are too small to read there.
+      const far = tall < FAR;
       c.fillStyle = ink.band;
-      c.fillRect(0, top, right, Math.max(tall, 3));
+      c.fillRect(0, top, far ? label[1] + 6 : right, Math.max(tall, FAR));
       c.fillStyle = ink.rule;
       c.fillRect(0, top, right, 1);
-      if (tall < 11) continue;
-      const size = 11.5 * Math.max(1, this.zoom), middle = top + tall / 2;
+      const size = 11.5 * Math.max(1, this.zoom), middle = top + Math.max(tall, FAR) / 2;
       this.font(size, SANS, 600);
       c.fillStyle = ink.ink;
       const folded = section.count > 1, foldable = section.identical > 1;
       const name = folded ? `${section.first} … ${section.last}` : section.first;
       const turns = foldable && !this.readOnly;
       const mark = turns ? (folded ? "▸ " : "▾ ") : "";
-      const title = this.shorten(`${mark}${name}`, this.width / 2);
+      const title = this.shorten(`${mark}${name}`, far ? label[1] - label[0] : this.width / 2);
       c.fillText(title, label[0], middle);
-      if (!foldable) continue;
+      if (!foldable || far) continue;
       const x = label[0] + c.measureText(title).width + 10;
       this.font(size - 0.5, SANS);
       c.fillStyle = ink.muted;

@@ -142,7 +142,7 @@ class Places {
     const { node, arc, sections, strings } = this.scene, { sides } = this.columns();
     for (const [index, section] of sections.entries()) {
       const top = this.y(section.y);
-      if (y >= top && y < top + Math.max(14, SECTION * this.zoom)) return { kind: "section", index, id: `fold:${section.stem}` };
+      if (y >= top && y < top + Math.max(FAR, SECTION * this.zoom)) return { kind: "section", index, id: `fold:${section.stem}` };
     }
     const bar = this.barHit(x, y);
     if (bar) return bar;

@@ -13,6 +13,7 @@ const FOOT = 34; // height of the bar with legend and tools below the canvas, in
 const ROW = 20; // height of a statement at zoom 1; `drawing.ROW`
 const BLOCK_PAD = 4; // empty height at the top of a block at zoom 1; `drawing.BLOCK_PAD`
 const SECTION = 26; // height of a layer's heading at zoom 1; `drawing.SECTION`
+const FAR = 14; // least height of a layer's heading, in pixels: seen from farther it is as readable
 const NARROWEST = 440; // a narrower view is scrolled sideways, in pixels; `drawing.NARROWEST`
 const MIN_ZOOM = 0.01;
 const MAX_ZOOM = 3;
@@ -22,7 +23,7 @@ const BAR_STEP = 8; // from bar to bar
 const DASHES = [[], [6, 3], [2, 3], [9, 3, 2, 3]]; // of bars, by process group
 const HIT = 6; // how far from an arc, in pixels, a click still means it
 
-const HEADING = 1, GHOST = 2, RANDOM = 4, CLONE = 8, VIEW = 16, COLLECTIVE = 32;
+const HEADING = 1, GHOST = 2, RANDOM = 4, CLONE = 8, VIEW = 16, COLLECTIVE = 32, MOMENT = 64;
 const CROSS = 0, SIDE = 1;
 const SAVED = 0, RECOMPUTED = 1, OFFLOADED = 2;
 const CHANGED = 1, FIXED = 2; // a mark chosen otherwise than stock; one with nothing else legal

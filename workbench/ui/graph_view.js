@@ -9,6 +9,7 @@ class View extends Drawing {
     this.zoom = 1;
     this.left = 0; // scroll position, in screen pixels
     this.top = 0;
+    this.atFit = true; // until somebody zooms or moves
     this.hover = null;
     this.drawn = 0;
     this.texts = new Map();
@@ -31,6 +32,7 @@ class View extends Drawing {
         <span class="wb-key wb-key-saved">saved</span><span class="wb-key wb-key-again">recomputed</span>
         <span class="wb-key wb-key-away">on the CPU</span>
         <span class="wb-key wb-key-wire" hidden>on its way, from issue to wait</span>
+        <button data-do="legend" aria-expanded="false" title="What every line, box and colour means">Legend</button>
         <span class="wb-grow"></span>
         <input type="search" placeholder="Search  /" aria-label="Search statements" spellcheck="false">
         <span class="wb-found" aria-live="polite"></span>
@@ -66,7 +68,7 @@ class View extends Drawing {
     this.themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
     this.onData = () => { this.scene = scene(model.get("data")); this.texts.clear(); this.setHover(null); this.clamp(); this.redraw(); };
     this.onSelected = () => { this.redraw(); };
-    this.onReveal = (message) => { if (message?.type === "reveal") this.reveal(message.id); };
+    this.onReveal = (message) => { if (message?.type === "reveal") this.reveal(message.id, true); };
     model.on("change:data", this.onData);
     model.on("change:selected", this.onSelected);
     model.on("msg:custom", this.onReveal);
@@ -100,6 +102,8 @@ class View extends Drawing {
     this.canvas.height = Math.round(this.heightPx * ratio);
     this.ratio = ratio;
     this.texts.clear();
+    // All of it at first sight, and as long as nobody came nearer.
+    if (this.atFit) this.fit();
     this.clamp();
     this.redraw();
   }
@@ -109,6 +113,7 @@ class View extends Drawing {
   setZoom(zoom, anchorX = this.width / 2, anchorY = this.heightPx / 2) {
     const world = this.worldY(anchorY), across = (anchorX + this.left) / this.scaleX;
     this.zoom = Math.max(MIN_ZOOM, Math.min(MAX_ZOOM, zoom));
+    this.atFit = false;
     this.top = HEAD + (world - HEAD) * this.zoom - anchorY;
     this.left = across * this.scaleX - anchorX;
     this.clamp();
@@ -119,6 +124,7 @@ class View extends Drawing {
     if (!this.scene) return;
     this.left = this.top = 0;
     this.setZoom(Math.min(1, (this.heightPx - HEAD - 8) / Math.max(1, this.scene.height - HEAD)));
+    this.atFit = true;
   }
 
   /** Ask to have an end of a bar right before a node. */
@@ -161,6 +167,7 @@ class View extends Drawing {
       this.redraw();
       return;
     }
+    this.atFit = false;
     this.left = this.drag.left - (x - this.drag.x);
     this.top = this.drag.top - (y - this.drag.y);
     this.setHover(null);
@@ -183,6 +190,7 @@ class View extends Drawing {
     if (!target) this.select("");
     else if (target.kind === "section") this.fold(target.index);
     else {
+      if (target.kind === "node" && target.id === this.model.get("selected")) this.unfold(target.index);
       this.select(target.id);
       if (target.kind !== "node" && target.kind !== "bar") this.turn(target.id);
     }
@@ -209,6 +217,7 @@ class View extends Drawing {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const act = {
       ArrowDown: () => this.step(1), ArrowUp: () => this.step(-1), ArrowLeft: () => this.across(-1), ArrowRight: () => this.across(1),
+      Enter: () => { const at = this.chosenPlace(); if (at?.kind === "node") this.unfold(at.index); },
       " ": () => this.turnSelected(), "/": () => this.search.focus(), u: () => this.model.send({ type: "undo" }),
       r: () => this.model.send({ type: "redo" }), f: () => this.fit(), 1: () => this.setZoom(1), "+": () => this.onTool("in"),
       "[": () => this.nudge(-1), "]": () => this.nudge(1), "=": () => this.onTool("in"), "-": () => this.onTool("out"), Escape: () => this.select(""),
@@ -228,6 +237,7 @@ class View extends Drawing {
     else if (what === "out") this.setZoom(this.zoom / 1.25);
     else if (what === "one") this.setZoom(1);
     else if (what === "fit") this.fit();
+    else if (what === "legend") toggleLegend(this);
   }
 
   /** Move the selection up or down its column; an arc's neighbours are the arcs above and below. */
@@ -277,8 +287,9 @@ class View extends Drawing {
     this.redraw();
   }
 
-  /** Scroll so that `id` is in view. */
-  reveal(id) {
+  /** Scroll so that `id` is in view, and where asked come near enough to read it. */
+  reveal(id, near = false) {
+    if (near && !this.labelled() && this.locate(id)) this.setZoom(1);
     const at = this.locate(id);
     if (!at) return;
     if (at.y < HEAD + 24 || at.y > this.heightPx - 40) { this.top += at.y - this.heightPx / 2; this.clamp(); }
@@ -304,6 +315,12 @@ class View extends Drawing {
     if (section.identical > 1) this.model.send({ type: "fold", stem: section.stem });
   }
 
+  /** Show waits of one moment each, or as one again. */
+  unfold(index) {
+    const { node, strings } = this.scene;
+    if (node.flags[index] & MOMENT && !this.readOnly) this.model.send({ type: "fold", stem: `waits:${strings[node.id[index]].slice(2)}` });
+  }
+
   // ---- search ------------------------------------------------------------------------------------------------
 
   onSearch() {
@@ -319,7 +336,7 @@ class View extends Drawing {
       this.matches = new Set(list);
       this.matchList = list;
       this.matchAt = 0;
-      if (list.length) this.reveal(strings[node.id[list[0]]]);
+      if (list.length) this.reveal(strings[node.id[list[0]]], true);
     }
     this.found.textContent = query ? `${this.matches.size}` : "";
     this.redraw();
@@ -381,7 +398,7 @@ function render({ model, el }) {
   // What browser tests ask: where something is on the page, what is there, and what the view shows.
   el.__workbench = {
     position(id) {
-      view.reveal(id);
+      view.reveal(id, true);
       const at = view.locate(id), box = view.canvas.getBoundingClientRect();
       return at && { x: box.left + at.x, y: box.top + at.y };
     },

@@ -22,10 +22,10 @@ from workbench.ui.names import next_option, node_ids, short_name
 from workbench.ui.panel import Answering, esm
 
 HERE = pathlib.Path(__file__).parent
-MODULES = ("graph_scene.js", "graph_places.js", "graph_drawing.js", "graph_view.js")
+MODULES = ("graph_scene.js", "graph_places.js", "graph_drawing.js", "graph_legend.js", "graph_view.js")
 """The page's side, each file building on those before it."""
 
-HEADING, GHOST, RANDOM, CLONE, VIEW, COLLECTIVE = 1, 2, 4, 8, 16, 32
+HEADING, GHOST, RANDOM, CLONE, VIEW, COLLECTIVE, MOMENT = 1, 2, 4, 8, 16, 32, 64
 """Bits of a node's flags, as `graph_scene.js` names them."""
 CHANGED, FIXED = 1, 2
 """Bits of a mark's state: chosen otherwise than stock, and with nothing else legal."""
@@ -137,7 +137,7 @@ def _node_columns(graph: Graph, layout: Layout, sites: Sequence[Site], strings: 
     nodes, statements, values = layout.nodes, graph.statements, graph.values
     members = np.bincount(statements.parent[statements.parent >= 0], minlength=len(statements)).tolist()
     is_tensor, bytes_of = (values.flags & ValueFlag.TENSOR.value != 0).tolist(), values.bytes.tolist()
-    headings = nodes.heading.tolist()
+    headings, waits = nodes.heading.tolist(), nodes.waits.tolist()
     name, full, detail, shape, executor, about, size = [], [], [], [], [], [], []
     columns = zip(nodes.statement.tolist(), layout.blocks.origin[nodes.block].tolist(), strict=True)
     for node, (statement, origin) in enumerate(columns):
@@ -158,11 +158,19 @@ def _node_columns(graph: Graph, layout: Layout, sites: Sequence[Site], strings: 
         more = f" and {len(tensors) - 3} more" if len(tensors) > 3 else ""
         size.append(sum(bytes_of[value] for value in tensors))
         shape.append(human_shape(values.shape[tensors[0]]) if tensors else "")
-        name.append(short_name(statements.name[statement]))
+        short = short_name(statements.name[statement])
+        name.append(f"{waits[node]} {short}s" if waits[node] > 1 else f"▾ {short}" if waits[node] else short)
         full.append(statements.name[statement])
         executor.append(statements.executor[statement])
         count = members[statement]
-        detail.append(f"{count} op{'s' * (count != 1)}" if headings[node] else ", ".join(made) + more)
+        if waits[node] > 1:
+            detail.append(f"{waits[node]} waits of one moment: each is shown by another click, or Enter")
+        elif waits[node] < 0:
+            detail.append(
+                f"{', '.join(made)}; {-waits[node]} waits of one moment: shown as one by another click, or Enter"
+            )
+        else:
+            detail.append(f"{count} op{'s' * (count != 1)}" if headings[node] else ", ".join(made) + more)
     return {
         "y": nodes.y,
         "height": nodes.height,
@@ -189,6 +197,7 @@ def _node_flags(graph: Graph, layout: Layout) -> NDArray[np.uint8]:
         (RANDOM, bits & StatementFlag.RANDOM.value),
         (CLONE, bits & StatementFlag.CLONE.value),
         (VIEW, bits & StatementFlag.VIEW.value),
+        (MOMENT, nodes.waits),
         (COLLECTIVE, np.isin(kind, (Kind.COLLECTIVE, Kind.WAIT))),
     )
     flags = sum((flag * (where != 0) for flag, where in marked), np.zeros(len(nodes), np.int64))
@@ -252,7 +261,8 @@ def _mark_state(site: Site) -> int:
 
 def _mark_tip(layout: Layout, sites: Sequence[Site], mark: int, acts: bool) -> str:
     site = sites[layout.marks.site[mark]]
-    return "\n".join([site.label, *_told(site), *(_turning(site, len(layout.marks.peers[mark])) if acts else ())])
+    what = "waits" if layout.nodes.waits[layout.marks.node[mark]] > 1 else "layers"
+    return "\n".join([site.label, *_told(site), *(_turning(site, len(layout.marks.peers[mark]), what) if acts else ())])
 
 
 def _told(site: Site) -> list[str]:
@@ -261,10 +271,10 @@ def _told(site: Site) -> list[str]:
     return [f"{site.lever}: {site.choice}{outcome}", *(f"{o} refused: {why}" for o, why in site.illegal.items())]
 
 
-def _turning(site: Site, count: int) -> list[str]:
+def _turning(site: Site, count: int, what: str = "layers") -> list[str]:
     """What a click would do."""
     turning = next_option(site)
-    return [f"click: {turning}" + (f" in all {count} layers" if count > 1 else "")] if turning else []
+    return [f"click: {turning}" + (f" in all {count} {what}" if count > 1 else "")] if turning else []
 
 
 def _arc_tip(graph: Graph, layout: Layout, sites: Sequence[Site], arc: int, acts: bool) -> str:
@@ -435,6 +445,15 @@ class GraphView(Answering):
             if id in (sites[n].id for n in (numbers[0], *peers)):
                 return [sites[n] for n in peers]
         return [site for site in sites if site.id == id]
+
+    def peers_are(self, id: str) -> str:
+        """What `peers` of a site are: ``layers``, or ``waits`` of one moment."""
+        if self.shown is not None:
+            layout, sites = self.shown.layout, self.shown.sites
+            for peers, node in zip(layout.marks.peers, layout.marks.node.tolist(), strict=True):
+                if layout.nodes.waits[node] > 1 and id in (sites[n].id for n in peers):
+                    return "waits"
+        return "layers"
 
     def arc_sites(self, id: str) -> tuple[int, ...]:
         """Indices of all sites that share the arc of a site; empty where it has no arc."""

@@ -56,6 +56,7 @@ def site_content(
     labels: Mapping[str, str],
     count: int = 1,
     machine: str = H100.name,
+    peers: str = "layers",
 ) -> dict[str, Any]:
     """An arc: its sites, and per option what it does.
 
@@ -68,15 +69,22 @@ def site_content(
     labels : mapping of str to str
         Labels of all sites by id, for those that move along.
     count : int
-        Identical layers that the arc stands for.
+        For how many sites the first is set together with its peers.
     machine : str
         What effects are simulated on, by name.
+    peers : str
+        What these are: identical ``layers``, or ``waits`` of one moment.
     """
     first = sites[0]
     place, _, text = first.source.partition(" ")
     facts = [["value", first.values[0]]] if first.values else []
     if first.bytes:
-        facts.append(["size", human_bytes(first.bytes) + (f" in each of {count} layers" if count > 1 else "")])
+        facts.append(
+            [
+                "size",
+                human_bytes(first.bytes) + (f" in each of {count} layers" if count > 1 and peers == "layers" else ""),
+            ]
+        )
     if first.outcome and first.outcome != first.choice:
         facts.append(["outcome", first.outcome])
     return {
@@ -88,7 +96,7 @@ def site_content(
             {
                 "id": site.id,
                 "lever": _LEVERS.get(site.lever, site.lever),
-                "note": _note(site, count if site is first else 1),
+                "note": _note(site, count if site is first else 1, peers),
                 "options": [_option(site, option, effects, labels, machine) for option in site.options],
             }
             for site in sites
@@ -96,10 +104,11 @@ def site_content(
     }
 
 
-def _note(site: Site, count: int) -> str:
+def _note(site: Site, count: int, peers: str) -> str:
     notes = []
     if count > 1:
-        notes.append(f"Set in all {count} identical layers.")
+        alike = f"in all {count} identical layers" if peers == "layers" else f"for all {count} waits of one moment"
+        notes.append(f"Set {alike}.")
     if site.outcome and site.outcome != site.choice:
         notes.append(f"{site.choice} makes it {site.outcome} in this plan.")
     return " ".join(notes)

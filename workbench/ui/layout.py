@@ -7,6 +7,7 @@ x positions, so that the same layout fits a narrow notebook, a wide screen and a
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.graph import FORWARD, Graph
+from workbench.graph import BACKWARD, FORWARD, Graph, Kind
 from workbench.lever import Site
 from workbench.ui.drawing import (
     BLOCK_PAD,
@@ -74,7 +75,8 @@ def compute(graph: Graph, sites: Sequence[Site] = (), *, unfolded: Collection[st
     sites : sequence of Site
         Those with `values` become arcs.
     unfolded : collection of str
-        Stems of layer scopes, such as ``layers``, whose identical layers are shown one by one.
+        Stems of layer scopes, such as ``layers``, whose identical layers are shown one by one; ``waits:`` with the name
+        of what the first of them makes, for waits of one moment that are.
     """
     index = Index.of(graph)
     arcs, lost = arcs_of_sites(graph, sites, index)
@@ -82,8 +84,12 @@ def compute(graph: Graph, sites: Sequence[Site] = (), *, unfolded: Collection[st
     fold = _fold(graph, index, sites, arcs, marks, unfolded)
     arcs = [replace(arc, peers=tuple(p.sites[0] for p in peers)) for arc, peers in _folded(arcs, fold)]
     marks = [replace(mark, peers=tuple(p.site for p in peers)) for mark, peers in _folded(marks, fold)]
-    nodes, ghosts = _nodes(graph, index, fold, arcs)
-    node_of = _node_of(graph, nodes, fold)
+    moments = _moments(graph, index, sites, marks, fold)
+    opened = [moment for moment in moments if waits_key(graph, moment[0]) in unfolded]
+    closed = [moment for moment in moments if waits_key(graph, moment[0]) not in unfolded]
+    marks = _of_moments(marks, closed)
+    nodes, ghosts = _nodes(graph, index, fold, arcs, closed, opened)
+    node_of = _node_of(graph, nodes, fold, closed)
     nodes, blocks, sections, height = _heights(nodes, arcs, node_of, ghosts, fold)
     return Layout(
         nodes=nodes,
@@ -97,6 +103,55 @@ def compute(graph: Graph, sites: Sequence[Site] = (), *, unfolded: Collection[st
         unplaced=(*lost, *unmarked),
         height=height,
     )
+
+
+def waits_key(graph: Graph, statement: int) -> str:
+    """What a wait's moment is called where it is to be shown wait by wait."""
+    return f"waits:{graph.values.name[graph.statements.outputs[statement][0]]}"
+
+
+def _moments(
+    graph: Graph, index: Index, sites: Sequence[Site], marks: list[Mark], fold: _Fold
+) -> list[tuple[int, ...]]:
+    """Waits that follow each other with nothing between and are chosen alike, two or more: the uppermost first."""
+    statements = graph.statements
+    chosen: dict[int, list[tuple[str, str]]] = {}
+    for mark in marks:
+        chosen.setdefault(mark.statement, []).append((sites[mark.site].choice, sites[mark.site].outcome))
+    shown = {block for span in fold.shown for block in span.blocks}
+    found: list[tuple[int, ...]] = []
+    for side in (FORWARD, BACKWARD):
+        rows = np.flatnonzero(index.shown & ~index.headed & (statements.side == side)).tolist()
+        alike = [
+            (int(index.block[row]), *chosen.get(row, ()))
+            if statements.kind[row] == Kind.WAIT
+            and statements.parent[row] < 0
+            and len(statements.outputs[row])
+            and int(index.block[row]) in shown
+            else None
+            for row in rows
+        ]
+        for what, group in itertools.groupby(zip(alike, rows, strict=True), key=lambda pair: pair[0]):
+            moment = [row for _, row in group]
+            if what is not None and len(moment) > 1:
+                found.append(tuple(moment if side == FORWARD else moment[::-1]))
+    return found
+
+
+def _of_moments(marks: list[Mark], closed: list[tuple[int, ...]]) -> list[Mark]:
+    """Marks of waits that are shown as one stand on the first, each for those of all."""
+    leader = {row: moment[0] for moment in closed for row in moment}
+    on: dict[int, list[Mark]] = {}
+    for mark in marks:
+        on.setdefault(mark.statement, []).append(mark)
+    kept = []
+    for mark in marks:
+        if leader.get(mark.statement, mark.statement) != mark.statement:
+            continue
+        place = on[mark.statement].index(mark)
+        others = next((moment for moment in closed if moment[0] == mark.statement), (mark.statement,))
+        kept.append(replace(mark, peers=tuple(peer for row in others for peer in on[row][place].peers)))
+    return kept
 
 
 def _place_marks(marks: list[Mark], node_of: Ints) -> Marks:
@@ -217,11 +272,23 @@ def _folded[T: (Arc, Mark)](found: list[T], fold: _Fold) -> list[tuple[T, tuple[
     ]
 
 
-def _nodes(graph: Graph, index: Index, fold: _Fold, arcs: list[Arc]) -> tuple[Nodes, dict[int, int]]:
+def _nodes(
+    graph: Graph,
+    index: Index,
+    fold: _Fold,
+    arcs: list[Arc],
+    closed: list[tuple[int, ...]],
+    opened: list[tuple[int, ...]],
+) -> tuple[Nodes, dict[int, int]]:
     """Nodes in the order in which they stand: by block, column, and downwards. Ghosts come by their site."""
     statements = graph.statements
     blocks = np.asarray([block for span in fold.shown for block in span.blocks], np.int32)
-    rows = np.flatnonzero(index.shown & ~index.headed & np.isin(index.block, blocks))
+    visible = index.shown & ~index.headed & np.isin(index.block, blocks)
+    visible[[row for moment in closed for row in moment[1:]]] = False
+    rows = np.flatnonzero(visible)
+    waits = np.zeros(len(statements) + 1, np.int32)  # the last is for ghosts, whose statement is -1
+    waits[[moment[0] for moment in closed]] = [len(moment) for moment in closed]
+    waits[[moment[0] for moment in opened]] = [-len(moment) for moment in opened]
     side = statements.side[rows]
     parent = statements.parent[rows]
     key = np.where(side == FORWARD, rows, -rows).astype(float)
@@ -249,16 +316,19 @@ def _nodes(graph: Graph, index: Index, fold: _Fold, arcs: list[Arc]) -> tuple[No
         block=np.searchsorted(blocks, table["block"][order]).astype(np.int32),
         fusion=table["fusion"][order].astype(np.int32),
         heading=table["heading"][order],
+        waits=waits[table["statement"][order]],
         y=np.zeros(len(order), np.float32),
         height=np.full(len(order), ROW, np.float32),
     )
     return nodes, {int(nodes.ghost[i]): int(i) for i in np.flatnonzero(nodes.ghost >= 0)}
 
 
-def _node_of(graph: Graph, nodes: Nodes, fold: _Fold) -> Ints:
+def _node_of(graph: Graph, nodes: Nodes, fold: _Fold, closed: list[tuple[int, ...]]) -> Ints:
     node_of = np.full(len(graph.statements), -1, np.int32)
     real = np.flatnonzero(nodes.statement >= 0)
     node_of[nodes.statement[real]] = real
+    for moment in closed:
+        node_of[list(moment[1:])] = node_of[moment[0]]
     hidden = np.flatnonzero(fold.twin >= 0)
     node_of[hidden] = node_of[fold.twin[hidden]]
     return node_of

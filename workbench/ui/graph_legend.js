@@ -1,0 +1,57 @@
+// What everything in the graph means: opened from the bar below it. After `graph_drawing.js`, whose colours it takes.
+
+/** @param {string} what @returns {string} */
+const sample = (what) => `<svg width="46" height="18" viewBox="0 0 46 18" aria-hidden="true">${what}</svg>`;
+
+/** Rows of the legend: a sample and its meaning; `bars` only where the program has collectives. */
+function legendRows(ink, bars) {
+  const line = (color, more = "") => sample(`<path d="M2 13 C20 13 26 5 44 5" fill="none" stroke="${color}" stroke-width="2.5" ${more}/>`);
+  const box = (fill, stroke, more = "") => sample(`<rect x="3" y="2" width="40" height="14" rx="3" fill="${fill}" stroke="${stroke}" ${more}/>`);
+  const pill = (text, color, fill, paint, more = "") => sample(`<rect x="1" y="2.5" width="44" height="13" rx="6.5" fill="${fill}" stroke="${color}" ${more}/>`
+    + `<text x="23" y="12" text-anchor="middle" font-size="8.5" font-family="monospace" fill="${paint}">${text}</text>`);
+  const [saved, again, away] = ink.arcs;
+  return [
+    [line(saved), "Saved: kept in memory from the forward until the backward reads it. Wider: more bytes."],
+    [line(again, 'stroke-dasharray="6 4"'), "Recomputed: not kept; the backward runs its statements again."],
+    [line(away, 'stroke-dasharray="1.5 4" stroke-linecap="round"'), "Offloaded: copied to the CPU, through the lane between the columns, and back when it is read."],
+    [pill("16 KiB", saved, "none", saved), "Bytes of what an arc stands for; × 2: in each of two identical layers."],
+    [sample(`<path d="M8 4 C30 4 30 14 8 14" fill="none" stroke="${ink.fusion}" stroke-width="1.5"/><circle cx="8" cy="4" r="3" fill="none" stroke="${ink.fusion}" stroke-width="1.5"/>`),
+      "The cut: a value that crosses from one fusion to another, written to memory between them or computed again. Its circle is clicked."],
+    [box(ink.fusionFill, ink.fusion), "Fusion: the statements inside are compiled to one kernel. Pieces of one fusion are joined by a line at the side."],
+    [box(ink.fills[0], ink.strokes[0]), "A statement of the forward, which runs downwards."],
+    [box(ink.fills[1], ink.strokes[1]), "A statement of the backward, which runs upwards, beside the forward statement that it differentiates."],
+    [box(ink.fills[1], again, 'stroke-dasharray="4 3"'), "Computed again in the backward; without colour: made in the forward no more."],
+    [pill("keep", ink.fusionText, "none", ink.fusionText), "A choice on a statement, and what it is now."],
+    [pill("drop", ink.select, ink.select, ink.paper), "Chosen otherwise than unmodified Thunder does."],
+    [pill("stock", ink.muted, "none", ink.muted, 'stroke-dasharray="2 2"'), "Nothing else is legal there; pointing at it says why."],
+    ...(bars ? [
+      [sample(`<path d="M6 9 H40" stroke="${away}" stroke-width="2.5"/><circle cx="6" cy="9" r="3.5" fill="${ink.paper}" stroke="${away}" stroke-width="1.5"/><circle cx="40" cy="9" r="3.5" fill="${away}"/>`),
+        "A collective on its way: from its issue, the open end, to its wait, the filled one. Other dashes: another process group."],
+      [pill("17 waits", ink.strokes[1], ink.fills[1], ink.texts[1]), "Waits of one moment, shown as one; another click on it shows each."],
+    ] : []),
+    [box("none", ink.select, 'stroke-width="2.5"'), "Selected. Outlined in the column's colour: what it reads from; in green: who reads it."],
+    [box(ink.found, ink.found), "Found by the search."],
+    [sample(`<rect x="21" y="2" width="4" height="14" rx="2" fill="${ink.muted}" opacity="0.5"/>`), "At the right edge: which part of the whole is in view."],
+  ];
+}
+
+/** Open or close the legend of a view. */
+function toggleLegend(view) {
+  const there = view.el.querySelector(".wb-legend-box"), button = view.el.querySelector('[data-do="legend"]');
+  button.setAttribute("aria-expanded", String(!there));
+  if (there) { there.remove(); return; }
+  const box = document.createElement("div");
+  box.className = "wb-legend-box";
+  box.setAttribute("role", "note");
+  box.tabIndex = 0;
+  for (const [picture, words] of legendRows(view.ink, view.scene?.bar.side.length > 0)) {
+    const row = document.createElement("div"), text = document.createElement("span");
+    row.innerHTML = picture;
+    text.textContent = words;
+    row.append(text);
+    box.append(row);
+  }
+  box.addEventListener("keydown", (event) => { if (event.key === "Escape") { toggleLegend(view); button.focus(); } });
+  view.el.append(box);
+  box.focus({ preventScroll: true });
+}
