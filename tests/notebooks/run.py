@@ -103,7 +103,9 @@ def session(notebook: NotebookNode, folder: Path) -> Iterator[Session]:
         store_widget_state=False,
         record_timing=False,
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "2"}
+    # The profiler writes of a missing GPU beneath a cell where PyTorch is imported before the workbench.
+    quiet = {"OMP_NUM_THREADS": "2", "KINETO_LOG_LEVEL": "99"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **quiet}
     with client.setup_kernel(env=environment):
         opened = Session(notebook, client)
         stop = threading.Event()
