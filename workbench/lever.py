@@ -286,3 +286,14 @@ def all_levers() -> tuple[Lever, ...]:
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"workbench.levers.{module.name}")
     return tuple(_REGISTRY[name] for name in sorted(_REGISTRY))
+
+
+def widened(site: Site, option: str) -> Site:
+    """A site whose options hold one more, where its lever accepts it: a number that is not listed, say."""
+    for lever in all_levers():
+        for setting in lever.settings():
+            if f"{lever.name}.{setting.name}" == site.id:
+                return setting.widen(site, option)
+        if lever.name == site.lever:
+            return lever.widen(site, option)
+    return site

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -253,13 +253,16 @@ class Predictor:
         self._argument_storages = {self._storage[value] for value in self._arguments}
         self._baseline_bytes = _baseline(graph)
 
-    def predict(self, schedule: Schedule | None = None) -> Prediction:
+    def predict(self, schedule: Schedule | None = None, away: Collection[int] = (), ahead: int = 0) -> Prediction:
         """Predict memory under a schedule.
 
         Parameters
         ----------
         schedule : Schedule, optional
             The joint graph's own order where not given.
+        away : collection of int, optional
+            Storages that are offloaded: gone from their last use in the forward until `ahead` statements before their
+            first in the backward, and not counted as saved.
 
         Returns
         -------
@@ -279,13 +282,14 @@ class Predictor:
 
         saved = list(dict.fromkeys(value for entry in backward for value in reads[entry] if value in available))
         saved_tensors = [value for value in saved if self._tensor[value]]
-        saved_storages = {storage[value] for value in saved_tensors} - self._argument_storages - {-1}
+        saved_storages = {storage[value] for value in saved_tensors} - self._argument_storages - {-1, *away}
 
-        ahead = [entry for entry in running if entry in forward]
-        entries = ahead + backward
-        for entry in ahead:
+        forward_entries = [entry for entry in running if entry in forward]
+        entries = forward_entries + backward
+        for entry in forward_entries:
             reads[entry], makes[entry] = self._inputs[rows[entry]], self._outputs[rows[entry]]
-        start, end = self._spans(entries, len(ahead), reads, makes, storage, len(sizes))
+        start, end = self._spans(entries, len(forward_entries), reads, makes, storage, len(sizes))
+        self._take_away(away, ahead, len(forward_entries), entries, reads, makes, storage, (start, end, sizes))
         order = np.asarray([rows[entry] for entry in entries], np.int32)
         found = _timeline(
             len(entries),
@@ -305,9 +309,39 @@ class Predictor:
             saved=np.asarray(saved_tensors, np.int32),
             flops=int(self.graph.statements.flops[order].sum()),
             entries=np.asarray(entries, np.int32),
-            first_backward=len(ahead),
+            first_backward=len(forward_entries),
             timeline=found,
         )
+
+    @staticmethod
+    def _take_away(
+        away: Collection[int],
+        ahead: int,
+        first_backward: int,
+        entries: list[int],
+        reads: dict[int, list[int]],
+        makes: dict[int, list[int]],
+        storage: list[int],
+        spans: tuple[list[int], list[int], list[int]],
+    ) -> None:
+        """Put a gap into the spans of storages that are offloaded: what comes back stands as one more."""
+        start, end, sizes = spans
+        last: dict[int, int] = {}
+        first: dict[int, int] = {}
+        for position, entry in enumerate(entries if away else ()):
+            for value in (*reads[entry], *makes[entry]):
+                if (index := storage[value]) not in away:
+                    continue
+                if position < first_backward:
+                    last[index] = position
+                else:
+                    first.setdefault(index, position)
+        for index in away:
+            if index in last and index in first:
+                start.append(max(first_backward, first[index] - ahead))
+                end.append(end[index])
+                sizes.append(sizes[index])
+                end[index] = last[index]
 
     def _split(self, rows: list[int], clones: list[bool], running: list[int]) -> tuple[set[int], set[int]]:
         """What Thunder's split makes the forward: the values available to the backward, and the entries."""

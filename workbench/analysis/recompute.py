@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import numpy as np
 from numpy.typing import NDArray
@@ -180,6 +180,41 @@ class Recomputer:
         self._blocked[row] = reason
         return reason
 
+    def _repeats(self, chosen: Collection[int], *, along: bool, gather: bool) -> Callable[[int], bool]:
+        """Whether a value that is needed again is made again, where so many storages are chosen."""
+        statements, values = self.graph.statements, self.graph.values
+        held = self.argument_storage.copy()
+        for storage in self.storages():
+            if int(storage) not in chosen:
+                held[storage] = True
+
+        def again(value: int) -> bool:
+            storage = int(values.storage[value])
+            producer = int(values.producer[value])
+            if producer < 0 or self.backward[producer]:
+                return False
+            if storage in chosen:
+                return True
+            if storage >= 0 and held[storage]:
+                return False
+            sent = statements.kind[producer] in (Kind.COLLECTIVE, Kind.WAIT)
+            return along and (gather or not sent) and not self._why_not_again(producer)
+
+        return again
+
+    def again(self, chosen: Collection[int], *, along: bool, gather: bool = False) -> frozenset[int]:
+        """Rows of the statements that are run again for storages; parameters as for `edit`."""
+        statements, values = self.graph.statements, self.graph.values
+        repeats = self._repeats(chosen, along=along, gather=gather)
+        queue = [int(value) for storage in chosen for value in self.values_on(storage)]
+        rows: set[int] = set()
+        while queue:
+            producer = int(values.producer[queue.pop()])
+            if producer not in rows:
+                rows.add(producer)
+                queue += [value for value in statements.inputs[producer].tolist() if repeats(value)]
+        return frozenset(rows)
+
     def edit(self, chosen: Collection[int], *, along: bool, gather: bool = False) -> Recompute:
         """The edit that computes the chosen storages again in the backward.
 
@@ -194,23 +229,7 @@ class Recomputer:
         """
         statements, values = self.graph.statements, self.graph.values
         chosen_set = set(chosen)
-        held = self.argument_storage.copy()
-        for storage in self.storages():
-            if int(storage) not in chosen_set:
-                held[storage] = True
-
-        def again(value: int) -> bool:
-            storage = int(values.storage[value])
-            producer = int(values.producer[value])
-            if producer < 0 or self.backward[producer]:
-                return False
-            if storage in chosen_set:
-                return True
-            if storage >= 0 and held[storage]:
-                return False
-            sent = statements.kind[producer] in (Kind.COLLECTIVE, Kind.WAIT)
-            return along and (gather or not sent) and not self._why_not_again(producer)
-
+        again = self._repeats(chosen_set, along=along, gather=gather)
         done: set[int] = set()
         before: dict[int, tuple[int, ...]] = {}
         again_in_backward = {int(v) for v in self.saved if int(values.storage[v]) in chosen_set}

@@ -12,15 +12,15 @@ from workbench.analysis.overlap import Overlap, change
 from workbench.bench.changes import PlanDiff, changed_counts, changed_sites, diff
 from workbench.bench.history import History
 from workbench.bench.planning import Planner, Request
-from workbench.bench.variants import variants_of
 from workbench.config import Config, installed_versions
 from workbench.errors import Advice, ChoiceError, RunError, nearest, shown
-from workbench.lever import Effect, Site, all_levers
+from workbench.lever import Effect, Site, all_levers, widened
 from workbench.programs import Program
 
 if TYPE_CHECKING:
     from workbench.analysis.memory import Prediction
     from workbench.analysis.search import Search
+    from workbench.bench.fitting import Fit
     from workbench.compiler.parallel import Ranks
     from workbench.compiler.pipeline import Capture, Plan
     from workbench.runs.jobs import Run
@@ -102,7 +102,7 @@ class Workbench:
         for id, option in choices.items():
             try:
                 if id in known:
-                    self._widened(known[id], option).check(option)
+                    widened(known[id], option).check(option)
             except ChoiceError as error:
                 self.unmatched[id] = str(error)
                 del fitting[id]
@@ -276,7 +276,7 @@ class Workbench:
                 for id, option in request.choices.items():
                     wanted[id] = option
                     if id in before.site_of:
-                        self._widened(before.site_of[id], option).check(option)
+                        widened(before.site_of[id], option).check(option)
                         if option == before.site_of[id].default:
                             del wanted[id]
             after = self._settle(wanted, given, self._planner.plan_unless_newer)
@@ -308,15 +308,6 @@ class Workbench:
                     self.site(id)
                     raise ChoiceError(f"{id}: this change takes the site away", id)
                 del wanted[id]
-
-    def _widened(self, site: Site, option: str) -> Site:
-        for lever in all_levers():
-            for setting in lever.settings():
-                if f"{lever.name}.{setting.name}" == site.id:
-                    return setting.widen(site, option)
-            if lever.name == site.lever:
-                return lever.widen(site, option)
-        return site
 
     def predict(self, choices: Mapping[str, str]) -> Prediction | Plan:
         """Memory if `choices` were made on top of those in force, without making them.
@@ -400,8 +391,40 @@ class Workbench:
         known = self.plan.site_of
         for option in buckets:
             site = known["waits.bucket"]
-            self._widened(site, option).check(option)
+            widened(site, option).check(option)
         return orders.search(self._captured, self.choices, rates, limit_bytes, buckets)
+
+    def fit(self, peak: int | str, *, machine: str | Machine | None = None) -> Fit:
+        """Choose what to save, recompute and offload so that the peak is at most `peak`, in the least time.
+
+        Choices in force stay as they are; those made are ordinary ones, and one `undo` takes them back.
+
+        Parameters
+        ----------
+        peak : int or str
+            Bytes, or a text such as ``'24 GiB'``; parameters and inputs are counted.
+        machine : str or Machine, optional
+            Whose rates say what recomputing costs; by default `machine`, and on the CPU the one that runs this.
+
+        Returns
+        -------
+        Fit
+
+        Raises
+        ------
+        ChoiceError
+            If `peak` is no size.
+        PlanError
+            If no plan that is found is within it, with the least that is; if the program has no backward.
+        """
+        from workbench.bench import fitting
+
+        if machine is None:
+            machine = "this CPU" if self.program.device == "cpu" else self.machine
+        found = fitting.fit(self, self._captured, _machine_of(machine, self.ranks), peak)
+        if found.choices:
+            self.choose(found.choices)
+        return found
 
     def undo(self) -> None:
         """Take the last change of choices back, if there is one."""
@@ -532,27 +555,12 @@ class Workbench:
         RunError
             If it cannot be written, or asks for what the device cannot measure.
         """
-        from workbench.runs import request, store
+        from workbench.bench.running import prepare
 
-        ranks, plan = self._captured.ranks, self.plan
-        options = options or request.RunOptions()
-        variants = variants_of(self, against or {})
-        request.check(options, self.program.device, variants, ranks=self.ranks)
-        return request.prepare(
-            Path(folder) if folder else store.new_folder(name or self.program.name),
-            self.program,
-            config_text=self.config.text(self._notes()),
-            name=name,
-            predicted_peak_bytes=plan.peak_bytes,
-            predicted_alive=plan.alive_at_peak(),
-            variants=variants,
-            options=options,
-            ranks=self.ranks,
-            parallel=ranks.parallel if ranks is not None else "",
-            capture=self.capture,
-        )
+        return prepare(self, name=name, folder=folder, options=options, against=against)
 
-    def _notes(self) -> dict[str, str]:
+    def notes(self) -> dict[str, str]:
+        """What each site is, and the person's own line, as exported configs have them."""
         return {site.id: " ".join(t for t in (site.label, site.source) if t) for site in self.plan.sites}
 
     def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
@@ -569,7 +577,7 @@ class Workbench:
         ConfigError
             If it cannot be written, and why; see `Config.write`.
         """
-        return self.config.write(path, self._notes(), overwrite=overwrite)
+        return self.config.write(path, self.notes(), overwrite=overwrite)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write plan, choices and figures as one ``.plan.json``, which JupyterLab shows without a kernel.

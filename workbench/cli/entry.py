@@ -12,6 +12,7 @@ from workbench.cli import output
 from workbench.cli.about import doctor, lab, programs
 from workbench.cli.check import check
 from workbench.cli.compare import compare
+from workbench.cli.fit import fit
 from workbench.cli.gpu_check import gpu_check
 from workbench.cli.plan import plan
 from workbench.cli.run import run as run_program
@@ -38,6 +39,7 @@ for name, command in (
     ("programs", programs),
     ("plan", plan),
     ("check", check),
+    ("fit", fit),
     ("run", run_program),
     ("compare", compare),
     ("sweep", sweep),

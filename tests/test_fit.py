@@ -1,0 +1,177 @@
+"""`bench.fit`: a stated peak is met, in the least time, by ordinary choices; or the least that can be met is told."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import workbench
+from workbench import Workbench, cli
+from workbench.analysis.choice import OFFLOAD, RECOMPUTE, SAVE, ByArithmetic, Chooser, Places, Rates
+from workbench.bench.fitting import size_bytes
+from workbench.errors import ChoiceError, PlanError
+
+
+def chain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    y = torch.tanh(x @ w)
+    z = torch.exp(torch.sin(y)) * y
+    return (torch.sigmoid(z) @ w).cos().sum()
+
+
+def deep(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    for _ in range(4):
+        x = torch.tanh(x @ w)
+    return x.sum()
+
+
+def arguments() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(64, 32, requires_grad=True), torch.randn(32, 32, requires_grad=True)
+
+
+@pytest.fixture
+def bench() -> Workbench:
+    return workbench.open(chain, *arguments(), device="cpu", executor="torch", capture="interpreter")
+
+
+def chooser_of(bench: Workbench, *, hides: bool) -> Chooser:
+    stage = bench._captured.stage
+    work, values = stage.recomputer, stage.graph.values
+    draw = np.random.default_rng(0)
+    rates = Rates(
+        seconds=draw.uniform(0.1, 1.0, len(stage.graph.statements)),
+        offload_bytes_per_s=16e3,
+        hides=hides,
+    )
+    places = Places(work, stage.predictor)
+    weigh = ByArithmetic(work, stage.predictor, places, {}, along=True, gather=False, ahead=4)
+    free = {
+        int(s): [o for o in (RECOMPUTE, OFFLOAD) if o != RECOMPUTE or not work.why_not(int(s))] for s in work.storages()
+    }
+    assert len(values.name) > len(free) >= 5
+    return Chooser(work, places, rates, weigh, free, {}, quick=True)
+
+
+@pytest.mark.parametrize("hides", [False, True])
+def test_no_choice_of_all_there_are_is_quicker(bench: Workbench, hides: bool) -> None:
+    chooser = chooser_of(bench, hides=hides)
+    options = {storage: [SAVE] for storage, _ in chooser._variables}
+    for storage, option in chooser._variables:
+        options[storage].append(option)
+    points = [
+        chooser.point({s: o for s, o in zip(options, taken, strict=True) if o != SAVE})
+        for taken in itertools.product(*options.values())
+    ]
+    least = min(point.peak_bytes for point in points)
+    assert chooser.least().peak_bytes == least
+    assert chooser.fit(least - 1) is None
+    for limit in np.linspace(least, chooser.stock.peak_bytes, 8).astype(int).tolist():
+        best = min(point.added_s for point in points if point.peak_bytes <= limit)
+        found = chooser.fit(limit)
+        assert found is not None
+        assert found.peak_bytes <= limit
+        assert found.added_s == pytest.approx(best)
+        assert chooser.bound(limit).added_s <= best + 1e-9
+
+
+def test_the_plan_is_within_the_limit_and_tighter_ones_cost_more(bench: Workbench) -> None:
+    stock, added, met = bench.plan.peak_bytes, [], 0
+    for limit in range(stock, stock // 2, -2048):
+        try:
+            found = bench.fit(limit)
+        except PlanError:
+            break
+        assert found.peak_bytes == bench.plan.peak_bytes <= limit
+        assert bench.choices == dict(found.choices)
+        assert bench.plan.proof.proven
+        assert found.added_s >= found.bound.added_s
+        added.append(found.added_s)
+        met += bool(found.choices)
+        bench.undo()
+        assert bench.choices == {} or not found.choices
+    assert met > 2
+    assert added == sorted(added)
+
+
+@pytest.mark.slow
+def test_fusions_are_planned_until_they_are_within_the_limit() -> None:
+    bench = workbench.open(deep, *arguments(), device="cpu", executor="torchcompile", capture="interpreter")
+    stock = bench.plan
+    found = bench.fit(stock.peak_bytes - 1)
+    assert found.choices
+    assert bench.plan.peak_bytes == found.peak_bytes <= found.limit_bytes
+    assert bench.plan.proof.proven
+
+
+def test_what_was_chosen_by_hand_stays(bench: Workbench) -> None:
+    site = next(site for site in bench.sites("saved") if site.values)
+    bench.choose({site.id: "offload"})
+    found = bench.fit(bench.plan.peak_bytes - 1)
+    assert site.id not in found.choices
+    assert bench.choices == {site.id: "offload", **found.choices}
+
+
+def test_a_limit_that_holds_already_changes_nothing(bench: Workbench) -> None:
+    found = bench.fit("1 GiB")
+    assert found.choices == {} == bench.choices
+    assert repr(found).startswith("fits as it is: peak ")
+
+
+def test_a_limit_that_cannot_be_met_says_the_least_that_can(bench: Workbench) -> None:
+    with pytest.raises(
+        PlanError,
+        match=r"no plan of chain that peaks at 1\.00 KiB or less was found; the least is .* KiB, "
+        r"for parameters and inputs alone are 12\.0 KiB",
+    ):
+        bench.fit("1 KiB")
+    baseline = bench.plan.baseline_bytes
+    with pytest.raises(PlanError, match=r"the least is .*, reached at .*test_fit\.py:\d+ .*, where the largest are "):
+        bench.fit(baseline + 1)
+    assert bench.choices == {}
+
+
+def test_a_program_without_a_backward_is_refused() -> None:
+    bench = workbench.open(torch.sin, torch.ones(3), device="cpu", executor="torch", capture="interpreter")
+    with pytest.raises(PlanError, match="has no backward, for which something could be saved or not"):
+        bench.fit("1 GiB")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("24 GiB", 24 * 2**30), ("1.5kB", 1500), ("512 MB", 512 * 10**6), ("7", 7), (7, 7), ("2TiB", 2**41)],
+)
+def test_sizes(given: int | str, meant: int) -> None:
+    assert size_bytes(given) == meant
+
+
+@pytest.mark.parametrize(
+    "given", ["", "0", "GiB", "24 gigs", "-1 GiB", "1e9", "nan", 0, -5, 2.5, True, None, "１ GiB "[:1] + "x"]
+)
+def test_what_is_no_size_is_refused(given: object) -> None:
+    with pytest.raises(ChoiceError, match="a peak is a number of bytes above zero, or a text such as '24 GiB'"):
+        size_bytes(given)  # type: ignore[arg-type]
+
+
+def test_the_command_writes_a_config_that_replays(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def invoke(*arguments: str) -> tuple[int, str]:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            cli.main(arguments)
+        return int(stop.value.code or 0), capfd.readouterr().out
+
+    config = tmp_path / "fit.py"
+    status, out = invoke("fit", "mlp", "--device", "cpu", "--peak", "1 GiB", "--json")
+    stock = json.loads(out)
+    assert (status, stock["choices"], stock["predicted"]) == (0, {}, True)
+    limit = stock["peak_bytes"] - 1
+    status, out = invoke("fit", "mlp", "--device", "cpu", "--peak", str(limit), "--export", str(config), "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert found["peak_bytes"] <= limit
+    again = workbench.open("mlp", config=workbench.load(config))
+    assert again.choices == found["choices"]
+    assert again.plan.peak_bytes == found["peak_bytes"]

@@ -1,0 +1,44 @@
+"""The folder of a run, made of a bench: what runs is what is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.bench.variants import variants_of
+
+if TYPE_CHECKING:
+    from workbench.bench.bench import Workbench
+    from workbench.config import Config
+    from workbench.runs.request import RunOptions
+
+
+def prepare(
+    bench: Workbench,
+    *,
+    name: str,
+    folder: str | Path | None,
+    options: RunOptions | None,
+    against: Mapping[str, Mapping[str, str] | Config | None] | None,
+) -> Path:
+    """Make the folder of a run under the choices in force; parameters as for `Workbench.prepare`."""
+    from workbench.runs import request, store
+
+    plan, config = bench.plan, bench.config
+    options = options or request.RunOptions()
+    variants = variants_of(bench, against or {})
+    request.check(options, bench.program.device, variants, ranks=bench.ranks)
+    return request.prepare(
+        Path(folder) if folder else store.new_folder(name or bench.program.name),
+        bench.program,
+        config_text=config.text(bench.notes()),
+        name=name,
+        predicted_peak_bytes=plan.peak_bytes,
+        predicted_alive=plan.alive_at_peak(),
+        variants=variants,
+        options=options,
+        ranks=bench.ranks,
+        parallel=config.parallel,
+        capture=bench.capture,
+    )

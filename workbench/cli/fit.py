@@ -1,0 +1,62 @@
+"""`fit`: what to save, recompute and offload so that the peak is at most so many bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from workbench.cli.opening import open_bench
+from workbench.cli.options import (
+    CaptureOption,
+    ChooseOption,
+    ConfigOption,
+    DeviceOption,
+    ExecutorOption,
+    JsonOption,
+    ParallelOption,
+    ProgramArgument,
+    RanksOption,
+    SetOption,
+)
+from workbench.cli.output import print_json, print_line
+from workbench.cli.statuses import DONE
+
+
+def fit(
+    program: ProgramArgument,
+    peak: Annotated[str, typer.Option("--peak", metavar="SIZE", help="The most bytes, such as 24GiB or 512MB.")],
+    settings: SetOption = None,
+    choices: ChooseOption = None,
+    config: ConfigOption = None,
+    device: DeviceOption = None,
+    executor: ExecutorOption = None,
+    ranks: RanksOption = None,
+    parallel: ParallelOption = "",
+    capture: CaptureOption = None,
+    export: Annotated[Path | None, typer.Option("--export", metavar="FILE", help="Write the choices there.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is no config, too.")] = False,
+    machine: Annotated[
+        str | None, typer.Option("--machine", metavar="NAME", help="Whose rates say what recomputing costs.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Choose what to save, recompute and offload, so that the peak is at most SIZE in the least time. Nothing runs."""
+    from workbench.bench.fitting import size_bytes
+
+    limit_bytes = size_bytes(peak)
+    bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, capture=capture)
+    found = bench.fit(limit_bytes, machine=machine)
+    document = found.to_json()
+    if export is not None:
+        document["exported"] = str(bench.export(export, overwrite=force))
+    if as_json:
+        print_json(document)
+        return DONE
+    print_line(repr(found))
+    for chosen in found.why:
+        print_line(f"{chosen.id}={chosen.option}  {chosen.source}".rstrip())
+    if export is not None:
+        print_line(f"exported: {document['exported']}")
+    return DONE
