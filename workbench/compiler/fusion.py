@@ -23,6 +23,7 @@ from workbench.compiler import copies, patches
 from workbench.compiler.compile_times import RegionTimes
 from workbench.compiler.devices import nvfuser_module
 from workbench.compiler.facts import fusion_key
+from workbench.compiler.overwritten import seen_twice
 from workbench.compiler.remat import RematOptions, Report, rematerialize
 from workbench.compiler.thunder_api import (
     BoundSymbol,
@@ -225,7 +226,7 @@ class LazyRegion:
             return self.compiled(*args)
         members, inputs, outputs = list(bsym.subsymbols), list(bsym.args), list(bsym.output)
         with FirstCall(compilation, self.name) as first:
-            with patches.inductor_options():
+            with patches.inductor_options(compiles=not seen_twice(members, inputs)):
                 compiled = self._context.run(make_compiled, members, inputs, outputs, mode=self.mode)
             compilation.shared[key] = compiled
             self.compiled = compiled

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable
 
 from workbench.compiler.copies import VIEWS, is_copy, is_fence, leaves
-from workbench.compiler.thunder_api import BoundSymbol, NumberProxy, TensorProxy, dtypes, prims
+from workbench.compiler.thunder_api import BoundSymbol, NumberProxy, Proxy, TensorProxy, dtypes, prims
 
 _ids = prims.PrimIDs
 
@@ -71,6 +72,23 @@ def kept_out(bsyms: Iterable[BoundSymbol]) -> list[KeptOut]:
     """
     walk = _Walk()
     return [found for bsym in leaves(bsyms) if (found := walk.statement(bsym)) is not None]
+
+
+def seen_twice(bsyms: Iterable[BoundSymbol], inputs: Iterable[Proxy]) -> str:
+    """The memory that a region writes into and that several of its inputs are views of; empty where there is none.
+
+    AOTAutograd puts one base in the place of such inputs, and makes outputs anew as views of that: PyTorch 2.10 takes
+    the wrong views, an error where shapes differ and a wrong result where they do not. It can go when
+    `tests/levers/test_seen_twice.py` finds plain ``torch.compile`` right.
+    """
+    walk = _Walk()
+    written = []
+    for bsym in leaves(bsyms):
+        walk.statement(bsym)
+        if is_copy(bsym):
+            written.append(bsym.args[1].name)
+    given = Counter(walk.memory(proxy.name) for proxy in inputs)
+    return next((memory for name in written if given[memory := walk.memory(name)] > 1), "")
 
 
 class _Walk:

@@ -175,8 +175,10 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 @contextlib.contextmanager
-def inductor_options() -> Iterator[None]:
+def inductor_options(*, compiles: bool = True) -> Iterator[None]:
     """Inside, this thread's `torch.compile` takes our options: Thunder's `make_compiled` passes none on.
+
+    Without `compiles` it gives the function back as it is.
 
     They hold for compiling again too, as for other strides. It can go when `make_compiled` takes options, or the output
     of ``torch.compile(lambda x: x + torch.zeros_like(x))`` has memory of its own.
@@ -186,8 +188,9 @@ def inductor_options() -> Iterator[None]:
         stock: Callable[..., Any] = torch.compile
 
         def with_options(*args: Any, **kwargs: Any) -> Any:
-            ours: dict[str, Any] = {"options": _INDUCTOR_OPTIONS} if threading.get_ident() == here else {}
-            return stock(*args, **kwargs, **ours)
+            if threading.get_ident() != here:
+                return stock(*args, **kwargs)
+            return stock(*args, **kwargs, options=_INDUCTOR_OPTIONS) if compiles else args[0]
 
         torch.compile = with_options
         try:

@@ -1,0 +1,37 @@
+"""A region that writes into what several of its inputs are views of is run by PyTorch: Inductor gets it wrong."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import workbench
+
+pytestmark = pytest.mark.slow
+
+
+def drawn(x: torch.Tensor) -> torch.Tensor:
+    """Found among random programs."""
+    rows = x.unsqueeze(0).expand(8, -1)
+    x.mul_(x)
+    x.mul_(0.9).add_(rows.detach().mean(0) * 0.1)
+    return rows
+
+
+def test_a_write_into_memory_that_comes_in_twice_is_right() -> None:
+    bench = workbench.open(drawn, torch.ones(16), device="cpu", executor="torchcompile", capture="interpreter")
+    bench.choose({"copies:drawn/add_": "out", "copies:drawn/mul_": "out"})
+    expected, found = torch.linspace(-1, 1, 16), torch.linspace(-1, 1, 16)
+    rows = drawn(expected)
+    torch.testing.assert_close(bench.config.jit(drawn)(found), rows)
+    torch.testing.assert_close(found, expected)
+
+
+def test_plain_torch_compile_is_wrong_there() -> None:
+    def region(rows: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        scaled = x.mul_(0.9)
+        return rows.detach(), rows, x, scaled + rows.mean(0) * 0.1
+
+    x = torch.linspace(-1, 1, 16)
+    with pytest.raises(AssertionError, match="incorrect out shape after application of ViewMeta sequence"):
+        torch.compile(region, fullgraph=True)(x.unsqueeze(0).expand(8, -1), x)
