@@ -126,8 +126,8 @@ def test_what_is_no_baseline_is_neither_read_nor_replaced(call: Call, folder: Pa
     ("held", "line"),
     [
         (
-            Held(PEAK, 1000, 1010, Growth("1%", share=0.01)),
-            "ok    peak memory                1010 B, was 1000 B: +10 B (+1.00%)",
+            Held(PEAK, 500, 505, Growth("1%", share=0.01)),
+            "ok    peak memory                505 B, was 500 B: +5 B (+1.00%)",
         ),
         (
             Held(PEAK, 2**20, 2**19, Growth("0%")),

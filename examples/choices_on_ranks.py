@@ -1,0 +1,42 @@
+"""Choices for Thunder: LanguageModel on cpu, fused by torch.
+
+They replay in any script, without the app:
+
+    import workbench as wb
+
+    config = wb.load('choices_on_ranks.py')
+    fast = config.jit(model)  # thunder.jit with exactly these choices
+
+Ranks share the program: that script runs under torchrun, and calls
+torch.distributed.init_process_group before it.
+
+Reading this file never executes it: nothing but literals is legal here. A choice is a site and its
+option; a site that is not named stays as in unmodified Thunder.
+"""
+
+import workbench as wb
+
+config = wb.Config(
+    format_version=1,
+    program="LanguageModel",
+    settings={},
+    device="cpu",
+    executor="torch",
+    ranks=2,
+    parallel="fsdp",
+    choices={
+        # collectives whose results are only returned: at the end, or as soon as there is what they send
+        "waits.gradients": "earliest",
+        # collectives whose results are read: when they are issued
+        "waits.issue": "consumer",
+        # waits: where they stand, right before the first use (late) or right after the issue (early)
+        "waits.wait": "late",
+    },
+    fingerprint="bd58e7bfcec3f1f0",
+    versions={
+        "lightning-thunder": "0.2.7.dev20260201",
+        "nvfuser-cu128-torch210": "0.2.36.dev20260301",
+        "thunder-workbench": "0.1.0",
+        "torch": "2.10.0",
+    },
+)

@@ -1,0 +1,158 @@
+"""Story 1: compile time against depth; nvFuser's issue 2916."""
+
+# %% [markdown]
+# # 1 · Compile time against depth
+#
+# **Reported** in nvFuser's issue 2916, *Cache misses for fusion definitions different by a few ops compiled one after another*. Recomputing the residual stream saves memory. A
+# patch of one line makes Thunder do it: the weight of a fusion's own arguments becomes 0 instead of one half. Then every fusion becomes different from the one before, and
+# compile time explodes with depth: 0.32 s with one layer, **1393 s with 128**.
+
+# %%
+from workbench.ui.report import Lines, Table
+
+reported_s = {1: 0.320, 2: 0.534, 4: 1.034, 8: 2.363, 16: 6.871, 32: 27.14, 64: 161.3, 128: 1392.8}
+Lines({"reported, patched": reported_s}, title="Reported: seconds to compile on a GPU", x="layers", y="s", log=True)
+
+# %% [markdown]
+# Here it is seen on the plan, solved by a choice, and measured. What nvFuser would get is **planned** for a GPU that is not there. Compile
+# times are **measured on the CPU**, with torch.compile in nvFuser's place, on the same regions. About a minute and a half on two free cores, under 2 GB.
+#
+# ## Seen on the plan
+
+# %%
+import workbench as wb
+
+bench = wb.open("residual_chain", layers=32, device="planned", executor="nvfuser")
+policies = {
+    "stock (weight 0.5)": {},
+    "the patch (weight 0)": {"remat.weight": "0.0"},
+    "weight 0, cut every 4": {"remat.weight": "0.0", "remat.preset": "every=4"},
+    "weight 0, cut every 4, shared": {
+        "remat.weight": "0.0",
+        "remat.preset": "every=4",
+        "sharing.identical": "shared",
+    },
+}
+plans = {name: bench.plan_under(choices) for name, choices in policies.items()}
+Table(
+    [
+        {
+            "32 layers, planned": name,
+            "fusions": plan.census.count,
+            "unique": plan.census.unique,
+            "ops in the largest": plan.census.largest,
+            "compilations": plan.counts["compilations"],
+        }
+        for name, plan in plans.items()
+    ]
+)
+
+# %% [markdown]
+# 3 of 65 fusions are unique in stock Thunder, and with the patch 65 of 65: the last one repeats all additions before it. On the graph, with four layers and the patch,
+# each purple box is a fusion and gets longer than the one above it:
+
+# %%
+small = wb.open("residual_chain", layers=4, device="planned", executor="nvfuser")
+small.choose({"remat.weight": "0.0"})
+small
+
+# %% [markdown]
+# ## The choice
+#
+# Two things stop it, and it takes both. **Cut every k**: every k-th addition is saved, so that a recomputation never reaches further back. From then on the fusions repeat
+# with a period of k. **Sharing**: identical fusions are compiled once; stock Thunder builds a definition for each, and so compiles 65 times what has 3 forms.
+#
+# What k costs and saves, at 32 layers:
+
+# %%
+by_k = {}
+for k in (1, 2, 4, 8):
+    plan = bench.plan_under({"remat.weight": "0.0", "remat.preset": f"every={k}"})
+    by_k[k] = (plan.census.unique, plan.census.largest)
+Table(
+    [{"cut every": k, "unique of 65": unique, "ops in the largest": largest} for k, (unique, largest) in by_k.items()]
+)
+
+# %% [markdown]
+# ## Predicted, then measured
+#
+# Predicted is the number of compilations. Measured are the seconds of the processor from the first call to its end, in one process; each point has matrices of a size
+# of its own, so that no cache of Inductor's knows its kernels. What Inductor does once in a process is done before.
+
+# %%
+import resource
+
+import torch
+
+
+def cpu_s():
+    """Processor seconds of this process and of the compilers that it started."""
+    return sum(
+        resource.getrusage(who).ru_utime + resource.getrusage(who).ru_stime
+        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+
+
+torch.set_num_threads(1)
+torch.compile(lambda x: x + 1)(torch.ones(8))  # the toolchain, not the program
+measured = {"the patch (weight 0)": {}, "weight 0, cut every 1, shared": {}}
+policies["weight 0, cut every 1, shared"] = policies["weight 0, cut every 4, shared"] | {"remat.preset": "every=1"}
+predicted = {name: {} for name in measured}
+size = 10
+for name in measured:
+    for layers in (1, 2, 4):
+        size += 1
+        chain = wb.open("residual_chain", layers=layers, size=size, device="cpu", executor="torchcompile")
+        chain.choose(policies[name])
+        function, args, _ = chain.program.build()
+        jitted = chain.config.jit(function)
+        start = cpu_s()
+        result = jitted(*args)
+        measured[name][layers] = cpu_s() - start
+        predicted[name][layers] = chain.plan.counts["compilations"]
+        assert torch.allclose(result, function(*args), atol=1e-4)
+Table(
+    [
+        {
+            "measured on the CPU": name,
+            **{f"{n} layers, CPU s": round(seconds, 1) for n, seconds in measured[name].items()},
+            "compilations predicted": ", ".join(str(count) for count in predicted[name].values()),
+        }
+        for name in measured
+    ]
+)
+
+# %%
+Lines(measured, title="Processor seconds of the first call, measured on the CPU", x="layers", y="s", log=True)
+
+# %% [markdown]
+# Deeper points need minutes each. [docs/runs.md](../../docs/runs.md) has the same to 64 layers with gradients, each point a cold process: 660 s with the patch,
+# 34 s with a cut every 4 and sharing. `python -m pytest benchmarks/bench_depth.py -s` makes that table.
+#
+# ## Take it away
+
+# %%
+bench.choose(policies["weight 0, cut every 4, shared"])
+text = bench.export("cut_every_4.py").read_text()
+print(text)
+
+# %%
+print("proven to compute what the stock plan computes:", bench.plan.proof.proven)
+
+# %% [markdown]
+# ## What the authors would want to know
+
+# %%
+from IPython.display import Markdown
+
+patch, cut = measured["the patch (weight 0)"], measured["weight 0, cut every 1, shared"]
+Markdown(f"""
+- **It is not a cache that misses:** with the patch {plans["the patch (weight 0)"].census.unique} of {plans["the patch (weight 0)"].census.count} fusions *are* different, the largest
+  of {plans["the patch (weight 0)"].census.largest} ops. nvFuser could not have shared them.
+- **The cure is in the partition.** With a cut every 4 there are {by_k[4][0]} forms at any depth, and compile time stops to grow. Even at 4 layers, with a cut after
+  each addition, the first call takes {cut[4]:.1f} s of CPU where the patch takes {patch[4]:.1f} s.
+- **Stock Thunder compiles each of its {plans["stock (weight 0.5)"].census.count} fusions,** though they have {plans["stock (weight 0.5)"].census.unique} forms. `sharing.identical=shared` compiles
+  {plans["weight 0, cut every 4, shared"].counts["compilations"]} here instead of {plans["weight 0, cut every 4"].counts["compilations"]}.
+- Not known here: nvFuser's own seconds. Where a GPU is attached, `thunder-workbench gpu-check` measures this table with nvFuser.
+- Reproduce: `make notebooks NAMES=1_compile`; to 64 layers: `python -m pytest benchmarks/bench_depth.py -s`.
+""")

@@ -1,0 +1,81 @@
+"""The scripts of `examples/`, run as their README says: the same losses with a config as without, and what it saved."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import workbench as wb
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+STEPS = 4
+
+
+def rows(*command: str) -> dict[str, list[float]]:
+    """What a script printed: by name, the figures that follow it."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(
+        [sys.executable, *command, "--steps", str(STEPS)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=800,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = {}
+    for line in done.stdout.splitlines():
+        words = line.replace(",", "").split()
+        figures = [word for word in words if word.replace(".", "", 1).isdigit()]
+        if figures:
+            found[" ".join(words[: -len(figures)])] = [float(word) for word in figures]
+    return found
+
+
+def test_a_loop_of_ones_own_loses_the_same_and_saves_less() -> None:
+    found = rows(str(EXAMPLES / "train.py"))
+    eager, stock, chosen = (
+        found[name] for name in ("eager PyTorch", "Thunder without choices", "Thunder with the config")
+    )
+    assert chosen[1:] == stock[1:], "the kernels are the same: so is every digit"
+    assert chosen[1:] == pytest.approx(eager[1:], rel=1e-4)
+    assert len(set(chosen[1:])) == STEPS, "it trains"
+    assert chosen[0] < 0.8 * stock[0]
+
+
+def test_two_ranks_lose_as_under_ddp_and_hold_half() -> None:
+    launched = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    found = rows(*launched, str(EXAMPLES / "train_on_ranks.py"))
+    whole, shards = found["DDP"], found["FSDP with the config"]
+    assert shards[1:] == pytest.approx(whole[1:], rel=1e-4)
+    assert len(set(shards[1:])) == STEPS
+    assert shards[0] == pytest.approx(whole[0] / 2, rel=0.02)
+
+
+def test_a_trainer_loses_as_without_a_config() -> None:
+    found = rows(str(EXAMPLES / "train_in_trainer.py"))
+    assert found["with the config"] == pytest.approx(found["as it is"], rel=1e-3)
+    assert len(set(found["as it is"])) == STEPS
+
+
+def test_the_configs_are_what_their_script_makes(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "make_configs.py"), str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=800,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    for made in sorted(tmp_path.glob("*.py")):
+        fresh, kept = wb.load(made), wb.load(EXAMPLES / made.name)
+        assert (fresh.choices, fresh.fingerprint) == (kept.choices, kept.fingerprint)
+    assert len(list(tmp_path.glob("*.py"))) == 3
