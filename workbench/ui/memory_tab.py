@@ -44,7 +44,7 @@ _DARK = {
     "measured": "#f2a952",
     "start": "#8b949e",
 }
-_HEADROOM = 1.24
+_HEADROOM = 1.3
 """Room for the peak's label above the curves."""
 
 

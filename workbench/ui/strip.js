@@ -7,7 +7,7 @@ function render({ model, el }) {
   panel(el, "strip");
   const delta = (value) => value.delta && h("span", { class: `wb-delta wb-${value.delta_tone}`, title: value.delta_tip }, value.delta);
   const line = (value, ...more) => h("div", { class: "wb-value", title: value.tip || null },
-    h("span", { class: `wb-number ${value.tone ? `wb-${value.tone}` : ""}` }, value.text), h("span", { class: "wb-kind" }, value.kind), more);
+    h("span", { class: `wb-number ${value.tone ? `wb-${value.tone}` : ""}` }, value.text), h("span", { class: "wb-kind", title: value.kind }, value.kind), more);
   const lines = ({ key, values: [first, ...others] }) => (UNCHANGING.includes(key)
     ? [first, ...others].map((value) => line(value, delta(value)))
     : [line(first), h("div", { class: "wb-change" }, delta(first)), ...others.map((value) => line(value, delta(value)))]);
