@@ -12,8 +12,10 @@ import platform
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,17 @@ PAGE_FILE = "gpu-check.md"
 ELSEWHERE_FILE = "elsewhere.json"
 """Beside this file: how long each part took on the machines of `benchmarks/results`; see `benchmarks/gpu_page.py`."""
 _LOOK_S = 0.1
+_REHEARSED_AT_ONCE = 2
 _KILL_TIMEOUT_S = 20.0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Limits:
+    """When a part is left, by `time.monotonic`: at its own time, when all of it is up, or when asked to."""
+
+    part_s: float
+    all_s: float
+    stop: threading.Event
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +145,7 @@ def check(
     parts : sequence of Part
         Those there are.
     on_progress : callable, optional
-        Called ten times a second.
+        Called ten times a second, in a rehearsal by two threads, for two parts at once.
 
     Returns
     -------
@@ -162,17 +174,32 @@ def check(
             for part in wanted:
                 Log(folder, part.name).forget_wrong()
         result = _kept(folder, note, parts)
-        for part in wanted:
-            left_s = give_up_s - time.monotonic()
-            if left_s <= 0 or (result["parts"][part.name]["state"] == "done" and not retry):
-                continue
+        missing = [part for part in wanted if retry or result["parts"][part.name]["state"] != "done"]
+        keeping, stop = threading.Lock(), threading.Event()
+
+        def carry_out(part: Part) -> None:
             began_s = time.monotonic()
-            whole = _carried_out(part, conditions, min(left_s, part.limit_s), give_up_s, on_progress)
-            told = result["parts"][part.name]
-            told["state"] = "done" if whole else "out of time"
-            told["seconds"] = round(told["seconds"] + time.monotonic() - began_s, 1)
-            told["steps"] = Log(folder, part.name).lines()
-            _keep(folder, result)
+            if began_s >= give_up_s or stop.is_set():
+                return
+            limits = _Limits(part_s=began_s + min(give_up_s - began_s, part.limit_s), all_s=give_up_s, stop=stop)
+            whole = _carried_out(part, conditions, limits, on_progress)
+            with keeping:
+                told = result["parts"][part.name]
+                told["state"] = "done" if whole else "out of time"
+                told["seconds"] = round(told["seconds"] + time.monotonic() - began_s, 1)
+                told["steps"] = Log(folder, part.name).lines()
+                _keep(folder, result)
+
+        # What is measured on a GPU is measured alone; a rehearsal's figures mean nothing.
+        with ThreadPoolExecutor(_REHEARSED_AT_ONCE if rehearse else 1) as pool:
+            begun = [pool.submit(carry_out, part) for part in missing]
+            try:
+                for each in begun:
+                    each.result()
+            except BaseException:
+                stop.set()
+                pool.shutdown(cancel_futures=True)
+                raise
     return result
 
 
@@ -244,17 +271,15 @@ def _keep(folder: Path, result: dict[str, Any]) -> None:
 def _carried_out(
     part: Part,
     conditions: Conditions,
-    limit_s: float,
-    give_up_s: float,
+    limits: _Limits,
     on_progress: Callable[[Progress], None] | None,
 ) -> bool:
     """Carry a part out in one process after another; whether all of it is done."""
     log = Log(conditions.folder, part.name)
     log.forget_begun()
-    end_s = time.monotonic() + limit_s
-    while time.monotonic() < end_s:
+    while time.monotonic() < limits.part_s and not limits.stop.is_set():
         before = len(log.lines())
-        ended, step, took_s = _process(part, conditions, log, end_s, give_up_s, on_progress)
+        ended, step, took_s = _process(part, conditions, log, limits, on_progress)
         if ended is None and not step:
             return False
         if ended == 0:
@@ -274,8 +299,7 @@ def _process(
     part: Part,
     conditions: Conditions,
     log: Log,
-    end_s: float,
-    give_up_s: float,
+    limits: _Limits,
     on_progress: Callable[[Progress], None] | None,
 ) -> tuple[int | None, str, float]:
     """One process of a part: its exit status, None where it was ended; the step it was at; and for how long.
@@ -315,8 +339,8 @@ def _process(
             if (step := log.begun()) != at:
                 at, since_s = step, now_s
             if on_progress is not None:
-                on_progress(Progress(part, len(log.lines()), at, max(0.0, give_up_s - now_s)))
-            if now_s >= end_s:
+                on_progress(Progress(part, len(log.lines()), at, max(0.0, limits.all_s - now_s)))
+            if now_s >= limits.part_s or limits.stop.is_set():
                 return None, "", now_s - since_s
             if at and now_s - since_s > part.step_limit_s:
                 return None, at, now_s - since_s
