@@ -229,7 +229,7 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
 .wb-controls :is(.wb-said, .wb-error):is(:hover, :focus-within) .wb-message-text { -webkit-line-clamp: none; line-clamp: none; }
 .wb-controls button.wb-close { flex: none; width: 20px; height: 20px; padding: 0; border: 0; background: none; font-size: 15px; line-height: 1; }
 .wb-controls .wb-live { display: flex; align-items: center; gap: 12px; min-width: 0; padding: 4px 10px; border: 1px solid var(--wb-hair); border-radius: 5px; box-sizing: border-box; overflow: hidden; }
-.wb-controls .wb-live-words { flex: 1 1 auto; min-width: 0; line-height: 18px; }
+.wb-controls .wb-live-words { flex: 1 1 150px; min-width: 0; line-height: 18px; }
 .wb-controls .wb-live-head, .wb-controls .wb-stages { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .wb-controls .wb-state { font-weight: 600; }
 .wb-controls .wb-idle .wb-state { font-weight: 400; color: var(--wb-muted); }
@@ -289,6 +289,8 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
 .wb-strip .wb-figure[data-figure="overlap"] .wb-figure-values { display: grid; grid-template-columns: 1fr 1fr; gap: 0 12px; align-items: baseline; }
 .wb-strip .wb-figure[data-figure="overlap"] .wb-kind { flex: 0 1 100%; min-width: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .wb-strip .wb-figure[data-figure="overlap"] .wb-value { min-width: 0; }
+.wb-strip .wb-figure[data-figure="accuracy"] .wb-value { flex-wrap: nowrap; }
+.wb-strip .wb-figure[data-figure="accuracy"] .wb-kind { min-width: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .wb-strip .wb-value { display: flex; flex-wrap: wrap; align-items: baseline; gap: 0 6px; }
 .wb-strip .wb-change { height: 16px; }
 .wb-strip .wb-number { font-size: 15px; font-weight: 600; line-height: 20px; white-space: nowrap; }
