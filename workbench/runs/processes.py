@@ -30,6 +30,7 @@ WORKER_FILE = "worker.json"
 
 _F_SETSIG = 10  # of <linux/fcntl.h>; the fcntl module lacks it in Python 3.12
 
+_LOOKS, _LOOK_S = 20, 0.005
 KILL_TIMEOUT_S = 5.0
 """How long to wait for killed processes that the system holds on to."""
 
@@ -103,7 +104,7 @@ class Note:
         try:
             if _start_ticks(self.pid) != self.start_ticks:
                 return "gone"
-            environment = Path(f"/proc/{self.pid}/environ").read_bytes()
+            environment = _environment(self.pid)
         except PermissionError:
             return "unknown"
         except (OSError, ValueError):
@@ -117,6 +118,15 @@ def _start_ticks(pid: int) -> int:
     if state == b"Z":
         raise ProcessLookupError(f"process {pid} has ended")
     return int(fields[18])
+
+
+def _environment(pid: int) -> bytes:
+    # Empty for an instant while the process begins its program: the old one's is gone, the new one's not there yet.
+    for _ in range(_LOOKS):
+        if found := Path(f"/proc/{pid}/environ").read_bytes():
+            return found
+        time.sleep(_LOOK_S)
+    return b""
 
 
 def _machine() -> str:
