@@ -62,8 +62,8 @@ $(STAMP): pyproject.toml constraints.txt $(wildcard extensions/*/labextension/bu
 COPIES := playground
 
 copies:
-	@mkdir -p $(COPIES)/lessons
-	@for notebook in notebooks/quickstart.ipynb notebooks/lessons/*.ipynb; do \
+	@mkdir -p $(COPIES)/lessons $(COPIES)/stories
+	@for notebook in notebooks/quickstart.ipynb notebooks/lessons/*.ipynb notebooks/stories/*.ipynb; do \
 	    copy="$(COPIES)/$${notebook#notebooks/}"; [ -e "$$copy" ] || cp "$$notebook" "$$copy"; \
 	done
 

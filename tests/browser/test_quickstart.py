@@ -45,6 +45,8 @@ def test_choose_run_cancel_export_and_replay(lab: Lab) -> None:
     lab.wait_until(lambda: "Done" in live(lab), timeout_s=RUN_TIMEOUT_S)
     assert "measured" in figure(lab, "peak")
     assert "ok" in figure(lab, "accuracy")
+    cut = "cells => cells.filter(cell => cell.scrollHeight > cell.clientHeight + 1).map(cell => cell.innerText)"
+    assert not lab.page.locator(".wb-figure").evaluate_all(cut), "a figure is cut off"
     # What is alive at the measured peak stands under what is at the predicted one, and never in one list with it.
     for kind in ("predicted", "measured"):
         lab.page.wait_for_selector(f'.wb-alive [data-kind="{kind}"] tbody tr', state="attached")

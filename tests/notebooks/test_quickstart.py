@@ -34,8 +34,9 @@ def test_run_all_shows_figures_and_not_none(tmp_path: Path) -> None:
 
 def test_make_lab_leaves_the_checkout_as_it_is_and_a_person_s_copies_as_they_are(tmp_path: Path) -> None:
     shutil.copy(ROOT / "Makefile", tmp_path)
-    (tmp_path / "notebooks" / "lessons").mkdir(parents=True)
-    for name in ("quickstart.ipynb", "lessons/1_a.ipynb", "lessons/2_b.ipynb"):
+    names = ("lessons/1_a.ipynb", "lessons/2_b.ipynb", "quickstart.ipynb", "stories/1_c.ipynb")
+    for name in names:
+        (tmp_path / "notebooks" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "notebooks" / name).write_text(name)
 
     def copies() -> dict[str, str]:
@@ -43,7 +44,7 @@ def test_make_lab_leaves_the_checkout_as_it_is_and_a_person_s_copies_as_they_are
         folder = tmp_path / "playground"
         return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*.ipynb"))}
 
-    same = {name: name for name in ("lessons/1_a.ipynb", "lessons/2_b.ipynb", "quickstart.ipynb")}
+    same = {name: name for name in names}
     assert copies() == same
     (tmp_path / "playground" / "quickstart.ipynb").write_text("mine")
     (tmp_path / "notebooks" / "quickstart.ipynb").write_text("newer")

@@ -299,6 +299,11 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
 .wb-strip .wb-delta { font-size: 11.5px; white-space: nowrap; color: var(--wb-muted); }
 .wb-strip .wb-delta.wb-good { color: var(--wb-good); }
 .wb-strip .wb-delta.wb-bad { color: var(--wb-bad); }
+@container wb-app (max-width: 900px) {
+  .wb-strip .wb-figure { padding: 6px 8px 4px; }
+  .wb-strip .wb-number { font-size: 13.5px; }
+  .wb-strip .wb-value { gap: 0 4px; }
+}
 
 /* the inspector */
 .wb-inspector { max-height: 620px; overflow: auto; padding: 14px 16px; border: 1px solid var(--wb-rule); border-radius: 6px; background: var(--wb-paper); }
@@ -389,7 +394,8 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
 .wb-alive h4 { margin: 4px 0 2px; font: 600 12.5px var(--wb-sans); color: var(--wb-ink); }
 .wb-alive .wb-scroll { max-height: 262px; margin-top: 6px; }
 .wb-alive.wb-both .wb-scroll { max-height: 200px; }
-.wb-alive td { white-space: nowrap; padding-top: 2px; padding-bottom: 2px; max-width: 120px; overflow: hidden; text-overflow: ellipsis; }
+.wb-alive .wb-scroll { container-type: inline-size; }
+.wb-alive td { white-space: nowrap; padding-top: 2px; padding-bottom: 2px; max-width: clamp(60px, (100cqw - 190px) / 2, 120px); overflow: hidden; text-overflow: ellipsis; }
 .wb-alive td:last-child { max-width: none; padding-right: 0; }
 .wb-app .jupyter-widget-tab > .lm-TabBar .lm-TabBar-content { flex-wrap: wrap; }
 .wb-app .jupyter-widget-tab > .lm-TabBar .lm-TabBar-tab { flex: 0 0 auto; min-width: 84px; padding: 0 12px; }
