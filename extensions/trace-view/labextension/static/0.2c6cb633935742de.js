@@ -282,7 +282,7 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
 .wb-app.wb-elsewhere > :not(.wb-controls, .wb-strip) { display: none; }
 
 /* the strip of figures */
-.wb-strip { display: grid; grid-template-columns: repeat(auto-fit, minmax(120px, 1fr)); grid-auto-rows: 96px; border: 1px solid var(--wb-rule); border-radius: 6px; background: var(--wb-paper); overflow: hidden; }
+.wb-strip { display: grid; grid-template-columns: repeat(auto-fit, minmax(120px, 1fr)); grid-auto-rows: 100px; border: 1px solid var(--wb-rule); border-radius: 6px; background: var(--wb-paper); overflow: hidden; }
 .wb-strip .wb-figure { padding: 6px 12px 4px; box-shadow: 1px 0 0 var(--wb-hair), 0 1px 0 var(--wb-hair); min-width: 0; overflow: hidden; line-height: 16px; }
 .wb-strip .wb-figure-title { color: var(--wb-muted); font-size: 11.5px; margin-bottom: 1px; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
 .wb-strip .wb-figure[data-figure="overlap"] { grid-column: span 2; }
@@ -290,6 +290,7 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
 .wb-strip .wb-figure[data-figure="overlap"] .wb-kind { flex: 0 1 100%; min-width: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .wb-strip .wb-figure[data-figure="overlap"] .wb-value { min-width: 0; }
 .wb-strip .wb-figure[data-figure="accuracy"] .wb-value { flex-wrap: nowrap; }
+.wb-strip .wb-figure[data-figure="accuracy"] .wb-value ~ .wb-value { height: 16px; }
 .wb-strip .wb-figure[data-figure="accuracy"] .wb-kind { min-width: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .wb-strip .wb-value { display: flex; flex-wrap: wrap; align-items: baseline; gap: 0 6px; }
 .wb-strip .wb-change { height: 16px; }
