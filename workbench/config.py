@@ -26,8 +26,10 @@ DEVICES = ("cpu", "cuda", "planned")
 PARALLEL = ("fsdp", "fsdp_zero3", "ddp", "tensor")
 """How ranks share a program: parameters sharded and gathered for use, once (Thunder's ZeRO-2) or in the backward again
 (ZeRO-3); parameters replicated; pairs of linears split."""
-CAPTURES = ("dynamo", "interpreter")
-"""How a program comes in."""
+CAPTURES = ("dynamo", "interpreter", "parts")
+"""How a program comes in: as one graph by Dynamo, by Thunder's interpreter, or by Dynamo as several graphs."""
+THUNDER, EAGER = "thunder", "eager"
+"""What runs a part of a program of several graphs."""
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 MODES: Mapping[str, tuple[str, ...]] = {
     "grad": ("off", "inference"),
@@ -78,8 +80,12 @@ class Config:
         Processes that the program is for.
     parallel : str
         How they share it, one of `PARALLEL`; empty for one process, or as a built-in program is made for.
-    capture : {'dynamo', 'interpreter'}
-        How the program came in, and how `jit` takes it: as one graph by Dynamo, or by Thunder's bytecode interpreter.
+    capture : {'dynamo', 'interpreter', 'parts'}
+        How the program came in, and how `jit` takes it: as one graph by Dynamo, by Thunder's bytecode interpreter, or
+        by Dynamo as several graphs.
+    parts : mapping of str to str
+        Of a program of several graphs: for each ``part1``, ``part2``, … what runs it and what it is known by, such as
+        ``thunder:1f0c4a7be2d9``, or ``eager:…`` where PyTorch runs it as it is. Choices begin with the part's name.
     modes : mapping of str to str
         Of PyTorch, that the program was opened under, as in `MODES`; `jit` restores them for each call.
     format_version : int
@@ -100,6 +106,7 @@ class Config:
     ranks: int = 1
     parallel: str = ""
     capture: str = "interpreter"
+    parts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     modes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     format_version: int = FORMAT_VERSION
 
@@ -107,7 +114,7 @@ class Config:
         for name in ("program", "executor", "device", "fingerprint", "parallel", "capture"):
             _check(name, getattr(self, name), str, "a text")
         _check("ranks", self.ranks, int, "a whole number")
-        for name in ("choices", "versions", "settings", "modes"):
+        for name in ("choices", "versions", "settings", "modes", "parts"):
             mapping = getattr(self, name)
             _check(name, mapping, Mapping, "a dict")
             for key, value in mapping.items():
@@ -133,6 +140,25 @@ class Config:
                 raise ConfigError(f"there is no mode {shown(mode)}: {shown(given)}; legal: {legal}")
         if self.capture not in CAPTURES:
             raise ConfigError(f"there is no capture {shown(self.capture)}; legal: {', '.join(CAPTURES)}")
+        for part, told in self.parts.items():
+            if not re.fullmatch(r"part[1-9][0-9]{0,5}", part) or not re.fullmatch(r"(thunder|eager):[0-9a-f.]+", told):
+                raise ConfigError(
+                    f"parts[{shown(part)}] is {shown(told)}; legal: 'part1': 'thunder:KEY', or 'eager:KEY'"
+                )
+        if bool(self.parts) is not (self.capture == "parts"):
+            raise ConfigError("a config has parts where its capture is 'parts', and only there")
+
+    def of_part(self, name: str) -> Config:
+        """The config of one part of a program of several graphs, its choices without the part's name."""
+        return dataclasses.replace(
+            self,
+            program=f"{self.program} {name}".strip(),
+            choices=choices_of_part(self.choices, name),
+            fingerprint="",
+            versions={},
+            capture="dynamo",
+            parts={},
+        )
 
     def with_choices(self, choices: Mapping[str, str | None]) -> Config:
         """A config with `choices` on top of this one's; None takes a choice back."""
@@ -222,6 +248,7 @@ class Config:
             f"    ranks={self.ranks},",
             *([f"    parallel={_literal(self.parallel)},"] if self.parallel else []),
             *([f"    capture={_literal(self.capture)},"] if self.capture != "interpreter" else []),
+            *(_mapping_lines("parts", self.parts) if self.parts else []),
             *(_mapping_lines("modes", self.modes) if self.modes else []),
             *self._choice_lines(notes or {}),
             f"    fingerprint={_literal(self.fingerprint)},",
@@ -338,6 +365,11 @@ def installed_versions() -> dict[str, str]:
 def lever_of(site: str) -> str:
     """The lever that a site's id names: what stands before the first ``:`` or ``.``."""
     return re.split(r"[.:]", site, maxsplit=1)[0]
+
+
+def choices_of_part(choices: Mapping[str, str], name: str) -> dict[str, str]:
+    """Those of one part, by the ids that they have there."""
+    return {id.removeprefix(f"{name}:"): option for id, option in choices.items() if id.startswith(f"{name}:")}
 
 
 def _decoded(data: bytes, name: str) -> str:

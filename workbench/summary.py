@@ -104,8 +104,8 @@ def text_summary(bench: Workbench) -> str:
     settings = ", ".join(f"{name}={value}" for name, value in program.settings.items())
     rows = [
         ("statements", f"{plan.statements}"),
-        ("peak memory", _against(plan.peak_bytes, stock.peak_bytes) + ", predicted"),
-        ("saved", f"{_against(plan.saved_bytes, stock.saved_bytes)} in {plan.saved_tensors} tensors, predicted"),
+        ("peak memory", against(plan.peak_bytes, stock.peak_bytes) + ", predicted"),
+        ("saved", f"{against(plan.saved_bytes, stock.saved_bytes)} in {plan.saved_tensors} tensors, predicted"),
     ]
     rows.append(("capture", f"by {bench.capture}: {bench.capture_reason}"))
     if plan.census.count:
@@ -120,17 +120,34 @@ def text_summary(bench: Workbench) -> str:
     rows.append(("sites", ", ".join(f"{count} {lever}" for lever, count in sorted(counts.items())) or "none"))
     known = plan.site_of
     chosen = [f"{id}: {option}" for id, option in bench.choices.items() if id in known]
-    rows.append(("choices", "; ".join(chosen[:4]) + (f"; {len(chosen) - 4} more" if len(chosen) > 4 else "") or "none"))
+    rows.append(("choices", chosen_text(chosen)))
     rows.append(("proof", proof_text(plan.proof.proven, plan.proof.rules, plan.proof.fault)))
     rows.extend(("warning", warning) for warning in plan.warnings)
     if bench.runs:
         from workbench.runs.store import choices_of
 
         other = "" if choices_of(bench.runs[-1]) == bench.choices else ", under other choices"
-        rows.append(("latest run", _run_line(bench.runs[-1]) + other))
+        rows.append(("latest run", run_line(bench.runs[-1]) + other))
     wide = max(len(name) for name, _ in rows)
     head = f"{program.name}{f'({settings})' if settings else ''} on {program.device}, {bench.executor} executor"
     return "\n".join([head, *(f"  {name:<{wide}}  {text}" for name, text in rows)])
+
+
+def place_text(source: str, calls: int) -> str:
+    """Where a part of a program stands, by its file's name alone, and how often it runs where that is more than once.
+
+    Examples
+    --------
+    >>> place_text("/home/me/model.py:7-9", 3)
+    'model.py:7-9: runs 3 times, '
+    """
+    lines = f"{source.rpartition('/')[2]}: " if source else ""
+    return f"{lines}{f'runs {calls} times, ' if calls > 1 else ''}"
+
+
+def chosen_text(chosen: Sequence[str]) -> str:
+    """The first few choices, and how many more there are."""
+    return "; ".join(chosen[:4]) + (f"; {len(chosen) - 4} more" if len(chosen) > 4 else "") or "none"
 
 
 def proof_text(proven: bool, rules: Sequence[str], fault: str = "") -> str:
@@ -149,13 +166,14 @@ def proof_text(proven: bool, rules: Sequence[str], fault: str = "") -> str:
     return f"proven to compute what the stock plan does{by}"
 
 
-def _against(now: int, before: int) -> str:
+def against(now: int, before: int) -> str:
     """A figure, and how far it is from unmodified Thunder's."""
     change = f" ({human_bytes(now - before, signed=True)})" if now != before else ""
     return f"{human_bytes(now)}{change}"
 
 
-def _run_line(run: Run) -> str:
+def run_line(run: Run) -> str:
+    """A run in a line: its state, and what was measured."""
     parts: list[str] = [run.state]
     if run.compile_s is not None:
         parts.append(f"compiled in {human_seconds(run.compile_s)}")

@@ -3,5 +3,6 @@
 from workbench.bench.bench import Workbench
 from workbench.bench.changes import PlanDiff
 from workbench.bench.opening import open
+from workbench.bench.parts import OpaquePart, Part, PartsBench
 
-__all__ = ["PlanDiff", "Workbench", "open"]
+__all__ = ["OpaquePart", "Part", "PartsBench", "PlanDiff", "Workbench", "open"]

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.machines import H100, Machine
-from workbench.analysis.overlap import Overlap
-from workbench.bench.changes import PlanDiff, diff, effect_of
+from workbench.analysis.overlap import Overlap, change
+from workbench.bench.changes import PlanDiff, changed_counts, changed_sites, diff
 from workbench.bench.history import History
 from workbench.bench.planning import Planner, Request
 from workbench.config import Config, installed_versions
 from workbench.errors import Advice, ChoiceError, RunError, nearest, shown
 from workbench.lever import Effect, Site, all_levers, widened
-from workbench.programs import Program
 
 if TYPE_CHECKING:
     from workbench.analysis.memory import Prediction
     from workbench.analysis.search import Search
     from workbench.bench.fitting import Fit
-    from workbench.bench.worth import Worth
-    from workbench.compiler.parallel import Ranks
+    from workbench.bench.parts import OpaquePart, Part
     from workbench.compiler.pipeline import Capture, Plan
     from workbench.runs.jobs import Run
     from workbench.runs.request import RunOptions
@@ -42,43 +39,34 @@ class Workbench:
 
     Parameters
     ----------
-    program : Program
-    executor : str
+    captured : Capture
+        The program, traced.
     choices : mapping of str to str
         To begin with.
-    ranks : Ranks, optional
-        How many processes share the program, and how.
     machine : str or Machine
         What ranks are simulated on; see `Workbench.machine`.
-    capture : {'auto', 'dynamo', 'interpreter'}
-        How the program comes in; see `open`.
 
     Attributes
     ----------
     program : Program
     executor : str
+    parts : tuple of Part or OpaquePart
+        Those of a program of several graphs; empty where it is one, as here.
     unmatched : dict of str to str
         Choices of the config given that do not fit this program, each with the reason.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        executor: str,
-        choices: Mapping[str, str] | None = None,
-        ranks: Ranks | None = None,
-        machine: str | Machine = H100,
-        capture: str = "auto",
-    ) -> None:
-        from workbench.compiler import pipeline
+    parts: tuple[Part | OpaquePart, ...] = ()
 
-        self._machine = _machine_of(machine, ranks.count if ranks is not None else 1)
-        self.program = program
-        self.executor = executor
+    def __init__(
+        self, captured: Capture, choices: Mapping[str, str] | None = None, machine: str | Machine = H100
+    ) -> None:
+        self._captured = captured
+        self._machine = _machine_of(machine, self.ranks)
+        self.program, self.executor = captured.program, captured.executor
         self.runs: tuple[Run, ...] = ()
         self._lock = threading.RLock()
         self._observers: list[Callable[[], None]] = []
-        self._captured: Capture = pipeline.capture(program, executor, ranks, capture)
         self._planner = Planner(self._captured)
         self.unmatched: dict[str, str] = {}
         self._history = History(self._fitting(choices or {}))
@@ -135,7 +123,7 @@ class Workbench:
 
     @property
     def capture(self) -> str:
-        """How the program came in: ``dynamo``, or ``interpreter``."""
+        """How the program came in: ``dynamo``, ``interpreter`` or ``parts``."""
         return self._captured.way
 
     @property
@@ -209,6 +197,17 @@ class Workbench:
             If a choice is refused.
         """
         return self._planner.plan(choices)
+
+    def unfit(self, choices: Mapping[str, str]) -> tuple[str, Collection[str]]:
+        """A choice that fits no site, if there is one, and the ids that there are.
+
+        Raises
+        ------
+        ChoiceError
+            If a choice is refused.
+        """
+        plan = self.plan_under(choices)
+        return next(iter(plan.unmatched), ""), list(plan.site_of)
 
     def sites(self, lever: str | None = None) -> tuple[Site, ...]:
         """All sites under the choices in force, or those of one lever.
@@ -339,15 +338,25 @@ class Workbench:
         now, then = self.predict({}), self.predict(choices)
         if isinstance(then, Plan):
             now = self.plan
-        return effect_of(now, then, choices, self.machine)
-
-    def worth(self) -> Worth:
-        """What weighs further choices on top of those in force, one by one; times by the device's own rates."""
-        from workbench.bench.worth import Worth
-
-        machine = _machine_of("this CPU", self.ranks) if self.program.device == "cpu" else self.machine
-        choices, planned = self.choices, functools.partial(self._planner.plan_unless_newer, keep=False)
-        return Worth(self._captured, choices, self._planner.plan(choices), machine, planned)
+        changed: tuple[str, ...] = ()
+        counts: Mapping[str, int] = {}
+        fusions = 0
+        overlapped = None
+        if isinstance(now, Plan) and isinstance(then, Plan):
+            changed = tuple(c for c in changed_sites(now, then) if c not in choices)
+            counts = changed_counts(now, then)
+            fusions = then.census.count - now.census.count
+            overlapped = change(self.overlap(now), self.overlap(then))
+        return Effect(
+            peak_bytes=then.peak_bytes - now.peak_bytes,
+            saved_bytes=then.saved_bytes - now.saved_bytes,
+            saved_tensors=then.saved_tensors - now.saved_tensors,
+            flops=then.flops - now.flops,
+            fusions=fusions,
+            counts=counts,
+            changed=changed,
+            overlap=overlapped,
+        )
 
     def search_waits(
         self, *, limit_bytes: int | None = None, machine: str | Machine | None = None, buckets: Sequence[str] = ()
@@ -504,8 +513,7 @@ class Workbench:
         """
         from workbench.runs import jobs
 
-        ranks = self._captured.ranks
-        if ranks is not None and self.program.device == "planned":
+        if self.ranks > 1 and self.program.device == "planned":
             raise RunError(
                 f"{self.program.name} is planned as rank 0 of {self.ranks}; the others are not there: it cannot run"
             )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
+
+_STAMPS = itertools.count()
+"""In the order in which changes are made, of whatever program."""
 
 
 class History:
@@ -21,6 +25,7 @@ class History:
 
     def __init__(self, choices: Mapping[str, str]) -> None:
         self._made = [dict(choices)]
+        self._stamps = [next(_STAMPS)]
         self.at = 0
 
     @property
@@ -31,8 +36,9 @@ class History:
     def make(self, choices: Mapping[str, str]) -> None:
         """Put choices in force, if they are others; what was undone is gone then."""
         if choices != self._made[self.at]:
-            del self._made[self.at + 1 :]
+            del self._made[self.at + 1 :], self._stamps[self.at + 1 :]
             self._made.append(dict(choices))
+            self._stamps.append(next(_STAMPS))
             self.at += 1
 
     def can_go(self, by: int) -> bool:
@@ -42,3 +48,7 @@ class History:
     def go(self, by: int) -> None:
         """Go so many steps forward, or backward where negative."""
         self.at += by
+
+    def stamp(self, by: int) -> int:
+        """When the change was made that a step forward makes again, or, where negative, one backward takes back."""
+        return self._stamps[self.at + max(by, 0)]

@@ -9,6 +9,7 @@ from typing import Any
 
 from workbench.analysis.machines import H100, Machine
 from workbench.bench.bench import Workbench
+from workbench.bench.parts import PartsBench
 from workbench.config import CAPTURES, Config
 from workbench.errors import ConfigError, ConfigWarning, shown
 from workbench.programs import parallel_of, resolve
@@ -58,10 +59,12 @@ def open(
     machine : str or Machine, optional
         What ranks are simulated on, by default ``H100``: ``H200``, ``A100``, ``PCIe box``, ``this CPU``, or a
         `workbench.analysis.machines.Machine` of one's own.
-    capture : {'auto', 'dynamo', 'interpreter'}, optional
-        How the program comes in: as one graph by Dynamo, which most models need, or by Thunder's bytecode interpreter.
-        ``auto`` takes Dynamo where it gives the whole program, and `Workbench.capture_reason` says why it did or did
-        not. By default as the config says, else ``auto``. Ids and sites are the same either way.
+    capture : {'auto', 'dynamo', 'interpreter', 'parts'}, optional
+        How the program comes in: as one graph by Dynamo, which most models need; by Thunder's bytecode interpreter; or
+        by Dynamo in parts, cut where Dynamo breaks the graph or Thunder does not know an operator. ``auto`` takes them
+        in the order dynamo, parts, interpreter, and `Workbench.capture_reason` says why. By default as the config
+        says, else ``auto``. Ids and sites of a program of one graph are the same either way; those of parts begin with
+        ``part1:``, ``part2:``, and `Workbench.parts` has them.
     seed : int, optional
         Under which a factory draws parameters and inputs; 0 by default.
     settings : mapping, optional
@@ -78,7 +81,7 @@ def open(
     ProgramError, DeviceError, ConfigError
         Saying what was given, what is legal, and what to do.
     """
-    from workbench.compiler import devices
+    from workbench.compiler import devices, pipeline
     from workbench.compiler.parallel import ranks_of
     from workbench.config import load
 
@@ -119,9 +122,9 @@ def open(
         parallel = parallel or (config.parallel if config is not None else "") or parallel_of(program.name)
         count = ranks if ranks is not None else DEFAULT_RANKS if parallel else 1
         shared = ranks_of(program.name, program.callable, count, parallel)
-        bench = Workbench(
-            program, executor, config.choices if config is not None else None, shared, machine or H100, capture
-        )
+        captured = pipeline.capture(program, executor, shared, capture)
+        kind: Any = Workbench if isinstance(captured, pipeline.Capture) else PartsBench
+        bench: Workbench = kind(captured, config.choices if config is not None else None, machine or H100)
     if config is not None and (differences := config.differences(bench.config.fingerprint)):
         warnings.warn(ConfigWarning(differences), stacklevel=2)
     if bench.unmatched:

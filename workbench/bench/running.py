@@ -25,7 +25,7 @@ def prepare(
     """Make the folder of a run under the choices in force; parameters as for `Workbench.prepare`."""
     from workbench.runs import request, store
 
-    plan, config = bench.plan, bench.config
+    plan, config = None if bench.parts else bench.plan, bench.config
     options = options or request.RunOptions()
     variants = variants_of(bench, against or {})
     request.check(options, bench.program.device, variants, ranks=bench.ranks)
@@ -34,8 +34,9 @@ def prepare(
         bench.program,
         config_text=config.text(bench.notes()),
         name=name,
-        predicted_peak_bytes=plan.peak_bytes,
-        predicted_alive=plan.alive_at_peak(),
+        # What parts hold while others run is in no plan.
+        predicted_peak_bytes=None if plan is None else plan.peak_bytes,
+        predicted_alive=() if plan is None else plan.alive_at_peak(),
         variants=variants,
         options=options,
         ranks=bench.ranks,

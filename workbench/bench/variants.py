@@ -28,12 +28,10 @@ def variants_of(bench: Workbench, against: Mapping[str, Mapping[str, str] | Conf
         if not name:
             raise RunError("what a run is compared with needs a name: against={'stock': {}}")
         if way is not None and not isinstance(way, Config):
-            plan = bench.plan_under(way)
-            if plan.unmatched:
-                gone = plan.unmatched[0]
+            gone, known = bench.unfit(way)
+            if gone:
                 raise ChoiceError(
-                    f"{name}: {bench.program.name} has no site {shown(gone)}{nearest(gone, list(plan.site_of))}",
-                    gone,
+                    f"{name}: {bench.program.name} has no site {shown(gone)}{nearest(gone, list(known))}", gone
                 )
             way = dataclasses.replace(bench.config, choices=dict(way))
         found[name] = None if way is None else way.text()

@@ -32,6 +32,7 @@ class Capture(enum.StrEnum):
     auto = "auto"
     dynamo = "dynamo"
     interpreter = "interpreter"
+    parts = "parts"
 
 
 ProgramArgument = Annotated[str, typer.Argument(help="A built-in program's name, or file.py:factory.")]
@@ -61,7 +62,7 @@ CaptureOption = Annotated[
     Capture | None,
     typer.Option(
         "--capture",
-        help="How it comes in: as one graph by Dynamo, by Thunder's interpreter, or by Dynamo where that is possible.",
+        help="How it comes in: as one graph by Dynamo, by Thunder's interpreter, or by Dynamo in parts.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -24,6 +24,9 @@ from workbench.cli.options import (
 from workbench.cli.output import add_row, new_table, print_json, print_line, print_table, rows_table, seconds_text
 from workbench.cli.statuses import DONE
 from workbench.errors import ChoiceError, PlanError
+
+if TYPE_CHECKING:
+    from workbench.bench import PartsBench
 
 
 def plan(
@@ -59,12 +62,18 @@ def plan(
 ) -> int:
     """Plan a program: what Thunder would execute, predicted. Nothing runs."""
     from workbench.analysis import chrome
+    from workbench.bench import PartsBench
 
     if sites is not None:
         check_lever(sites)
     if limit_bytes is not None and not search_waits:
         raise ChoiceError("--limit-bytes is for the search: give --search-waits, too")
     bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, machine, capture)
+    if isinstance(bench, PartsBench):
+        if save is not None or trace is not None or search_waits:
+            given = "--save" if save is not None else "--trace" if trace is not None else "--search-waits"
+            raise PlanError(f"{given} is for one plan, and {bench.program.name} comes in as {len(bench.parts)} parts")
+        return _plan_parts(bench, sites, export, force, as_json)
     found = bench.search_waits(limit_bytes=limit_bytes) if search_waits else None
     if found is not None:
         bench.choose(found.choices)
@@ -103,6 +112,47 @@ def plan(
         if name in document:
             print_line(f"{name}: {document[name]}")
     return DONE
+
+
+def _plan_parts(bench: PartsBench, lever: str | None, export: Path | None, force: bool, as_json: bool) -> int:
+    """Plan a program of several graphs, part by part."""
+    document = bench.to_json(lever)
+    if export is not None:
+        document["exported"] = str(bench.export(export, overwrite=force))
+    if as_json:
+        print_json(document)
+        return DONE
+    print_table(_parts_table(document))
+    for part in document["parts"]:
+        if part["opaque"]:
+            print_line(f"{part['name']} is opaque, run by PyTorch: {part['refusal']}")
+        elif part["cut"]:
+            print_line(f"cut behind {part['name']} at {part['cut']}")
+        for warning in part.get("warnings", ()):
+            print_line(f"warning: {part['name']}: {warning}", style="yellow")
+    if lever is not None:
+        print_table(_sites_table(document["sites"]))
+    else:
+        counts = {lever: sum(s["lever"] == lever for s in document["sites"]) for lever in _levers(document)}
+        text = ", ".join(f"{lever} {count}" for lever, count in counts.items())
+        print_line(f"sites: {text or 'none'}; show a lever's with --sites LEVER")
+    if "exported" in document:
+        print_line(f"exported: {document['exported']}")
+    return DONE
+
+
+def _parts_table(document: dict[str, Any]) -> Table:
+    from workbench.summary import human_bytes, proof_text
+
+    table = new_table("part", "lines", "statements", "peak of it alone", "saved for backward", "proof", "runs")
+    for part in document["parts"]:
+        figures = ("opaque", "", "", "")
+        if not part["opaque"]:
+            saved = f"{human_bytes(part['saved_bytes'])} in {part['saved_tensors']} tensors"
+            proof = proof_text(part["proven"], part["rules"])
+            figures = (str(part["statements"]), human_bytes(part["peak_bytes"]), saved, proof)
+        add_row(table, part["name"], part["source"].rpartition("/")[2], *figures, str(part["calls"]))
+    return table
 
 
 def _levers(document: dict[str, Any]) -> list[str]:

@@ -1,19 +1,21 @@
-"""A program traced once, nothing executed, and its joint trace kept: `Capture`."""
+"""A program traced once, nothing executed, and its joint trace kept: `Capture`; one for each part: `PartsCapture`."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import sys
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from workbench.analysis.equivalence import Prover
-from workbench.compiler import devices, dynamo, parallel, patches, thunder_api
-from workbench.compiler.causes import remedy
+from workbench.compiler import devices, dynamo, parallel, parts, patches, thunder_api
+from workbench.compiler.causes import is_final, remedy
 from workbench.compiler.hooks import Hooks, StageLog, StageTime, fingerprint
 from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import (
@@ -23,9 +25,9 @@ from workbench.compiler.thunder_api import (
     langctxs,
 )
 from workbench.errors import ProgramError, WorkbenchError, shown
-from workbench.programs import Program, modes
+from workbench.programs import Program, modes, placement
 from workbench.programs.files import what
-from workbench.programs.tensors import held, state_of
+from workbench.torch_api import FakeTensorMode
 
 if TYPE_CHECKING:
     from workbench.compiler.replan import Base
@@ -44,7 +46,7 @@ class Capture:
     stages : tuple of StageTime
         What the first trace cost.
     ranks : Ranks or None
-    way : {'dynamo', 'interpreter'}
+    way : {'dynamo', 'interpreter', 'parts'}
         How it was traced.
     why : str
         The reason why that way was taken.
@@ -92,8 +94,59 @@ class Capture:
         return fingerprint(self.stage.origins)
 
 
-def capture(program: Program, executor: str, ranks: parallel.Ranks | None = None, way: str = "interpreter") -> Capture:
-    """Trace a program once, execute nothing, keep the joint trace.
+@dataclasses.dataclass(frozen=True)
+class PartCapture:
+    """A part of a program of several graphs.
+
+    Attributes
+    ----------
+    name : str
+        ``part1``, ``part2``, … in the order in which they run first.
+    piece : Piece
+    calls : int
+        Times that a call of the program runs it.
+    refusal : str
+        The reason why PyTorch runs it as it is; empty where Thunder does.
+    captured : Capture or None
+        None where PyTorch runs it.
+    """
+
+    name: str
+    piece: parts.Piece
+    calls: int
+    refusal: str
+    captured: Capture | None
+
+
+@dataclasses.dataclass(frozen=True)
+class PartsCapture:
+    """A program of several graphs, each traced once.
+
+    Attributes
+    ----------
+    program : Program
+    executor : str
+    parts : tuple of PartCapture
+    why : str
+        The reason why it came in so.
+    """
+
+    program: Program
+    executor: str
+    parts: tuple[PartCapture, ...]
+    why: str
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of the parts, without lines and shapes."""
+        keys = "\n".join(part.piece.key for part in self.parts)
+        return hashlib.sha256(keys.encode()).hexdigest()[:16]
+
+
+def capture(
+    program: Program, executor: str, ranks: parallel.Ranks | None = None, way: str = "interpreter"
+) -> Capture | PartsCapture:
+    """Trace a program once, execute nothing, keep the joint trace, or that of each part.
 
     Parameters
     ----------
@@ -101,7 +154,7 @@ def capture(program: Program, executor: str, ranks: parallel.Ranks | None = None
     executor : str
     ranks : Ranks, optional
         Trace it as rank 0 of so many, the others not being there.
-    way : {'auto', 'dynamo', 'interpreter'}
+    way : {'auto', 'dynamo', 'interpreter', 'parts'}
         How it is traced; see `workbench.open`.
 
     Raises
@@ -112,25 +165,87 @@ def capture(program: Program, executor: str, ranks: parallel.Ranks | None = None
     if way == "interpreter":
         return _capture(program, executor, ranks, way, "asked for")
     if ranks is not None:
-        if way == "dynamo":
+        if way in ("dynamo", "parts"):
             raise ProgramError(
-                "capture='dynamo' is for programs of one process; ranks share a program by its parameters, which "
+                f"capture={way!r} is for programs of one process; ranks share a program by its parameters, which "
                 "Thunder's interpreter knows: use capture='interpreter'"
             )
         return _capture(program, executor, ranks, "interpreter", "ranks share the program")
     if way == "dynamo":
         return _capture(program, executor, ranks, way, "asked for")
+    if way == "parts":
+        return _capture_parts(program, executor, "asked for")
     if program.spec["kind"] == "builtin":
         return _capture(program, executor, ranks, "interpreter", "built-in programs are read whole by it")
     try:
         return _capture(program, executor, ranks, "dynamo", "Dynamo gives the whole program as one graph")
     except ProgramError as first:
+        return _capture_otherwise(program, executor, first)
+
+
+def _capture_otherwise(program: Program, executor: str, first: ProgramError) -> Capture | PartsCapture:
+    """A program that Dynamo does not give as one graph that Thunder takes: in parts, else by the interpreter."""
+    in_parts = None
+    if not is_final(str(first)):
         try:
-            return _capture(program, executor, ranks, "interpreter", f"not by Dynamo: {first}")
-        except ProgramError as second:
-            if remedy(str(first)) or remedy(str(second)):
-                raise first from second
-            raise ProgramError(f"{first}\nThunder's interpreter cannot trace it either: {second}") from first
+            in_parts = _capture_parts(program, executor, f"not as one graph: {first}")
+        except ProgramError:
+            in_parts = None
+    if in_parts is not None and len(in_parts.parts) > 1 and any(part.captured for part in in_parts.parts):
+        return in_parts
+    try:
+        return _capture(program, executor, None, "interpreter", f"not by Dynamo: {first}")
+    except ProgramError as second:
+        if remedy(str(first)) or remedy(str(second)):
+            raise first from second
+        raise ProgramError(f"{first}\nThunder's interpreter cannot trace it either: {second}") from first
+
+
+def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
+    """The graphs that Dynamo makes of a program, found on fake tensors, each traced on its own.
+
+    Raises
+    ------
+    ProgramError
+        If what is done depends on values, which fake tensors do not have; or no operator is found.
+    """
+    mode = program.fake_mode or FakeTensorMode()
+    function, args, kwargs = program.callable, program.args, program.kwargs
+    try:
+        if program.fake_mode is None:
+            with mode:
+                given = (function, args, kwargs)
+                function, args, kwargs = placement.placed(given, placement.torch_device(program.device))
+        # What the program prints is said of no run, and is no part of a command's document.
+        with redirect_stdout(sys.stderr):
+            found = parts.pieces_of(function, args, kwargs, mode)
+    except WorkbenchError:
+        raise
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the program's own code may raise anything, and exit
+        told = remedy(what(error)) or (
+            "between its graphs it reads values, which are not there before it runs: stay in tensors, as torch.where "
+            "does, or give the values to the program"
+        )
+        raise ProgramError(f"{shown(program.name)} cannot be opened in parts: {told} ({what(error)})") from error
+    if not found:
+        raise ProgramError(f"{shown(program.name)} cannot be opened in parts: Dynamo found no operator in it")
+    made = []
+    for at, seen in enumerate(found):
+        captured, refusal = None, seen.piece.refusal
+        name = f"part{at + 1}"
+        if not refusal:
+            whole = dynamo.whole_of(function, args, kwargs, seen.piece.graph, seen.inputs)
+            part = dataclasses.replace(
+                program, name=f"{program.name} {name}", callable=whole.function, args=whole.inputs, kwargs={}
+            )
+            try:
+                captured = _capture(part, executor, None, "graph", why)
+            except ProgramError as error:
+                refusal = str(error)
+        made.append(PartCapture(name, seen.piece, seen.calls, refusal, captured))
+    return PartsCapture(program, executor, tuple(made), why)
 
 
 def _capture(program: Program, executor: str, ranks: parallel.Ranks | None, way: str, why: str) -> Capture:
@@ -152,7 +267,6 @@ def _capture(program: Program, executor: str, ranks: parallel.Ranks | None, way:
             jitted = thunder_api.jit(function, executors=hooks.executors(), transforms=transforms)
             hooks.restart()
             entry, inputs, _ = jitted._lc_cd.get_computation_and_inputs(*args, **kwargs)
-            unread = _unread(program, jitted, inputs)
     except WorkbenchError:
         raise
     except KeyboardInterrupt:
@@ -171,20 +285,8 @@ def _capture(program: Program, executor: str, ranks: parallel.Ranks | None, way:
         for out in b.flat_proxy_outs
     ]
     arguments = {n: t for n, t in zip(names, inputs, strict=True) if isinstance(t, torch.Tensor)}
-    stage = dataclasses.replace(stage, arguments=arguments, unread=unread)
+    stage = dataclasses.replace(stage, arguments=arguments)
+    way = "parts" if way == "graph" else way
     return Capture(
         program, executor, stage, tuple(log.times), ranks, jitted._lc_cd, jitted._lc_cs, hooks.cache_info, way, why
     )
-
-
-def _unread(program: Program, compiled: Any, inputs: Sequence[Any]) -> dict[str, torch.Tensor]:
-    """What the program and its inputs hold beside the inputs of its trace: one tensor of each storage."""
-    given = {**held(program.args, "args").tensors, **held(program.kwargs, "kwargs").tensors}
-    known = {tensor.untyped_storage()._cdata for tensor in inputs if isinstance(tensor, torch.Tensor)}
-    found: dict[str, torch.Tensor] = {}
-    for name, tensor in {**state_of(program.callable, compiled), **given}.items():
-        storage = tensor.untyped_storage()
-        if storage._cdata not in known and storage.nbytes():
-            known.add(storage._cdata)
-            found[name] = tensor
-    return found

@@ -24,7 +24,7 @@ _CAUSES = (
         r"tolist|\.numpy\b|from_numpy|as_tensor|\.item\(\)|\.item\b",
         "values leave the tensors there: stay in tensors, or do it before or after the program",
     ),
-    (r"builtin operator `(print|input|open)`", "take it out of the program"),
+    (r"builtin operator `(print|input|open)`", "take it out of the program, or open it in parts: capture='parts'"),
     (
         r"multi_head_attention_forward",
         "nn.MultiheadAttention is one operator here, which Thunder cannot differentiate: write the attention with "
@@ -35,6 +35,15 @@ _CAUSES = (
         "Hugging Face has these experts as plain operators, too: model.set_experts_implementation('batched_mm')",
     ),
 )
+
+
+_IN_PARTS = re.compile(r"builtin operator `print`|multi_head_attention_forward|transformers\.grouped_mm")
+"""Known causes that a program is cut at, and comes in as parts."""
+
+
+def is_final(message: str) -> bool:
+    """Whether a program that cannot be traced for this reason is no program in parts either, but one to be mended."""
+    return bool(remedy(message)) and not _IN_PARTS.search(message)
 
 
 def remedy(message: str) -> str:

@@ -21,7 +21,7 @@ from torch import fx
 
 from workbench.compiler import patches
 from workbench.compiler.causes import remedy
-from workbench.compiler.fx_trace import constants_of, frames_of, function_of
+from workbench.compiler.fx_trace import Frame, constants_of, frames_of, function_of
 from workbench.errors import ProgramError, WorkbenchError
 from workbench.programs.modes import restored
 from workbench.torch_api import BackendCompilerFailed, TorchDynamoException, dynamo_config
@@ -70,12 +70,12 @@ def whole_graph(program: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
     found: list[WholeGraph] = []
 
     def act(graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        found.append(_whole(program, args, kwargs, graph, inputs))
+        found.append(whole_of(program, args, kwargs, graph, inputs))
         raise _CapturedError
 
-    with _settings():
+    with settings():
         try:
-            _compiled(program, _Backend(ref(act)))(*args, **kwargs)
+            compiled_by(program, Backend(ref(act)))(*args, **kwargs)
         except BackendCompilerFailed as error:
             if not isinstance(error.inner_exception, _CapturedError):
                 raise
@@ -100,6 +100,9 @@ class Compiled:
         Of PyTorch, in force in each call; as in `workbench.config.MODES`.
     """
 
+    _whole = True
+    _limit = RECOMPILE_LIMIT
+
     def __init__(
         self,
         program: Callable[..., Any],
@@ -113,13 +116,14 @@ class Compiled:
         self._modes = modes
         self._jitted: Any = None
         self._since = 0.0
-        self._call = _compiled(program, _Backend(WeakMethod(self._compile)))
+        self._given: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+        self._call = compiled_by(program, Backend(WeakMethod(self._compile)), whole=self._whole)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program, compiled; where nothing compiled fits the call, compile it first."""
         self._since = time.perf_counter()
         self._given = (args, kwargs)
-        with _settings(), restored(self._modes):
+        with settings(self._limit), restored(self._modes):
             try:
                 return self._call(*args, **kwargs)
             except BackendCompilerFailed as error:
@@ -151,7 +155,7 @@ class Compiled:
     def _compile(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         if self._observer is not None:
             self._observer.stage("capture", time.perf_counter() - self._since)
-        whole = _whole(self._program, *self._given, graph, inputs)
+        whole = whole_of(self._program, *self._given, graph, inputs)
         jitted = self._jitted = self._compiler(whole.function)
         constants = constants_of(graph)
         if not constants:
@@ -200,23 +204,30 @@ def jit(
     modes: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
     """A program, compiled by way of Dynamo as it is called; a module gives a module."""
-    compiled = Compiled(program, compiler, observer, modes)
+    return as_given(program, Compiled(program, compiler, observer, modes))
+
+
+def as_given(program: Callable[..., Any], compiled: Compiled) -> Any:
+    """What is compiled as what it was made of: a module gives a module."""
     return CompiledModule(program, compiled) if isinstance(program, torch.nn.Module) else compiled
 
 
-class _Backend:
+class Backend:
     """What Dynamo is given, and keeps for as long as the process lives: so it holds on to nothing."""
 
     def __init__(self, act: Callable[[], Callable[..., Any] | None]) -> None:
         self._act = act
 
     def __call__(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        """Act on a graph."""
         act = self._act()
         assert act is not None, "who asked for the compilation is gone"
         return act(graph, inputs)
 
 
-def _compiled(program: Callable[..., Any], backend: Callable[..., Any]) -> Callable[..., Any]:
+def compiled_by(program: Callable[..., Any], backend: Callable[..., Any], *, whole: bool = True) -> Callable[..., Any]:
+    """What `torch.compile` makes of a program; where `whole`, only if that is one graph."""
+
     # A function of its own for each: what Dynamo compiles hangs on code objects, where it would count against the limit
     # of every other compilation of this program, and outlive this one.
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -224,29 +235,31 @@ def _compiled(program: Callable[..., Any], backend: Callable[..., Any]) -> Calla
 
     code = call.__code__.replace(co_filename="<workbench>", co_name="call")
     own = FunctionType(code, call.__globals__, "call", None, call.__closure__)
-    compiled: Callable[..., Any] = torch.compile(own, backend=backend, fullgraph=True, dynamic=False)
+    compiled: Callable[..., Any] = torch.compile(own, backend=backend, fullgraph=whole, dynamic=False)
     return compiled
 
 
 @contextlib.contextmanager
-def _settings() -> Iterator[None]:
+def settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
+    """Inside, Dynamo compiles as often as there are ways to call a program, up to a limit."""
     loggers = {getattr(logging.Logger, name) for name in dir(logging.Logger) if not name.startswith("_")}
     with dynamo_config.patch(
-        recompile_limit=RECOMPILE_LIMIT,
-        accumulated_recompile_limit=RECOMPILE_LIMIT * 8,
+        recompile_limit=limit,
+        accumulated_recompile_limit=limit * 8,
         # What a program logs is no part of what it computes.
         ignore_logger_methods={*dynamo_config.ignore_logger_methods, *filter(callable, loggers)},
     ):
         yield
 
 
-def _whole(
+def whole_of(
     program: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     graph: fx.GraphModule,
     inputs: Sequence[Any],
 ) -> WholeGraph:
+    """A graph of a call of a program, ready for `thunder.jit`."""
     known = _names_of(program, args, kwargs)
     placeholders = graph.graph.find_nodes(op="placeholder")
     names = [known.get(id(value), node.name) for node, value in zip(placeholders, inputs, strict=True)]
@@ -275,14 +288,27 @@ def _names_of(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
 def _why(error: Exception) -> str:
     """Dynamo's reason in one line, after the person's own line."""
     message = str(error)
-    lines = [line.strip() for line in message.partition("\nfrom user code:")[0].splitlines() if line.strip()]
+    words = message.partition("\nfrom user code:")[0].strip() or type(error).__name__
+    return told(words, frames_of(message), "Dynamo gives no whole graph: ")
+
+
+def reason_of(graph: fx.GraphModule) -> str:
+    """Why Dynamo ended a graph where it did, after the person's own line; empty where the program returned."""
+    ended: Any = graph.compile_subgraph_reason
+    if not ended.graph_break:
+        return ""
+    return told(ended.reason, [Frame(f.filename, f.lineno or 0, f.name) for f in ended.user_stack], "")
+
+
+def told(message: str, frames: Sequence[Frame], intro: str) -> str:
+    """What Dynamo says in many lines, in one: the person's own line, what to do where that is known, its own words."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
     parts = {key: value for key, _, value in (line.partition(": ") for line in lines)}
-    reason = lines[0] if lines else type(error).__name__
+    reason = lines[0]
     # Of an error of the program's own, Dynamo's explanation says no more than that there is one.
     detail = parts.get("Developer debug context" if reason == "Observed exception" else "Explanation", "")
-    frames = frames_of(message)
     own = [frame for frame in frames if not patches.is_library(frame.file)]
     where = f"{own[-1].file}:{own[-1].line} ({own[-1].text}): " if own else ""
-    advice = remedy(" ".join((reason, detail, *(frame.file for frame in frames))))
-    told = f"{reason}{f': {detail}' if detail else ''}"
-    return f"{where}Dynamo gives no whole graph: {f'{advice} ({told})' if advice else told}"
+    advice = remedy(" ".join((reason, detail, *(frame.file for frame in frames)))) if intro else ""
+    words = f"{reason}{f': {detail}' if detail else ''}"
+    return f"{where}{intro}{f'{advice} ({words})' if advice else words}"

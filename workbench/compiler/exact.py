@@ -32,8 +32,9 @@ def kernels(traces: Iterable[TraceCtx]) -> dict[str, str]:
 
 
 def kernels_of(jitted: Callable[..., Any]) -> dict[str, str]:
-    """The `kernels` of the last call of what ``thunder.jit`` made."""
-    last = [last_traces(jitted), last_backward_traces(jitted)]
+    """The `kernels` of the last call of what ``thunder.jit`` made, of all its parts where it has several."""
+    compiled = getattr(jitted, "_workbench_jitted", (jitted,))
+    last = [traces for each in compiled for traces in (last_traces(each), last_backward_traces(each))]
     return kernels(traces[-1] for traces in last if traces)
 
 

@@ -35,7 +35,9 @@ from workbench.compiler.thunder_api import (
     from_trace,
     get_tracectx,
     prims,
+    thunder,
     thunder_functions,
+    thunder_trace,
     tracectx,
 )
 from workbench.errors import ProgramError
@@ -46,7 +48,23 @@ WITHOUT_EFFECT = frozenset({_log_api_usage_once})
 """Functions that Dynamo keeps in its graphs and that give and change nothing."""
 
 _FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+_RESUMED = re.compile(r"^torch_dynamo_resume_in_(.+)_at_\d+$")
+"""What Dynamo calls the rest of a function, after a line where it broke the graph."""
 _PYTHON = (operator, builtins)
+
+
+class RefusedNodeError(ProgramError):
+    """Thunder cannot trace a node of a graph.
+
+    Attributes
+    ----------
+    node : Node
+        Of the graph that was traced, not of a region inside it.
+    """
+
+    def __init__(self, message: str, node: fx.Node) -> None:
+        super().__init__(message)
+        self.node = node
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +141,30 @@ def unique_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def refused(graph: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, str]:
+    """The nodes of a graph that Thunder cannot trace, each with the reason; nothing is run.
+
+    Parameters
+    ----------
+    graph : GraphModule
+        As Dynamo gives it, with what each node gives as a fake tensor.
+    inputs : sequence
+        What it is called with, or fake tensors like it.
+    """
+    constants = constants_of(graph)
+    names = unique_names(["input"] * (len(inputs) + len(constants)))
+    found: dict[fx.Node, str] = {}
+
+    def interpret(*given: Any) -> Any:
+        survey = _Survey(GraphSource(graph, names, {}), given, found)
+        return survey.run(*survey.inputs)
+
+    # Thunder would make proxies of gradients, too, all of one name.
+    given = [x.detach().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x for x in inputs]
+    thunder_trace(inline_trace=False, rename_proxies=False)(interpret, *given, *constants)
+    return found
+
+
 def _outputs(graph: fx.GraphModule) -> tuple[Any, ...]:
     node = next(iter(graph.graph.find_nodes(op="output")))
     given = node.args[0]
@@ -168,6 +210,9 @@ class _Tracer(fx.Interpreter):
         with _located(scope, frame):
             try:
                 return super().run_node(n)
+            except RefusedNodeError as error:
+                error.node = n  # where a region is refused, so is what holds it
+                raise
             except ProgramError:
                 raise
             except Exception as error:  # noqa: BLE001  # whatever an operator's rules raise, it is told by line
@@ -188,7 +233,7 @@ class _Tracer(fx.Interpreter):
         if any(getattr(module, getattr(target, "__name__", ""), None) is target for module in _PYTHON):
             return target(*args, **kwargs)
         if any(isinstance(leaf, Proxy) for leaf in pytree.tree_leaves((args, kwargs))):
-            raise NotImplementedError(f"Thunder does not know {_name_of(target)}")
+            raise NotImplementedError(f"Thunder does not know {name_of(target)}")
         return _not_a_tensor(target, target(*args, **kwargs))
 
     def call_method(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -219,6 +264,21 @@ class _Tracer(fx.Interpreter):
 
     def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NotImplementedError(f"the module {target} was left whole in the graph")
+
+
+class _Survey(_Tracer):
+    """Goes on behind nodes that cannot be traced, and notes them."""
+
+    def __init__(self, source: GraphSource, arguments: Sequence[Proxy], found: dict[fx.Node, str]) -> None:
+        super().__init__(source, arguments)
+        self.found = found
+
+    def run_node(self, n: fx.Node) -> Any:
+        try:
+            return super().run_node(n)
+        except RefusedNodeError as error:
+            self.found[n] = str(error)
+            return pytree.tree_map(thunder.torch._fake_type_to_thunder, n.meta["example_value"])
 
 
 def _plain(argument: Any) -> Any:
@@ -272,7 +332,8 @@ class Frame:
 
 def frames_of(text: str) -> list[Frame]:
     """The frames of a stack as Python prints it, the innermost last."""
-    return [Frame(file, int(line), function) for file, line, function in _FRAME.findall(text)]
+    found = [Frame(file, int(line), function) for file, line, function in _FRAME.findall(text)]
+    return [dataclasses.replace(frame, function=_RESUMED.sub(r"\1", frame.function)) for frame in found]
 
 
 def place_of(node: fx.Node, paths: Mapping[int, str]) -> tuple[str, Frame]:
@@ -309,14 +370,15 @@ def _refuse(frame: Frame, node: fx.Node, error: Exception) -> NoReturn:
     where = f"{frame.file}:{frame.line} ({frame.text}): " if frame.line else ""
     reason = str(error).strip().partition("\n")[0]
     kind = "" if isinstance(error, NotImplementedError) else f"{type(error).__name__}: "
-    name = _name_of(node.target)
+    name = name_of(node.target)
     advice = remedy(f"{name}: {reason}") or (
         "write it with operators that thunder.torch has, or register it by thunder.torch.register_custom_op"
     )
-    raise ProgramError(f"{where}Thunder cannot trace {name}: {advice} ({kind}{reason[:300]})") from error
+    raise RefusedNodeError(f"{where}Thunder cannot trace {name}: {advice} ({kind}{reason[:300]})", node) from error
 
 
-def _name_of(target: Any) -> str:
+def name_of(target: Any) -> str:
+    """What a person calls an operator of a graph."""
     if isinstance(target, str):
         return f"torch.Tensor.{target}"
     if isinstance(target, OpOverload | OpOverloadPacket):
@@ -327,5 +389,5 @@ def _name_of(target: Any) -> str:
 
 def _not_a_tensor(target: Any, made: Any) -> Any:
     if any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(made)):
-        raise NotImplementedError(f"Thunder does not know {_name_of(target)}, which makes a tensor")
+        raise NotImplementedError(f"Thunder does not know {name_of(target)}, which makes a tensor")
     return made

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from workbench.analysis.equivalence import Proof
-from workbench.compiler import dynamo, parallel, thunder_api
+from workbench.compiler import dynamo, parallel, parts, thunder_api
 from workbench.compiler.fusion import (
     Observer,
 )
@@ -17,8 +18,8 @@ from workbench.compiler.hooks import Hooks
 from workbench.compiler.thunder_api import (
     Transform,
 )
-from workbench.config import Config
-from workbench.errors import ConfigError
+from workbench.config import EAGER, Config
+from workbench.errors import ConfigError, ConfigWarning, shown
 from workbench.programs.modes import restored
 
 
@@ -68,12 +69,64 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
         transforms = [own[0], *shared, *own[1:]]
         return thunder_api.jit(function, executors=hooks.executors(), transforms=transforms, **options)
 
+    if config.capture == "parts":
+        return _in_parts(config, fn, observer, shared, options)
     if config.capture == "dynamo":
         jitted = dynamo.jit(fn, compiled, observer, config.modes)
     else:
         jitted = _under(config.modes, compiled(fn))
     jitted._workbench_proofs = proofs
     return jitted
+
+
+def _in_parts(
+    config: Config, fn: Callable[..., Any], observer: Observer | None, shared: Sequence[Transform], options: Any
+) -> Any:
+    """A program of several graphs, each compiled with its own choices."""
+    proofs: list[Proof] = []
+    names = {key: (name, kind) for name, (kind, _, key) in ((n, t.partition(":")) for n, t in config.parts.items())}
+    met: set[str] = set()
+    stray = sorted(id for id in config.choices if id.partition(":")[0] not in config.parts)
+    found = [config.differences(config.fingerprint)]
+    if stray:
+        found.append(f"{len(stray)} of {len(config.choices)} choices are for no part, and left out: {', '.join(stray)}")
+    for told in filter(None, found):
+        warnings.warn(ConfigWarning(told), stacklevel=3)
+
+    def compiler_of(piece: parts.Piece) -> tuple[dynamo.Compiler | None, bool]:
+        name, kind = names.get(piece.key, ("", ""))
+        if not name:
+            _warn_of_strangers(config, piece, met)
+        if piece.refusal or kind == EAGER:
+            return None, bool(name)
+        own = config.of_part(name)
+        hooks = Hooks(config.executor, own.choices, observer)
+        hooks.config, hooks.warn, hooks.proofs = own, True, proofs
+
+        def compiled(function: Callable[..., Any]) -> Any:
+            hooks.restart()
+            first, *rest = hooks.transforms()
+            return thunder_api.jit(function, executors=hooks.executors(), transforms=[first, *shared, *rest], **options)
+
+        return compiled, bool(name)
+
+    made = parts.CompiledParts(fn, compiler_of, observer, config.modes)
+    jitted = dynamo.as_given(fn, made)
+    jitted._workbench_proofs, jitted._workbench_jitted = proofs, made.jitted
+    return jitted
+
+
+def _warn_of_strangers(config: Config, piece: parts.Piece, met: set[str]) -> None:
+    """Say once that a program has parts that its config does not know."""
+    if not met:
+        warnings.warn(
+            ConfigWarning(
+                f"{piece.source or 'a part'} is none of the parts that the config for {shown(config.program)} was made "
+                "for: it is compiled without choices. Open the program again to make choices for it"
+            ),
+            stacklevel=2,
+        )
+    met.add(piece.key)
 
 
 def _under(modes: Mapping[str, str], jitted: Any) -> Any:
@@ -109,12 +162,17 @@ def unmodified(
     fn : callable or torch.nn.Module
     transforms : sequence of Transform, optional
         Those that share it among ranks.
-    capture : {'dynamo', 'interpreter'}
+    capture : {'dynamo', 'interpreter', 'parts'}
         How it comes in.
     """
 
     def compiled(function: Callable[..., Any]) -> Any:
         return thunder_api.jit(function, transforms=list(transforms))
 
+    if capture == "parts":
+        made = parts.CompiledParts(fn, lambda piece: (None if piece.refusal else compiled, False))
+        stock: Callable[..., Any] = dynamo.as_given(fn, made)
+        stock._workbench_jitted = made.jitted  # type: ignore[attr-defined]
+        return stock
     jitted: Callable[..., Any] = dynamo.jit(fn, compiled) if capture == "dynamo" else compiled(fn)
     return jitted

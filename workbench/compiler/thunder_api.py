@@ -162,6 +162,7 @@ _NAMES: Mapping[str, str] = {
     "to_torch_dtype": "thunder.core.dtypes:to_torch_dtype",
     "thunder": "thunder",
     "thunder_functions": "thunder.torch:_torch_to_thunder_function_map",
+    "thunder_trace": "thunder:trace",
     "torch_executor": "thunder.executors.torchex:ex",
     "tracectx": "thunder.core.trace:tracectx",
     "transform_to_torch_types": "thunder.common:transform_to_torch_types",

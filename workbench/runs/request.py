@@ -124,7 +124,7 @@ class RunRequest:
         Processes that share the program.
     parallel : str
         How they share it; empty for a run of one process.
-    capture : {'dynamo', 'interpreter'}
+    capture : {'dynamo', 'interpreter', 'parts'}
         How the program comes in, for unmodified Thunder: a config says so for itself.
     """
 

@@ -128,7 +128,7 @@ def compiler_of(
         The config's file, for messages.
     transforms : callable, optional
         Makes Thunder's transforms that share the program among ranks.
-    capture : {'dynamo', 'interpreter'}
+    capture : {'dynamo', 'interpreter', 'parts'}
         How the program comes in, for unmodified Thunder.
     """
     if config_text is None:

@@ -1,0 +1,276 @@
+"""Programs of several graphs: each part with its plan and choices, one config, and training as eager does."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import workbench
+from workbench.bench import OpaquePart, Part, PartsBench
+from workbench.errors import ChoiceError, ConfigError, ConfigWarning, PlanError, ProgramError
+from workbench.runs import accuracy
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
+
+ELSEWHERE = ("part1:saved:forward/tanh", "part2:saved:forward/sin")
+
+
+class Speaks(nn.Module):
+    """Cut in two by what it prints."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(6, 12), nn.Linear(12, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.tanh(self.up(x))
+        print("half way", file=Quiet())
+        return self.down(torch.sin(hidden)).sum()
+
+
+class Quiet:
+    """Where words go that no one needs."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+@torch.library.custom_op("tests_parts::mystery", mutates_args=())
+def mystery(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+mystery.register_fake(torch.empty_like)
+mystery.register_autograd(lambda _, grad: grad * 2)
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.tests_parts.mystery(torch.tanh(self.linear(x))).sin()
+
+
+class Mysterious(nn.Module):
+    """Twice cut in one graph, by an operator that Thunder does not know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x.sum()
+
+
+def built(kind: Callable[[], nn.Module]) -> nn.Module:
+    torch.manual_seed(5)
+    return kind()
+
+
+def batch(size: int = 4) -> torch.Tensor:
+    return torch.randn(size, 6, generator=torch.Generator().manual_seed(size))
+
+
+@pytest.fixture(scope="module")
+def speaks() -> PartsBench:
+    bench = workbench.open(built(Speaks), batch())
+    assert isinstance(bench, PartsBench)
+    return bench
+
+
+@pytest.fixture(scope="module")
+def mysterious() -> PartsBench:
+    bench = workbench.open(built(Mysterious), batch())
+    assert isinstance(bench, PartsBench)
+    return bench
+
+
+def assert_trains_as_eager(config: workbench.Config, kind: Callable[[], nn.Module]) -> Any:
+    ours, theirs = built(kind), built(kind)
+    compiled = config.jit(ours)
+    optimizers = [torch.optim.SGD(module.parameters(), lr=0.05) for module in (compiled, theirs)]
+    for size in (4, 4, 7):
+        losses = [module(batch(size)) for module in (compiled, theirs)]
+        for loss, optimizer in zip(losses, optimizers, strict=True):
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        torch.testing.assert_close(*losses)
+    torch.testing.assert_close(dict(compiled.named_parameters()), dict(theirs.named_parameters()))
+    return compiled
+
+
+def test_a_program_with_a_graph_break_opens_in_two_parts(speaks: PartsBench) -> None:
+    assert (speaks.capture, speaks.config.capture) == ("parts", "parts")
+    first, second = speaks.parts
+    assert isinstance(first, Part)
+    assert isinstance(second, Part)
+    assert "test_parts.py:" in first.cut
+    assert 'print("half way"' in first.cut
+    assert second.cut == ""
+    assert [part.plan.proof.proven for part in (first, second)] == [True, True]
+    assert set(ELSEWHERE) < {site.id for site in speaks.sites("saved")}
+    assert "in 2 parts" in repr(speaks)
+
+
+def test_opening_in_parts_leaves_the_model_as_it_is() -> None:
+    class Counts(Speaks):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(6)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls = getattr(self, "calls", 0) + 1
+            return super().forward(self.norm(x))
+
+    model = built(Counts)
+    before = copy.deepcopy(model.state_dict())
+    assert workbench.open(model, batch()).capture == "parts"
+    torch.testing.assert_close(model.state_dict(), before)
+    assert not hasattr(model, "calls")
+
+
+def test_choices_of_all_parts_are_one_config_that_trains_as_eager(speaks: PartsBench, tmp_path: Path) -> None:
+    stock = [part.plan.saved_bytes for part in speaks.benches]
+    diff = speaks.choose(dict.fromkeys(ELSEWHERE, "recompute"))
+    assert diff.saved_bytes == sum(part.plan.saved_bytes for part in speaks.benches) - sum(stock)
+    assert speaks.benches[1].choices == {"saved:forward/sin": "recompute"}
+    config = workbench.load(speaks.export(tmp_path / "choices.py"))
+    assert config == speaks.config
+    with warnings.catch_warnings(action="error", category=ConfigWarning):
+        compiled = assert_trains_as_eager(config, Speaks)
+        again = workbench.open(built(Speaks), batch(), config=config)
+    assert len(compiled._workbench_proofs) == len(compiled._workbench_jitted) == 4  # two parts, two shapes
+    assert all(proof.proven for proof in compiled._workbench_proofs)
+    assert again.choices == speaks.choices
+    while speaks.can_undo:
+        speaks.undo()
+    assert speaks.choices == {}
+
+
+def test_undo_takes_back_what_was_changed_last_wherever_it_was(speaks: PartsBench) -> None:
+    for id in reversed(ELSEWHERE):
+        speaks.choose({id: "recompute"})
+    speaks.undo()
+    assert list(speaks.choices) == [ELSEWHERE[1]]
+    speaks.undo()
+    assert not speaks.can_undo
+    speaks.redo()
+    assert list(speaks.choices) == [ELSEWHERE[1]]
+    speaks.undo()
+
+
+def test_choices_are_made_in_all_parts_or_in_none(speaks: PartsBench) -> None:
+    with pytest.raises(ChoiceError, match="recompute"):
+        speaks.choose({ELSEWHERE[0]: "recompute", "part2:saved.stage": "recompute"})
+    assert speaks.choices == {}
+
+
+def test_what_is_of_one_plan_says_where_to_ask(speaks: PartsBench) -> None:
+    for ask in (lambda: speaks.plan, lambda: speaks.fit("1 KiB"), lambda: speaks.save("never.plan.json")):
+        with pytest.raises(PlanError, match=r"Speaks comes in as 2 parts, .*: bench.parts\[0\], bench.parts\[1\]"):
+            ask()
+    with pytest.raises(ChoiceError, match="ids begin with one of part1, part2"):
+        speaks.choose({"saved:forward/tanh": "recompute"})
+
+
+def test_an_operator_that_thunder_does_not_know_is_a_part_that_pytorch_runs(mysterious: PartsBench) -> None:
+    assert [part.opaque for part in mysterious.parts] == [False, True, False, True, False]
+    opaque = mysterious.parts[1]
+    assert isinstance(opaque, OpaquePart)
+    assert "tests_parts.mystery" in opaque.refusal
+    assert opaque.sites() == ()
+    with pytest.raises(ChoiceError, match="part2 has nothing to choose: PyTorch runs it as it is"):
+        mysterious.choose({"part2:saved:x": "recompute"})
+    assert "part1:saved:layers.0/tanh" in {site.id for site in mysterious.sites()}
+    assert "eager:" in mysterious.config.parts["part2"]
+
+
+def test_what_is_cut_inside_a_graph_trains_as_eager(mysterious: PartsBench) -> None:
+    chosen = {"part1:saved:layers.0/tanh": "recompute", "part3:saved:layers.1/tanh": "recompute"}
+    mysterious.choose(chosen)
+    assert_trains_as_eager(mysterious.config, Mysterious)
+    mysterious.undo()
+    mysterious.undo()
+
+
+def test_parts_are_held_to_unmodified_thunder_and_to_eager(mysterious: PartsBench) -> None:
+    def build() -> accuracy.Parts:
+        return built(Mysterious), (batch(),), {}
+
+    module, args, kwargs = build()
+    stepper = accuracy.Stepper(module, args, kwargs, mysterious.config.jit(module))
+    checked = accuracy.check(accuracy.first_step(stepper, 0), build, capture="parts")
+    assert checked.ok
+    assert checked.against == "thunder.jit and eager"
+
+
+def test_a_changed_program_is_compiled_without_choices_and_says_so(speaks: PartsBench) -> None:
+    class Changed(Speaks):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            hidden = torch.tanh(self.up(x))
+            print("half way", file=Quiet())
+            return self.down(torch.cos(hidden)).sum()
+
+    speaks.choose({ELSEWHERE[1]: "recompute"})
+    model = built(Changed)
+    with pytest.warns(ConfigWarning, match=r"test_parts.py:\d+ is none of the parts that the config for 'Speaks'"):
+        loss = speaks.config.jit(model)(batch())
+    torch.testing.assert_close(loss, model(batch()))
+    speaks.undo()
+
+
+def test_a_part_keeps_its_choices_when_lines_move_and_shapes_change(speaks: PartsBench) -> None:
+    keys = speaks.config.parts
+    assert workbench.open(built(Speaks), batch(9)).config.parts == keys
+
+    class Speaks2(Speaks):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            hidden = torch.tanh(self.up(x))
+
+            print("half way, on another line", file=Quiet())
+
+            return self.down(torch.sin(hidden)).sum()
+
+    assert workbench.open(built(Speaks2), batch()).config.parts == keys
+
+
+def test_equal_statements_in_two_places_are_two_parts() -> None:
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        x = x.sin()
+        print(file=Quiet())
+        x = x.sin()
+        print(file=Quiet())
+        return x.sin()
+
+    bench = workbench.open(twice, batch().requires_grad_())
+    assert len(bench.parts) == len(set(bench.config.parts.values())) == 3
+    assert {site.id for site in bench.sites("saved") if ":saved:" in site.id} == set()
+
+
+def test_what_depends_on_values_is_refused_with_what_to_do() -> None:
+    def branches(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() if x.sum() > 0 else x.cos()
+
+    with pytest.raises(
+        ProgramError, match=r"cannot be opened in parts: between .*: stay in tensors, as torch.where does"
+    ):
+        workbench.open(branches, batch(), capture="parts")
+
+
+def test_a_config_that_names_no_parts_is_refused() -> None:
+    with pytest.raises(ConfigError, match="has parts where its capture is 'parts'"):
+        workbench.Config(program="p", executor="torch", device="cpu", capture="parts")
+    with pytest.raises(ConfigError, match=r"parts\['one'\] is 'torch:1'; legal: 'part1': 'thunder:KEY', or"):
+        workbench.Config(program="p", executor="torch", device="cpu", capture="parts", parts={"one": "torch:1"})

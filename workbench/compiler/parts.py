@@ -1,0 +1,332 @@
+"""Programs of several graphs: each graph that Dynamo gives, cut where Thunder does not know an operator, into pieces.
+
+A piece has a key in which neither shapes nor line numbers count: a plan and a config replayed later agree on it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import operator
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+from unittest import mock
+from weakref import ref
+
+import torch
+from torch import fx
+
+from workbench.compiler.dynamo import Backend, Compiled, Compiler, compiled_by, reason_of, settings, whole_of
+from workbench.compiler.fx_trace import name_of, place_of, refused
+from workbench.errors import WorkbenchError
+from workbench.torch_api import FakeTensorMode, split_module
+
+_OPERATORS = ("call_function", "call_method", "call_module")
+_IN_PLACE = (
+    operator.setitem,
+    operator.iadd,
+    operator.isub,
+    operator.imul,
+    operator.itruediv,
+    operator.ifloordiv,
+    operator.imod,
+    operator.ipow,
+    operator.imatmul,
+    operator.iand,
+    operator.ior,
+    operator.ixor,
+    operator.ilshift,
+    operator.irshift,
+)
+_OPENS, _CLOSES = "_enter_autocast", "_exit_autocast"
+_SETS_GRAD = "_set_grad_enabled"
+
+LIMIT = 1 << 20
+"""Compilations of one function. What Dynamo compiles of a broken program hangs on the person's own functions, where all
+that was ever opened counts: a limit would end in a program that quietly runs as it is."""
+
+type Run = Callable[..., Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """A stretch of a program that is compiled as a whole, or that PyTorch runs as it is.
+
+    Attributes
+    ----------
+    graph : GraphModule
+    key : str
+        The same for the same stretch, whatever the shapes and the lines that it stands in.
+    refusal : str
+        The reason why Thunder does not take it; empty where it does.
+    cut : str
+        The reason why the program is cut behind it; empty behind the last.
+    source : str
+        The person's own lines, from the first to the last.
+    """
+
+    graph: fx.GraphModule
+    key: str
+    refusal: str
+    cut: str
+    source: str
+
+    @property
+    def operators(self) -> int:
+        """Operators in it."""
+        return sum(node.op in _OPERATORS for node in self.graph.graph.nodes)
+
+
+class Cutter:
+    """Cuts the graphs of one program as they come, and gives their pieces keys.
+
+    Parameters
+    ----------
+    program : callable or torch.nn.Module
+    """
+
+    def __init__(self, program: Callable[..., Any]) -> None:
+        modules = program.named_modules() if isinstance(program, torch.nn.Module) else ()
+        self._paths = {id(module): name for name, module in modules}
+        self._seen: dict[str, list[str]] = {}
+
+    def cut(self, graph: fx.GraphModule, inputs: Sequence[Any], runner: Callable[[Piece], Run]) -> Run:
+        """What runs a graph, piece by piece.
+
+        Parameters
+        ----------
+        graph : GraphModule
+        inputs : sequence
+            What it is called with.
+        runner : callable
+            Gives what runs a piece.
+        """
+        key, behind = self._key(graph), reason_of(graph)
+        found = refused(graph, inputs)
+        numbers = _numbered(graph, found)
+        if len(set(numbers.values())) < 2:
+            whole = Piece(graph, key, next(iter(found.values()), ""), behind, source_of(graph))
+            return runner(whole)
+        split = split_module(graph, graph, numbers.__getitem__)
+        names = list(dict.fromkeys(f"submod_{number}" for number in sorted(set(numbers.values()))))
+        refusals = {f"submod_{numbers[node]}": reason for node, reason in reversed(found.items())}
+        for at, name in enumerate(names):
+            # Behind a piece in the middle of a graph stands one that is of the other kind.
+            cut = behind if name == names[-1] else refusals.get(names[at + 1], "")
+            inner = getattr(split, name)
+            piece = Piece(inner, f"{key}.{at + 1}", refusals.get(name, ""), cut, source_of(inner))
+            setattr(split, name, _Slot(runner(piece)))
+        return split.forward
+
+    def _key(self, graph: fx.GraphModule) -> str:
+        nodes = [node for node in graph.graph.nodes if node.op in _OPERATORS]
+        places = [place_of(node, self._paths) for node in nodes]
+        told = "\n".join(f"{scope}/{name_of(n.target)}" for n, (scope, _) in zip(nodes, places, strict=True))
+        # Equal statements in two places of a function are two parts, told apart by which was seen first.
+        place = "\n".join(f"{frame.file}:{frame.line}" for _, frame in places)
+        seen = self._seen.setdefault(told, [])
+        if place not in seen:
+            seen.append(place)
+        return hashlib.sha256(f"{seen.index(place)}\n{told}".encode(errors="backslashreplace")).hexdigest()[:12]
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """A piece as it was when it ran first.
+
+    Attributes
+    ----------
+    piece : Piece
+    inputs : tuple
+        Fake tensors.
+    """
+
+    piece: Piece
+    inputs: tuple[Any, ...]
+    calls: int
+
+
+def pieces_of(
+    program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], mode: FakeTensorMode
+) -> list[Seen]:
+    """The pieces that a call of a program runs, in the order in which they run first.
+
+    Parameters
+    ----------
+    program : callable or torch.nn.Module
+        With fake tensors: it is called, and so is the Python between its graphs.
+    args, kwargs
+        Fake tensors, too.
+    mode : FakeTensorMode
+        Of the tensors.
+    """
+    found: dict[str, Seen] = {}
+    cutter = Cutter(program)
+
+    def runner(piece: Piece) -> Run:
+        def run(*given: Any) -> Any:
+            known = found.get(piece.key)
+            found[piece.key] = (
+                Seen(piece, given, 1) if known is None else dataclasses.replace(known, calls=known.calls + 1)
+            )
+            with mode:
+                return piece.graph(*given)
+
+        return run
+
+    def act(graph: fx.GraphModule, inputs: Sequence[Any]) -> Run:
+        return cutter.cut(graph, inputs, runner)
+
+    # What the program makes anew between its graphs is real.
+    with settings(LIMIT), mock.patch.object(mode, "allow_non_fake_inputs", True):
+        compiled_by(program, Backend(ref(act)), whole=False)(*args, **kwargs)
+    return list(found.values())
+
+
+class CompiledParts(Compiled):
+    """A program compiled piece by piece as it is called.
+
+    Parameters
+    ----------
+    program : callable or torch.nn.Module
+    compiler_of : callable
+        Gives the compiler of a piece, or None where PyTorch runs it as it is; and whether it was planned: what was not,
+        and cannot be compiled, is run as it is.
+    observer : optional
+        Told how long Dynamo took, as the stage ``capture``.
+    modes : mapping of str to str, optional
+        Of PyTorch, in force in each call; as in `workbench.config.MODES`.
+
+    Attributes
+    ----------
+    jitted : list
+        What `thunder.jit` gave for each piece compiled so far.
+    """
+
+    _whole = False
+    _limit = LIMIT
+
+    def __init__(
+        self,
+        program: Callable[..., Any],
+        compiler_of: Callable[[Piece], tuple[Compiler | None, bool]],
+        observer: Any = None,
+        modes: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.jitted: list[Any] = []
+        self._compiler_of = compiler_of
+        self._cutter = Cutter(program)
+        self._runs: list[Run] = []
+        super().__init__(program, lambda function: function, observer, modes)
+
+    def _compile(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Run:
+        run = self._cutter.cut(graph, inputs, self._runner)
+        if self._observer is not None:
+            self._observer.stage("capture", time.perf_counter() - self._since)
+        return run
+
+    def _runner(self, piece: Piece) -> Run:
+        number, owner = len(self._runs), ref(self)
+        self._runs.append(self._run_of(piece))
+
+        # Dynamo keeps it for as long as the person's function lives: it holds on to nothing.
+        def run(*given: Any) -> Any:
+            known = owner()
+            assert known is not None, "who asked for the compilation is gone"
+            return known._runs[number](*given)
+
+        return run
+
+    def _run_of(self, piece: Piece) -> Run:
+        compiler, planned = self._compiler_of(piece)
+        if compiler is None:
+            return piece.graph
+        number = len(self._runs)
+
+        def first(*given: Any) -> Any:
+            run = self._runs[number] = self._compiled(piece, compiler, given, planned)
+            return run(*given)
+
+        return first
+
+    def _compiled(self, piece: Piece, compiler: Compiler, given: Sequence[Any], planned: bool) -> Run:
+        whole = whole_of(self._program, *self._given, piece.graph, given)
+        jitted, constants = compiler(whole.function), whole.inputs[len(given) :]
+        if not planned:
+            try:
+                jitted._lc_cd.get_computation_and_inputs(*whole.inputs)
+            except WorkbenchError:
+                raise
+            except Exception:  # noqa: BLE001  # whatever Thunder's rules raise, PyTorch runs it
+                return piece.graph
+        self.jitted.append(jitted)
+        (output,) = piece.graph.graph.find_nodes(op="output")
+        if isinstance(output.args[0], tuple | list):
+            return (lambda *values: jitted(*values, *constants)) if constants else jitted
+        # A piece of a graph that was cut gives a single value as it is.
+        return lambda *values: jitted(*values, *constants)[0]
+
+
+class _Slot(torch.nn.Module):
+    """Stands in a split graph for one of its pieces."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self.__dict__["run"] = run
+
+    def forward(self, *args: Any) -> Any:
+        return self.__dict__["run"](*args)
+
+
+def source_of(graph: fx.GraphModule) -> str:
+    """The person's own lines of a graph, from the first to the last in its first file; empty where none are known."""
+    frames = [place_of(node, {})[1] for node in graph.graph.nodes if node.op in _OPERATORS]
+    known = [frame for frame in frames if frame.line]
+    if not known:
+        return ""
+    file = known[0].file
+    lines = [frame.line for frame in known if frame.file == file]
+    return f"{file}:{min(lines)}" if min(lines) == max(lines) else f"{file}:{min(lines)}-{max(lines)}"
+
+
+def _numbered(graph: fx.GraphModule, found: Mapping[fx.Node, str]) -> dict[fx.Node, int]:
+    """Which piece each operator of a graph goes to; one piece where it cannot be cut."""
+    numbers: dict[fx.Node, int] = {}
+    number, last = 0, None
+    for node, inside in _regions(graph):
+        if node.target is operator.getitem and isinstance(node.args[0], fx.Node) and node.args[0] in numbers:
+            # What takes an operator's results apart stays with it.
+            numbers[node] = numbers[node.args[0]]
+            continue
+        taken = node not in found
+        if last is not None and taken is not last and not inside:
+            number += 1
+        last = last if inside and last is not None else taken
+        numbers[node] = number
+    if any(_writes_elsewhere(node, numbers) for node in numbers):
+        return dict.fromkeys(numbers, 0)
+    return numbers
+
+
+def _regions(graph: fx.GraphModule) -> Iterator[tuple[fx.Node, bool]]:
+    """Operators of a graph, and whether a mode of PyTorch that begins in the graph is in force before each."""
+    outside, grad, depth = torch.is_grad_enabled(), torch.is_grad_enabled(), 0
+    for node in graph.graph.nodes:
+        if node.op not in _OPERATORS:
+            continue
+        yield node, grad is not outside or depth > 0
+        name = getattr(node.target, "__name__", "")
+        if name == _SETS_GRAD:
+            grad = bool(node.args[0])
+        depth += (name == _OPENS) - (name == _CLOSES)
+
+
+def _writes_elsewhere(node: fx.Node, numbers: Mapping[fx.Node, int]) -> bool:
+    """Whether an operator writes in place to what another piece made."""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    in_place = name.endswith("_") and not name.endswith("__")
+    if not (in_place or node.target in _IN_PLACE or node.kwargs.get("inplace") or node.kwargs.get("out") is not None):
+        return False
+    return any(numbers.get(other, numbers[node]) != numbers[node] for other in node.all_input_nodes)
