@@ -42,6 +42,18 @@ def test_the_tab_shows_all_of_the_app_and_chooses(lab: Lab) -> None:
     assert boxes(lab) == places, "a choice moved parts of the app"
     lab.screenshot("tab-light")
 
+    # What is worth it: a row is a way to its site, and its button chooses.
+    lab.page.locator(TAB).get_by_role("tab", name="Worth it", exact=True).click()
+    row = lab.page.locator(f"{TAB} .wb-worth tbody tr").filter(has=lab.page.locator(".wb-good")).first
+    row.wait_for(timeout=60_000)
+    lab.wait_until(lambda: "to be worked out" not in lab.page.locator(f"{TAB} .wb-count").inner_text(), timeout_s=120)
+    id, option = row.get_attribute("data-site"), row.get_attribute("data-option")
+    row.click()
+    lab.wait_until(lambda: in_tab(lab, "state().selected") == id)
+    lab.screenshot("tab-worth")
+    row.get_by_role("button", name="Choose").click()
+    lab.wait_until(lambda: f"is now {option}" in lab.page.locator(f"{TAB} .wb-message").inner_text())
+
     # A bar moved by keys stays there in the next tab.
     wide = box(lab, ".wb-graph")["width"]
     lab.page.locator(f"{TAB} .wb-split-x").focus()

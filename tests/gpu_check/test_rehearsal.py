@@ -1,8 +1,13 @@
-"""Every part is rehearsed, by the command that a person with a GPU gives."""
+"""Every part is rehearsed, by the command that a person with a GPU gives.
+
+`WORKBENCH_REHEARSAL` names the folder of a rehearsal that has been done already, as `.ci/run` does with both cores to
+itself: the command then finds all of it there, and what it found is looked at here.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +23,8 @@ from workbench.gpu_check.parts import PARTS
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_the_rehearsal_goes_through_all_parts_and_all_is_right(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "workbench.cli", "gpu-check", "--rehearse", "--out", str(tmp_path), "--json"]
+    folder = Path(os.environ.get("WORKBENCH_REHEARSAL") or tmp_path)
+    command = [sys.executable, "-m", "workbench.cli", "gpu-check", "--rehearse", "--out", str(folder), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     result = json.loads(done.stdout)
     wrong = [
@@ -34,8 +40,16 @@ def test_the_rehearsal_goes_through_all_parts_and_all_is_right(tmp_path: Path) -
     # What is of a GPU and can be planned for is there.
     depth = {line["step"]: line["figures"] for line in result["parts"]["depth"]["steps"]}
     assert depth["8 layers, weight 0, cut every 4, shared"]["unique"] is not None
-    page = (tmp_path / suite.PAGE_FILE).read_text()
+    page = (folder / suite.PAGE_FILE).read_text()
     assert all(f"### {part.title}" in page for part in PARTS)
+
+
+def test_a_rehearsal_begins_with_what_takes_longest() -> None:
+    known = suite.elsewhere(rehearse=True)
+    assert known is not None
+    order = [part.name for part in suite.longest_first(PARTS)]
+    assert order[0] == max(known.seconds, key=known.seconds.__getitem__) != PARTS[0].name
+    assert sorted(order) == sorted(part.name for part in PARTS)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to check")

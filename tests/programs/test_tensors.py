@@ -12,8 +12,11 @@ import torch
 from torch import nn
 
 import workbench
+from workbench.analysis.memory import Prediction
 from workbench.programs import placement
 from workbench.programs.tensors import held
+from workbench.runs import meters
+from workbench.runs.accuracy import Stepper
 
 
 class Pair(NamedTuple):
@@ -54,6 +57,7 @@ def scaled(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     return x * scale
 
 
+FLOAT_BYTES = 4
 T = torch.ones(3)
 
 
@@ -90,3 +94,45 @@ def test_what_a_program_holds_is_planned_on_the_device_and_counted(program: Any)
     bench = workbench.open(program, torch.ones(2, 3), device="planned", executor="torch")
     own_bytes = sum(4 * tensor.numel() for tensor in held(program).tensors.values())
     assert bench.plan.baseline_bytes == own_bytes + 4 * 6
+
+
+class Unread(nn.Module):
+    """Holds what no statement reads: a buffer, a parameter and a plain attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+        self.register_buffer("positions", torch.arange(512))
+        self.head = nn.Parameter(torch.ones(64))
+        self.table = torch.ones(128)
+
+    def forward(self, x: torch.Tensor, unused: torch.Tensor) -> torch.Tensor:
+        return self.linear(x).tanh().sum()
+
+
+UNREAD_BYTES = 512 * 8 + (64 + 128 + 32) * FLOAT_BYTES
+
+
+@pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
+@pytest.mark.parametrize("device", ["cpu", "planned"])
+def test_what_no_statement_reads_is_in_memory_all_the_same(capture: str, device: str) -> None:
+    bench = workbench.open(
+        Unread(), torch.ones(4, 16), torch.ones(32), device=device, executor="torch", capture=capture
+    )
+    read_bytes = (16 * 16 + 16 + 4 * 16) * FLOAT_BYTES
+    assert bench.plan.baseline_bytes == read_bytes + UNREAD_BYTES
+    prediction = bench.predict({})
+    assert isinstance(prediction, Prediction)
+    assert (prediction.baseline_bytes, prediction.peak_bytes) == (bench.plan.baseline_bytes, bench.plan.peak_bytes)
+    assert {"positions", "head", "table"} <= {alive["value"] for alive in bench.plan.alive_at_peak()}
+
+
+@pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
+def test_the_peak_with_what_no_statement_reads_is_the_one_measured(capture: str) -> None:
+    module, x, unused = Unread(), torch.ones(4, 16), torch.ones(32)
+    bench = workbench.open(module, x, unused, device="cpu", capture=capture)
+    stepper = Stepper(module, (x, unused), {}, bench.config.jit(module))
+    stepper.step()
+    peak = meters.measure_peak(stepper)
+    assert peak.baseline_bytes == bench.plan.baseline_bytes
+    assert peak.measured_peak_bytes == pytest.approx(bench.plan.peak_bytes, rel=1e-3)

@@ -123,6 +123,8 @@ class Recomputer:
     def why_not(self, storage: int) -> str:
         """The reason why a storage cannot be recomputed; empty where it can."""
         statements, values = self.graph.statements, self.graph.values
+        if self.last_write[storage] >= 0:
+            return "it is written in place: the backward reads what was written, not what would be computed again"
         queue = self.values_on(storage).tolist()
         seen: set[int] = set()
         while queue:

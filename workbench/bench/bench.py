@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.machines import H100, Machine
-from workbench.analysis.overlap import Overlap, change
-from workbench.bench.changes import PlanDiff, changed_counts, changed_sites, diff
+from workbench.analysis.overlap import Overlap
+from workbench.bench.changes import PlanDiff, diff, effect_of
 from workbench.bench.history import History
 from workbench.bench.planning import Planner, Request
 from workbench.config import Config, installed_versions
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from workbench.analysis.search import Search
     from workbench.bench.fitting import Fit
     from workbench.bench.parts import OpaquePart, Part
+    from workbench.bench.worth import Worth
     from workbench.compiler.pipeline import Capture, Plan
     from workbench.runs.jobs import Run
     from workbench.runs.request import RunOptions
@@ -338,25 +340,15 @@ class Workbench:
         now, then = self.predict({}), self.predict(choices)
         if isinstance(then, Plan):
             now = self.plan
-        changed: tuple[str, ...] = ()
-        counts: Mapping[str, int] = {}
-        fusions = 0
-        overlapped = None
-        if isinstance(now, Plan) and isinstance(then, Plan):
-            changed = tuple(c for c in changed_sites(now, then) if c not in choices)
-            counts = changed_counts(now, then)
-            fusions = then.census.count - now.census.count
-            overlapped = change(self.overlap(now), self.overlap(then))
-        return Effect(
-            peak_bytes=then.peak_bytes - now.peak_bytes,
-            saved_bytes=then.saved_bytes - now.saved_bytes,
-            saved_tensors=then.saved_tensors - now.saved_tensors,
-            flops=then.flops - now.flops,
-            fusions=fusions,
-            counts=counts,
-            changed=changed,
-            overlap=overlapped,
-        )
+        return effect_of(now, then, choices, self.machine)
+
+    def worth(self) -> Worth:
+        """What weighs further choices on top of those in force, one by one; times by the device's own rates."""
+        from workbench.bench.worth import Worth
+
+        machine = _machine_of("this CPU", self.ranks) if self.program.device == "cpu" else self.machine
+        choices, planned = self.choices, functools.partial(self._planner.plan_unless_newer, keep=False)
+        return Worth(self._captured, choices, self._planner.plan(choices), machine, planned)
 
     def search_waits(
         self, *, limit_bytes: int | None = None, machine: str | Machine | None = None, buckets: Sequence[str] = ()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from workbench.analysis.machines import H100, Machine
 from workbench.analysis.overlap import OverlapChange, change
-from workbench.lever import Site
+from workbench.lever import Effect, Site
 
 if TYPE_CHECKING:
+    from workbench.analysis.memory import Prediction
     from workbench.compiler.pipeline import Plan
 
 
@@ -50,6 +51,36 @@ def diff(before: Plan, after: Plan, machine: Machine = H100) -> PlanDiff:
         counts=changed_counts(before, after),
         changed=changed_sites(before, after),
         overlap=change(before.overlap_on(machine), after.overlap_on(machine)),
+    )
+
+
+def effect_of(now: Prediction | Plan, then: Prediction | Plan, chosen: Collection[str], machine: Machine) -> Effect:
+    """What the whole plan gains or loses: then minus now, beyond bytes only where both are plans.
+
+    Parameters
+    ----------
+    now, then : Prediction or Plan
+    chosen : collection of str
+        Ids of the sites that are set otherwise, which are not named among those that move along.
+    machine : Machine
+        What collectives are simulated on.
+    """
+    from workbench.compiler.pipeline import Plan
+
+    found = Effect(
+        peak_bytes=then.peak_bytes - now.peak_bytes,
+        saved_bytes=then.saved_bytes - now.saved_bytes,
+        saved_tensors=then.saved_tensors - now.saved_tensors,
+        flops=then.flops - now.flops,
+    )
+    if not (isinstance(now, Plan) and isinstance(then, Plan)):
+        return found
+    return dataclasses.replace(
+        found,
+        fusions=then.census.count - now.census.count,
+        counts=changed_counts(now, then),
+        changed=tuple(id for id in changed_sites(now, then) if id not in chosen),
+        overlap=change(now.overlap_on(machine), then.overlap_on(machine)),
     )
 
 

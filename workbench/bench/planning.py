@@ -78,8 +78,10 @@ class Planner:
                 with self._changed:
                     self._changed.wait_for(lambda: not self._waiting)
 
-    def plan_unless_newer(self, choices: Mapping[str, str]) -> Plan:
+    def plan_unless_newer(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
         """The plan under `choices`, unless a request comes while it is made.
+
+        Without `keep` a new one is not put among those kept: nobody goes back to it.
 
         Raises
         ------
@@ -97,6 +99,8 @@ class Planner:
             if (known := self._known(key)) is not None:
                 return known
             made = pipeline.plan(self._captured, choices, lambda: bool(self._waiting))
+        if not keep:
+            return made
         with self._changed:
             self._plans[key] = made
             if len(self._plans) > PLANS_KEPT:

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from workbench.compiler.thunder_api import (
 from workbench.errors import ProgramError, WorkbenchError, shown
 from workbench.programs import Program, modes, placement
 from workbench.programs.files import what
+from workbench.programs.tensors import held, state_of
 from workbench.torch_api import FakeTensorMode
 
 if TYPE_CHECKING:
@@ -267,6 +268,7 @@ def _capture(program: Program, executor: str, ranks: parallel.Ranks | None, way:
             jitted = thunder_api.jit(function, executors=hooks.executors(), transforms=transforms)
             hooks.restart()
             entry, inputs, _ = jitted._lc_cd.get_computation_and_inputs(*args, **kwargs)
+            unread = _unread(program, jitted, inputs)
     except WorkbenchError:
         raise
     except KeyboardInterrupt:
@@ -285,8 +287,21 @@ def _capture(program: Program, executor: str, ranks: parallel.Ranks | None, way:
         for out in b.flat_proxy_outs
     ]
     arguments = {n: t for n, t in zip(names, inputs, strict=True) if isinstance(t, torch.Tensor)}
-    stage = dataclasses.replace(stage, arguments=arguments)
+    stage = dataclasses.replace(stage, arguments=arguments, unread=unread)
     way = "parts" if way == "graph" else way
     return Capture(
         program, executor, stage, tuple(log.times), ranks, jitted._lc_cd, jitted._lc_cs, hooks.cache_info, way, why
     )
+
+
+def _unread(program: Program, compiled: Any, inputs: Sequence[Any]) -> dict[str, torch.Tensor]:
+    """What the program and its inputs hold beside the inputs of its trace: one tensor of each storage."""
+    given = {**held(program.args, "args").tensors, **held(program.kwargs, "kwargs").tensors}
+    known = {tensor.untyped_storage()._cdata for tensor in inputs if isinstance(tensor, torch.Tensor)}
+    found: dict[str, torch.Tensor] = {}
+    for name, tensor in {**state_of(program.callable, compiled), **given}.items():
+        storage = tensor.untyped_storage()
+        if storage._cdata not in known and storage.nbytes():
+            known.add(storage._cdata)
+            found[name] = tensor
+    return found

@@ -300,9 +300,12 @@ class Offloader:
         with tracectx(trace):
             moved = [value.replace_name(RELOAD_PREFIX + value.name) for value in values]
             arrived = [value.replace_name(RELOAD_PREFIX + "done_" + value.name) for value in values]
-        swap: dict[Variable, Proxy] = {variableify(v): a for v, a in zip(values, arrived, strict=True)}
+        by_name = {v.name: (variableify(v), a) for v, a in zip(values, arrived, strict=True)}
         for i in used:
-            trace.bound_symbols[i] = trace.bound_symbols[i].from_bsym_swap_proxies(swap, skip_output=True)
+            bsym = trace.bound_symbols[i]
+            # What it is given only: a fusion may make a value of another of the names for itself.
+            swap: dict[Variable, Proxy] = dict(by_name[a.name] for a in bsym.flat_proxy_args if a.name in by_name)
+            trace.bound_symbols[i] = bsym.from_bsym_swap_proxies(swap, skip_output=True)
         trace.bound_symbols.insert(used[0], _statement(f"{ARRIVE}{number}", arrive, moved, arrived))
         at = max(first_statement, used[0] - self._ahead)
         back = functools.partial(reload, device=to_torch_device(values[0].device))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -281,6 +282,7 @@ def read_joint(
     *,
     cache: FactsCache | None = None,
     arguments: Mapping[str, torch.Tensor] | None = None,
+    unread: Mapping[str, torch.Tensor] = MappingProxyType({}),
 ) -> Graph:
     """Tables of a claimed joint trace; sides are Thunder's tags, and nothing is freed.
 
@@ -292,6 +294,8 @@ def read_joint(
         Names of values that random ops make.
     cache, arguments
         As for `workbench.compiler.facts.facts`.
+    unread : mapping of str to Tensor
+        See `Stage`.
     """
     found = facts(trace, cache=cache, arguments=arguments)
     builder = _Builder(random)
@@ -328,7 +332,7 @@ def read_joint(
             gradients = returned["output"]
             known = accumulated(gradients, returned["flat_args"], found, arguments or {})
             ends = dataclasses.replace(ends, gradients=builder.values(gradients), **_accumulated(builder, known))
-    return builder.build("joint", found, origins, ends)
+    return _with_unread(builder.build("joint", found, origins, ends), unread)
 
 
 def _enter_ignored(builder: _Builder, found: TraceFacts, outputs: Sequence[Any]) -> None:
@@ -399,7 +403,32 @@ def read_execution(
             gradients=builder.values(gradients),
             **_accumulated(builder, known),
         )
-    return builder.build("execution", found, stage.origins, ends)
+    return _with_unread(builder.build("execution", found, stage.origins, ends), stage.unread)
+
+
+def _with_unread(graph: Graph, unread: Mapping[str, torch.Tensor]) -> Graph:
+    """The graph, and an argument in a storage of its own for each tensor that no statement reads."""
+    if not unread:
+        return graph
+    values, storages, tensors = graph.values, graph.storages, list(unread.values())
+    count = len(tensors)
+    return dataclasses.replace(
+        graph,
+        values=Values(
+            name=(*values.name, *unread),
+            shape=(*values.shape, *(tuple(map(int, tensor.shape)) for tensor in tensors)),
+            dtype=(*values.dtype, *(str(tensor.dtype).removeprefix("torch.") for tensor in tensors)),
+            device=(*values.device, *(str(tensor.device) for tensor in tensors)),
+            storage=np.append(values.storage, np.arange(count, dtype=np.int32) + np.int32(len(storages))),
+            producer=np.append(values.producer, np.full(count, -1, np.int32)),
+            bytes=np.append(values.bytes, np.asarray([tensor.nbytes for tensor in tensors], np.int64)),
+            flags=np.append(values.flags, np.full(count, ValueFlag.ARGUMENT | ValueFlag.TENSOR, np.int32)),
+        ),
+        storages=Storages(
+            bytes=np.append(storages.bytes, np.asarray([t.untyped_storage().nbytes() for t in tensors], np.int64)),
+            root=np.append(storages.root, np.arange(count, dtype=np.int32) + np.int32(len(values))),
+        ),
+    )
 
 
 def _accumulated(builder: _Builder, known: Sequence[Accumulated]) -> dict[str, tuple[int, ...]]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import chain
 from typing import Any
 
-from workbench.compiler.copies import Writes
+from workbench.compiler.copies import Writes, is_copy, leaves
 from workbench.compiler.crossings import tagged
 from workbench.compiler.cuts import Network
 from workbench.compiler.thunder_api import (
@@ -87,7 +87,8 @@ class _Member:
     """A statement inside a fusion, flattened.
 
     `key` is the same for statements that Thunder takes for equal; `made` are the names of `outs` that the statement
-    does not merely pass on; `names` all names in it, those of its own statements first, as `order_proxies` counts.
+    does not merely pass on; `names` all names in it, those of its own statements first, as `order_proxies` counts;
+    `copied` what copies in it make.
     """
 
     bsym: BoundSymbol
@@ -97,6 +98,7 @@ class _Member:
     made: tuple[str, ...]
     names: tuple[str, ...]
     tagged: bool
+    copied: tuple[str, ...]
 
 
 class _Members:
@@ -116,7 +118,8 @@ class _Members:
         alike = self._alike[tuple(out.name for out in outs)]
         key = next((m.key for m in alike if hash(m.bsym) == hash(bsym) and m.bsym == bsym), id(bsym))
         made = tuple(out.name for out in outs if out.name not in args)
-        member = _Member(bsym, key, args, outs, made, tuple(order_proxies([bsym])), tagged(bsym))
+        copied = tuple(leaf.output.name for leaf in leaves([bsym]) if is_copy(leaf))
+        member = _Member(bsym, key, args, outs, made, tuple(order_proxies([bsym])), tagged(bsym), copied)
         alike.append(member)
         self._known[id(bsym)] = member
         return member
@@ -138,6 +141,11 @@ class _Inside:
                 self.makers[out.name].append(member)
             for name in member.made:
                 self.producer.setdefault(name, member)
+
+    @functools.cached_property
+    def written(self) -> list[str]:
+        """What its copies make, which write into memory from outside."""
+        return [name for member in self.members for name in member.copied]
 
     @functools.cached_property
     def order(self) -> dict[str, int]:
@@ -209,7 +217,8 @@ class _Fusion:
         return wanted.union(outside), reads
 
     def _path(self, outside: Collection[str]) -> tuple[set[str], set[str]]:
-        outs, makers = _names(self.outs), self.inside.makers
+        # What copies write is wanted as outputs are, read by that name or not.
+        outs, makers = [*_names(self.outs), *self.inside.written], self.inside.makers
         path = self.inside.leading_to(outs, outside).values()
         wanted = {*outs, *outside, *(out.name for member in path for out in member.outs)}
         return wanted, {a for name in wanted for member in makers.get(name, ()) for a in member.args}
@@ -408,8 +417,9 @@ def rematerialize(trace: TraceCtx, options: RematOptions, report: Report | None 
         Partitioned, before any rematerialization.
     options : RematOptions
         With the defaults the result is what Thunder's own pass gives, except where that moves a read past an in-place
-        write: ``t = a.clone(); a.copy_(b); b.copy_(t)`` under nvFuser reads ``a`` too late. That exception can go when
-        Thunder's pass looks at writes.
+        write: ``t = a.clone(); a.copy_(b); b.copy_(t)`` under nvFuser reads ``a`` too late; and where nothing reads by
+        name what a copy in the consumer writes, as after a batch norm: Thunder makes again whatever such a copy reads,
+        earlier copies too. That can go when Thunder's pass looks at writes.
     report : Report, optional
         Filled with ties, and with pins that could not be kept.
     """

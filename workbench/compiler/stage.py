@@ -92,6 +92,8 @@ class Stage:
     has_backward : bool
     arguments : mapping of str to Tensor
         Tensors behind the trace's arguments, where they are known: which of them share storage.
+    unread : mapping of str to Tensor
+        Tensors that the program holds and no statement reads, one of each storage: in memory all the same.
     cache : FactsCache
         What statements do to memory, found once.
     gathers_again : bool
@@ -106,6 +108,7 @@ class Stage:
     claimed: TraceCtx
     has_backward: bool
     arguments: Mapping[str, torch.Tensor] = dataclasses.field(default_factory=dict)
+    unread: Mapping[str, torch.Tensor] = dataclasses.field(default_factory=dict)
     cache: FactsCache = dataclasses.field(default_factory=FactsCache)
     gathers_again: bool = False
     program: TraceCtx | None = None
@@ -122,7 +125,9 @@ class Stage:
 
     def read(self, trace: TraceCtx) -> Graph:
         """A joint trace of this program, before or after fusion, as tables."""
-        return read_joint(trace, self.origins, self.random, cache=self.cache, arguments=self.arguments)
+        return read_joint(
+            trace, self.origins, self.random, cache=self.cache, arguments=self.arguments, unread=self.unread
+        )
 
     @cached_property
     def random(self) -> frozenset[str]:

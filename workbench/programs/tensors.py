@@ -56,6 +56,26 @@ def held(objects: Any, path: str = "") -> Held:
     return walk.found
 
 
+def state_of(original: Any, compiled: Any) -> dict[str, torch.Tensor]:
+    """Parameters, buffers and other tensors that a program holds, by name.
+
+    Parameters
+    ----------
+    original : callable
+        The function or module as built.
+    compiled : callable
+        What was made of it, or itself.
+    """
+    state = held(original).tensors
+    if isinstance(compiled, torch.nn.Module):
+        # A transform may replace parameters, so a compiled module is asked before the module it was made of; a wrapper
+        # has the same ones under names of its own.
+        own = dict([*compiled.named_parameters(), *compiled.named_buffers()])
+        same = {id(tensor) for tensor in own.values()}
+        state = {**own, **{n: t for n, t in state.items() if n not in own and id(t) not in same}}
+    return state
+
+
 class _Walk:
     def __init__(self) -> None:
         self.found = Held()

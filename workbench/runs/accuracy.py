@@ -15,7 +15,7 @@ import torch
 
 from workbench.errors import ProgramError, shown
 from workbench.programs.modes import restored
-from workbench.programs.tensors import held
+from workbench.programs.tensors import held, state_of
 from workbench.runs.differences import (
     FLOOR,
     RELATIVE_TOLERANCE,
@@ -144,13 +144,7 @@ class Stepper:
         self.run = run if run is not None else original
         self.seed = seed
         self._cotangents: list[torch.Tensor] | None = None
-        state = held(original).tensors
-        if isinstance(self.run, torch.nn.Module):
-            # A transform may replace parameters, so a compiled module is asked before the module it was made of; a
-            # wrapper has the same ones under names of its own.
-            compiled = dict([*self.run.named_parameters(), *self.run.named_buffers()])
-            same = {id(tensor) for tensor in compiled.values()}
-            state = {**compiled, **{n: t for n, t in state.items() if n not in compiled and id(t) not in same}}
+        state = state_of(original, self.run)
         self.parameters = {name: tensor for name, tensor in state.items() if _is_parameter(tensor)}
         self.buffers = {name: tensor for name, tensor in state.items() if name not in self.parameters}
         self.inputs = {**held(args, "args").tensors, **held(kwargs, "kwargs").tensors}

@@ -33,6 +33,7 @@ from workbench.ui.passes import Passes
 from workbench.ui.split import Split
 from workbench.ui.tables import VARIANTS, RunsAsked
 from workbench.ui.timeline import TimelineTab, simulated_lanes, timeline_content
+from workbench.ui.worth import WorthTab
 
 if TYPE_CHECKING:
     from workbench.analysis.search import Search
@@ -101,6 +102,7 @@ class App:
         self.inspector = inspector.Inspector(self._on_inspector)
         self.memory = MemoryTab()
         self.alive = Alive(self._on_message)
+        self.worth = WorthTab(bench, self.graph.groups, self._on_message)
         self.compile = CompileTab()
         self.fusions = Fusions(self._on_message)
         self.passes = Passes()
@@ -111,6 +113,7 @@ class App:
         self.trace = tables.TraceText(self._on_message)
         self._drawn_by: dict[str, Callable[[], None]] = {
             "Memory": self._show_memory,
+            "Worth it": self.worth.show_plan,
             "Timeline": self._show_times,
             "Fusions": self._show_fusions,
             "Passes": lambda: self.passes.show_plan(bench.plan),
@@ -158,6 +161,7 @@ class App:
         middle = _side_by_side(self.graph, Split(axis="x"), self.inspector)
         shown = {
             "Memory": _side_by_side(self.memory, self.alive),
+            "Worth it": self.worth,
             "Compile": self.compile,
             "Timeline": self.timeline,
             "Fusions": self.fusions,
@@ -186,6 +190,7 @@ class App:
             "export": lambda: self._export(message["path"]),
             "dismiss": lambda: self._say(None),
             "choose": lambda: self._choose({message["id"]: message["option"]}),
+            "choose_all": lambda: self._choose(message["choices"]),
             "runs": lambda: self._ask_of_runs(message["against"], message["snapshot"]),
             "machine": lambda: self._in_background("simulating", lambda: self._simulate_on(message["name"])),
             "search": lambda: self._in_background("searching", lambda: self._search(message["limit"])),
@@ -267,12 +272,16 @@ class App:
         self._choose({site.id: option for site in sites})
 
     def _choose(self, choices: Mapping[str, str]) -> None:
-        """Choose for one site, or for those of folded layers alike."""
+        """Choose for one site, for those of folded layers alike, or for several at once."""
+        if not choices:
+            return
         id, option = next(iter(choices.items()))
         first, peers = self.bench.plan.site_of.get(id), self.graph.peers_are(id)
         diff = self._act(lambda: self.bench.choose(choices))
         if diff is not None:
             label = first.label if first is not None else id
+            if len(self.graph.peers(id)) < len(choices):
+                label, option, peers = "what was listed", "chosen", "places"
             self._say(_told(label, option, len(choices), peers, diff, self.bench.machine.name))
         else:
             # What was refused must not stay on the screen as if it were chosen.
@@ -372,6 +381,7 @@ class App:
             index = self.tabs.selected_index
             title = "" if index is None else self.tabs.titles[index]
             self.compile.look(title == "Compile")
+            self.worth.look(title == "Worth it")
             if title in self._stale:
                 self._stale.remove(title)
                 self._drawn_by[title]()
@@ -461,7 +471,7 @@ class App:
 
     def _select(self) -> None:
         selected = self.graph.selected
-        self.sites.selected = self.trace.selected = self.fusions.selected = selected
+        self.sites.selected = self.trace.selected = self.fusions.selected = self.worth.selected = selected
         sites = self._sites_of(selected)
         statement = None if sites else self.graph.statement_of(selected)
         if sites:

@@ -446,6 +446,16 @@ class GraphView(Answering):
                 return [sites[n] for n in peers]
         return [site for site in sites if site.id == id]
 
+    def groups(self) -> list[list[Site]]:
+        """All sites, those together that an arc or a mark shows as one."""
+        if self.shown is None:
+            return []
+        layout, sites = self.shown.layout, self.shown.sites
+        found = [list(peers) for peers in (*layout.arcs.peers, *layout.marks.peers)]
+        grouped = {number for group in found for number in group}
+        found += [[number] for number in range(len(sites)) if number not in grouped]
+        return [[sites[number] for number in group] for group in sorted(found, key=min)]
+
     def peers_are(self, id: str) -> str:
         """What `peers` of a site are: ``layers``, or ``waits`` of one moment."""
         if self.shown is not None:

@@ -1,0 +1,74 @@
+"""What random programs found: options that were offered, and plans under them that the proof then refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import workbench
+from workbench.bench import Workbench
+
+
+def opened(function: Callable[..., Any], *args: torch.Tensor, executor: str = "torchcompile") -> Workbench:
+    return workbench.open(function, *args, device="cpu", executor=executor, capture="interpreter")
+
+
+def squared_then_normalized(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Nothing reads by name what a batch norm writes."""
+    x.mul_(x)
+    return F.batch_norm(torch.stack((x, x + 1.0)), mean, var, training=True) * w
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_what_only_a_copy_reads_is_handed_to_its_region() -> None:
+    def given() -> tuple[torch.Tensor, ...]:
+        return torch.linspace(0.5, 2, 4), torch.zeros(4), torch.ones(4), torch.rand(4, requires_grad=True)
+
+    bench = opened(squared_then_normalized, *given())
+    outside = next(site for site in bench.sites("copies") if site.id.endswith("/batch_norm>copy_"))
+    assert outside.illegal == {}
+    bench.choose({outside.id: "out"})
+    assert bench.plan.proof.proven
+    found, expected = given(), given()
+    bench.config.jit(squared_then_normalized)(*found)
+    squared_then_normalized(*expected)
+    for one, other in zip(found[:3], expected[:3], strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def mean_written(x: torch.Tensor) -> torch.Tensor:
+    variance, mean = torch.var_mean(x, 0)
+    mean.copy_(mean * 2.0)
+    return variance
+
+
+@pytest.mark.parametrize("executor", ["torch", "torchcompile"])
+def test_what_is_written_after_it_was_made_is_not_computed_again(executor: str) -> None:
+    bench = opened(mean_written, torch.rand(4, 4, requires_grad=True), executor=executor)
+    sites = [site for site in bench.sites("saved") if site.id.startswith("saved:mean_written/var_mean")]
+    assert sites
+    for site in sites:
+        assert "it is written in place: the backward reads what was written" in site.illegal["recompute"]
+        assert "it is written in place" in site.illegal["offload"]
+
+
+def around_a_product(x: torch.Tensor, w: torch.Tensor, m: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    scaled = torch.tanh(x) * w
+    active = F.gelu(scaled)
+    return torch.amax(scaled, 0, keepdim=True), active * (m @ m)
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_what_a_region_makes_for_itself_is_not_taken_for_what_is_brought_back() -> None:
+    vector, matrix = torch.linspace(1, 2, 8, requires_grad=True), torch.eye(8, requires_grad=True)
+    bench = opened(around_a_product, torch.linspace(-1, 2, 8), vector, matrix)
+    gelu = [site for site in bench.sites("remat") if site.id.startswith("remat:around_a_product/gelu")]
+    assert len(gelu) >= 3
+    choices = {site.id: "recompute" for site in gelu}
+    choices |= {"remat:around_a_product/amax>shallow_copy": "save", "saved:around_a_product/mul": "offload"}
+    bench.choose(choices)
+    assert bench.plan.proof.proven

@@ -1,0 +1,79 @@
+// What is worth it: choices that are not made yet, each with what the whole plan would gain, sortable and searchable.
+
+const MOST = 200; // rows drawn: more would only slow the page; the search narrows them
+
+/** Columns with a figure: its key, its name, and how it is written. Below zero is a gain. */
+const FIGURES = [
+  ["peak_bytes", "peak", humanBytes],
+  ["saved_bytes", "saved", humanBytes],
+  ["step_s", "step, predicted", humanTime],
+];
+
+function humanTime(/** @type {number} */ seconds) {
+  const size = Math.abs(seconds);
+  const [scale, unit] = size >= 1 ? [1, "s"] : size >= 1e-3 ? [1e3, "ms"] : [1e6, "µs"];
+  const value = size * scale;
+  return `${value.toFixed(value >= 100 ? 0 : value >= 10 ? 1 : 2)} ${unit}`;
+}
+
+/** @param {{model: any, el: HTMLElement}} context */
+function render({ model, el }) {
+  panel(el, "worth");
+  const search = h("input", { type: "search", placeholder: "Search: layer, symbol, source, option", "aria-label": "Search choices", spellcheck: "false", oninput: () => draw() });
+  const lever = h("select", { "aria-label": "Lever", onchange: () => draw() });
+  const lowers = h("input", { type: "checkbox", onchange: () => draw() });
+  const count = h("span", { class: "wb-muted wb-count", role: "status" });
+  const all = h("button", { class: "wb-all", title: "each site's first option in this order; Undo takes all of it back", onclick: () => model.send({ type: "choose_all", choices: listed() }) }, "Choose all listed");
+  const head = h("tr", {}), body = h("tbody");
+  el.replaceChildren(h("div", { class: "wb-row" }, search, lever, h("label", { class: "wb-check" }, lowers, "only what lowers the peak"), all, count),
+    h("div", { class: "wb-scroll" }, h("table", {}, h("thead", {}, head), body)));
+  let order = "peak_bytes", upward = true, found = [];
+
+  /** Each site's first option among the rows shown. */
+  function listed() {
+    const choices = {};
+    for (const row of found) for (const [id, option] of Object.entries(row.choices)) choices[id] ??= option;
+    return choices;
+  }
+  const size = (row) => (order === "label" ? row.label : row[order] ?? Infinity);
+  function compare(a, b) {
+    const [x, y] = [size(a), size(b)];
+    const first = x < y ? -1 : x > y ? 1 : 0;
+    // The same peak: what saves more, then what takes less.
+    return (upward ? first : -first) || (a.saved_bytes ?? 0) - (b.saved_bytes ?? 0) || (a.step_s ?? 0) - (b.step_s ?? 0);
+  }
+  const heading = (key, name, right) => h("th", { class: right ? "wb-right" : null, "aria-sort": key === order ? (upward ? "ascending" : "descending") : "none" },
+    h("button", { class: "wb-sort", onclick: () => { [order, upward] = [key, key === order ? !upward : true]; draw(); } }, name, h("span", { "aria-hidden": "true" }, key === order ? (upward ? " ▴" : " ▾") : "")));
+
+  function figure(row, key, write, most) {
+    if (row[key] === undefined) return h("td", { class: "wb-right wb-muted" }, key === "peak_bytes" ? (row.state === "refused" ? "refused" : "not worked out") : "");
+    const by = row[key], about = row.state === "estimated" && key !== "step_s" ? "≈ " : "";
+    const share = Math.min(100, 100 * Math.abs(by) / most);
+    const nothing = key === "step_s" ? Math.abs(by) < 1e-9 : by === 0;
+    return h("td", { class: "wb-gain" }, h("span", { class: nothing ? "wb-muted" : by < 0 ? "wb-good" : "wb-bad" }, nothing ? `${about}no change` : `${about}${by < 0 ? "−" : "+"}${write(Math.abs(by))}`),
+      h("i", { class: by < 0 ? "wb-less" : "wb-more", style: `width:${nothing ? 0 : Math.max(2, share * 0.7)}px`, "aria-hidden": "true" }));
+  }
+  function draw() {
+    const { rows = [], left = 0, machine = "" } = model.get("content"), selected = model.get("selected");
+    const levers = ["", ...new Set(rows.map((row) => row.lever))], chosen = lever.value;
+    lever.replaceChildren(...levers.map((name) => h("option", { value: name, selected: name === chosen }, name || "all levers")));
+    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    found = rows.filter((row) => (!lever.value || row.lever === lever.value) && (!lowers.checked || row.peak_bytes < 0)
+      && words.every((word) => `${row.id} ${row.label} ${row.source} ${row.option}`.toLowerCase().includes(word))).sort(compare);
+    const most = Object.fromEntries(FIGURES.map(([key]) => [key, Math.max(1e-12, ...rows.map((row) => Math.abs(row[key] ?? 0)))]));
+    const held = document.activeElement?.closest?.("tr, th")?.dataset?.key;
+    head.replaceChildren(...FIGURES.map(([key, name]) => heading(key, name, true)), heading("label", "choice", false), h("th", {}, "source"), h("th", {}, h("span", { class: "wb-unseen" }, "choose")));
+    all.disabled = !found.length;
+    count.textContent = `${found.length} of ${rows.length}${left ? `, ${left} to be worked out` : ""}${rows.some((row) => row.state === "estimated") ? "; ≈ estimated" : ""}${machine ? `; step by ${machine}'s rates` : ""}`;
+    count.title = "≈: by arithmetic on the trace before fusion; the plan that a choice gives may differ a little";
+    body.replaceChildren(...found.slice(0, MOST).map((row) => h("tr", { class: `wb-can ${row.id === selected ? "wb-chosen" : ""}`, "data-site": row.id, "data-option": row.option, "data-key": `${row.id} ${row.option}`, onclick: () => model.send({ type: "go", id: row.id }) },
+      FIGURES.map(([key, , write]) => figure(row, key, write, most[key])),
+      h("td", {}, h("div", { class: "wb-name" }, h("strong", {}, row.option), " ", h("button", { class: "wb-link", title: row.id }, row.label), row.count > 1 && ` × ${row.count}`), row.why && h("div", { class: "wb-reason" }, row.why)),
+      h("td", {}, h("code", { class: "wb-muted", title: row.source }, row.source)),
+      h("td", {}, h("button", { disabled: row.state === "refused", "aria-label": `Choose ${row.option} for ${row.label}`, onclick: (event) => { event.stopPropagation(); model.send({ type: "choose_all", choices: row.choices }); } }, "Choose")))));
+    if (held) body.querySelector(`[data-key="${CSS.escape(held)}"] button`)?.focus();
+  }
+  return follow(model, ["content", "selected"], draw);
+}
+
+export default { render };
