@@ -40,6 +40,30 @@ def test_what_only_a_copy_reads_is_handed_to_its_region() -> None:
         torch.testing.assert_close(one, other)
 
 
+def normalized_twice(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> torch.Tensor:
+    """What the second batch norm returns is not read: nothing of it is, but what it writes."""
+    first = F.batch_norm(x, mean, var, training=True)
+    F.batch_norm(x, mean, var, training=True)
+    return first
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_a_region_of_which_only_copies_are_wanted_stays_in_the_forward() -> None:
+    def given() -> tuple[torch.Tensor, ...]:
+        return torch.arange(8.0).reshape(2, 4).requires_grad_(), torch.zeros(4), torch.ones(4)
+
+    bench = opened(normalized_twice, *given())
+    outside = next(site for site in bench.sites("copies") if site.id.endswith("/batch_norm.1>copy_"))
+    assert outside.illegal == {}
+    bench.choose({outside.id: "out"})
+    assert bench.plan.proof.proven
+    found, expected = given(), given()
+    bench.config.jit(normalized_twice)(*found)
+    normalized_twice(*expected)
+    for one, other in zip(found[1:], expected[1:], strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def mean_written(x: torch.Tensor) -> torch.Tensor:
     variance, mean = torch.var_mean(x, 0)
     mean.copy_(mean * 2.0)

@@ -9,11 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from workbench.compiler.thunder_api import BoundSymbol, TraceCtx, prims
+from workbench.compiler.thunder_api import (
+    BoundSymbol,
+    BoundSymbolTag,
+    Proxy,
+    TraceCtx,
+    from_trace,
+    prims,
+    tracectx,
+    variableify,
+)
 
 ALWAYS, NEVER, DIRECT_ONLY, ALIAS_AWARE = "always", "never", "direct_only", "alias_aware"
 POLICIES = (ALWAYS, NEVER, DIRECT_ONLY, ALIAS_AWARE)
@@ -267,3 +277,51 @@ def put_off(bsyms: Sequence[BoundSymbol], needed: Iterable[str]) -> set[str]:
         elif is_copy(bsym):
             found.add(bsym.output.name)
     return found
+
+
+def kept_in_forward(trace: TraceCtx) -> TraceCtx:
+    """The fused joint trace with forward regions opened that Thunder's split would put into the backward.
+
+    Of a region whose outputs nothing in the forward reads the split does not see that it copies into memory from
+    outside, as the last running statistics of a batch norm are; of a copy that stands alone it does. It can go when
+    `split_into_forward_and_backward` looks into fusions.
+    """
+    returned = trace.bound_symbols[-1].args[0]
+    if "fw_flat_out" not in returned:
+        return trace
+    names = {a.name for part in ("fw_flat_out", "flat_args") for a in returned[part] if isinstance(a, Proxy)}
+    made = Counter(out.name for bsym in trace.bound_symbols for part in _parts(bsym) for out in part.flat_proxy_outs)
+    edited = from_trace(trace)
+    edited.names = set(trace.names)
+    found = [trace.bound_symbols[-1]]
+    for bsym in reversed(trace.bound_symbols[:-1]):
+        read = any(out.name in names for out in bsym.flat_proxy_outs)
+        parts = [bsym]
+        if bsym.sym.is_fusion and not read and any(map(_copies_in_forward, bsym.subsymbols)):
+            parts = _opened(bsym, {name for name, times in made.items() if times > 1}, edited)
+        for part in reversed(parts):
+            found.append(part)
+            if any(o.name in names for o in part.flat_proxy_outs) or (is_copy(part) and part.args[1].name in names):
+                names.update(a.name for a in part.flat_proxy_args)
+    edited.bound_symbols = found[::-1]
+    return edited
+
+
+def _parts(bsym: BoundSymbol) -> Sequence[BoundSymbol]:
+    return bsym.subsymbols if bsym.sym.is_fusion else (bsym,)
+
+
+def _copies_in_forward(member: BoundSymbol) -> bool:
+    return BoundSymbolTag.BACKWARD not in member.tags and any(map(is_copy, leaves([member])))
+
+
+def _opened(fusion: BoundSymbol, taken: set[str], trace: TraceCtx) -> list[BoundSymbol]:
+    """The members of a fusion, what they make for themselves by names of their own where those are taken."""
+    handed = {proxy.name for proxy in (*fusion.flat_proxy_args, *fusion.flat_proxy_outs)}
+    swap = {}
+    with tracectx(trace):
+        for member in fusion.subsymbols:
+            for out in member.flat_proxy_outs:
+                if out.name in taken and out.name not in handed and variableify(out) not in swap:
+                    swap[variableify(out)] = out.replace_name()
+    return [member.from_bsym_swap_proxies(swap) if swap else member for member in fusion.subsymbols]

@@ -322,6 +322,8 @@ class RegionExecutor(TorchCompileExecutor):
         control.partitioned = control.timed("partition", lambda: self._partition(trace))
         options = control.begin(control.partitioned)
         cut = control.timed("remat", lambda: dce(_cut(control, options)))
+        if control.unfused:
+            cut = copies.kept_in_forward(cut)
         done = control.finish(control.timed("contexts", lambda: _callable_again(cut)))
         done.set_provenance(TraceProvenance("Fusion"))
         return done
