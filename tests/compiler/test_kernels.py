@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import workbench
@@ -64,6 +65,22 @@ class Largest(nn.Module):
         return (x * self.weight).amax(1)
 
 
+class Losses(nn.Module):
+    """Means and sums that PyTorch leaves in the storage of all the single losses, alive until the backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(64, 96))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        share = torch.sigmoid(x * self.weight)
+        return (
+            F.binary_cross_entropy(share, torch.zeros_like(share)),
+            F.smooth_l1_loss(share, torch.ones_like(share), reduction="sum"),
+            F.smooth_l1_loss(share, torch.ones_like(share), reduction="none"),
+        )
+
+
 class Repeated(nn.Module):
     """The same product that BLAS cannot read, over and over."""
 
@@ -82,6 +99,7 @@ PROGRAMS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "mixture of experts": (Experts, (24, 32)),
     "product with gaps": (Gaps, (16, 48)),
     "program that counts": (Largest, (64, 96)),
+    "program of losses": (Losses, (64, 96)),
 }
 
 
@@ -92,6 +110,7 @@ PROGRAMS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         "mixture of experts",
         "product with gaps",
         "program that counts",
+        "program of losses",
     ],
 )
 def test_the_predicted_peak_is_the_measured_one_of_a(name: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -64,6 +65,11 @@ _MOVES_DATA = frozenset(
 )
 """Operators that compute nothing: they count no floating point operations."""
 
+_REDUCED_WHERE_THEY_LIE = frozenset(
+    (_aten.binary_cross_entropy, _aten.smooth_l1_loss, _aten.mse_loss, _aten.soft_margin_loss)
+)
+"""Losses whose CPU kernels return their mean or sum in the storage of all the single losses."""
+
 
 def _attention_flops(func: Any, args: Sequence[Any]) -> int | None:
     # The registry knows CUDA's attention kernels only.
@@ -116,9 +122,12 @@ class Allocations(TorchDispatchMode):
         """Run the operator and count what it makes."""
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
+        packet = func._overloadpacket
+        if packet in _REDUCED_WHERE_THEY_LIE and out.dim() == 0 and out.device.type == "cpu":
+            single = torch.broadcast_shapes(args[0].shape, args[1].shape)
+            out.untyped_storage().resize_(math.prod(single) * out.itemsize)
         outputs = [t for t in tree_iter(out) if isinstance(t, torch.Tensor)]
         made = [self.see(tensor) for tensor in outputs]
-        packet = func._overloadpacket
         if (attention := _attention_flops(packet, args)) is not None:
             self.flops += attention
         elif packet in flop_registry:
