@@ -45,12 +45,21 @@ def leaves(x: torch.Tensor) -> torch.Tensor:
     return torch.tensor(x.tolist())
 
 
+def balances(x: torch.Tensor) -> torch.Tensor:
+    scores, targets, lengths = x.log_softmax(-1).unsqueeze(1), torch.ones(1, 2, dtype=torch.long), torch.tensor([4])
+    return nn.functional.ctc_loss(scores, targets, lengths, torch.tensor([2]))
+
+
 LINES = {
     branches: ("if x.sum() > 0:", "choose with torch.where, or give the decision to the program as a bool"),
     selects: ("return x[x > 0].sum()", "keep the shape, as torch.where(mask, x, 0) does, or select before the program"),
     finds: ("return torch.nonzero(x)", "keep the shape, as torch.where(mask, x, 0) does, or select before the program"),
     trains: ("loss.backward()", "open what gives the loss"),
     steps: ("OPTIMIZER.step()", "open what gives the loss"),
+    balances: (
+        "return nn.functional.ctc_loss(scores, targets, lengths, torch.tensor([2]))",
+        "open the model without labels, and give its logits to torch.nn.functional.ctc_loss outside of the program",
+    ),
     leaves: ("return torch.tensor(x.tolist())", "stay in tensors, or do it before or after the program"),
 }
 
@@ -61,3 +70,8 @@ def test_a_refusal_has_the_line_then_what_to_do(program: Callable[..., torch.Ten
     said = rf"^\S*test_refusals.py:\d+ \({re.escape(line)}\): .*{re.escape(advice)}.* \(.+\)$"
     with pytest.raises(ProgramError, match=said):
         workbench.open(program, torch.randn(4, 4), device="cpu")
+
+
+def test_loops_of_one_operator_are_refused_with_what_to_do() -> None:
+    with pytest.raises(ProgramError, match=r"write the steps as a loop over torch\.nn\.functional\.linear"):
+        workbench.open(nn.LSTM(4, 4), torch.randn(3, 4), device="cpu")

@@ -44,9 +44,6 @@ def by_trainer(model: nn.Module, folder: Path) -> list[float]:
     """Losses of a fine-tuning by `transformers.Trainer`."""
     from transformers import Trainer, TrainingArguments
 
-    # Else the loss is a sum, whose gradient unmodified Thunder cannot compute on the CPU.
-    given_model: Any = model
-    given_model.accepts_loss_kwargs = False
     arguments = TrainingArguments(
         output_dir=str(folder),
         use_cpu=True,

@@ -124,12 +124,12 @@ def _clip() -> Parts:
     return module, (tokens, torch.randn(2, 3, 16, 16)), {"return_loss": True}
 
 
-def _speech(kind: str) -> Parts:
-    return (
-        _hugging_face(kind, "ForCTC", _SPEECH),
-        (torch.randn(2, 400),),
-        {"labels": torch.randint(1, VOCABULARY, (2, 4))},
-    )
+def _speech(kind: str, *, labels: bool = False) -> Parts:
+    """A recognizer of speech; without labels it gives scores, for a CTC loss outside of the program."""
+    given = {"labels": torch.randint(1, VOCABULARY, (2, 4))} if labels else {}
+    module: Any = _hugging_face(kind, "ForCTC", _SPEECH)
+    module.freeze_feature_encoder()  # else it asks for gradients of its input in the middle of the program
+    return module, (torch.randn(2, 400),), given
 
 
 def _whisper() -> Parts:
@@ -361,6 +361,7 @@ MODELS: dict[str, Callable[[], Parts]] = {
     "timm_resnet": _timm("resnet10t", 64),
     # Sound, and images with text.
     "wav2vec2": functools.partial(_speech, "Wav2Vec2"),
+    "wav2vec2_ctc": functools.partial(_speech, "Wav2Vec2", labels=True),
     "hubert": functools.partial(_speech, "Hubert"),
     "whisper": _whisper,
     "ast": _spectrogram,

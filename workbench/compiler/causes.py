@@ -6,6 +6,11 @@ import re
 
 _CAUSES = (
     (
+        r"ctc_loss|ata-dependent branching.*modeling_(wav2vec2|hubert|wavlm|unispeech|sew|data2vec_audio)\w*\.py",
+        "a CTC loss looks at the values of its labels: open the model without labels, and give its logits to "
+        "torch.nn.functional.ctc_loss outside of the program",
+    ),
+    (
         r"boolean advanced indexing|DynamicOutputShapeException|Dynamic shape operator|data.dependent output",
         "the shape of its result depends on values: keep the shape, as torch.where(mask, x, 0) does, or select "
         "before the program",
@@ -27,8 +32,18 @@ _CAUSES = (
     (r"builtin operator `(print|input|open)`", "take it out of the program, or open it in parts: capture='parts'"),
     (
         r"multi_head_attention_forward",
-        "nn.MultiheadAttention is one operator here, which Thunder cannot differentiate: write the attention with "
-        "torch.nn.functional.scaled_dot_product_attention",
+        "write the attention with torch.nn.functional.scaled_dot_product_attention, or make nn.MultiheadAttention "
+        "without add_bias_kv and add_zero_attn, for capture='dynamo'",
+    ),
+    (
+        r"Tensor\.requires_grad not supported",
+        "whether gradients are asked of a tensor is for its maker to say: call requires_grad_() on the input before "
+        "the program; models of speech by Hugging Face do without after model.freeze_feature_encoder()",
+    ),
+    (
+        r"wrap RNN, GRU, or LSTM|while tracing (LSTM|GRU|RNN)\b|_VF\.(lstm|gru|rnn)",
+        "nn.LSTM, nn.GRU and nn.RNN are one operator each, with a loop inside that Thunder does not know: write the "
+        "steps as a loop over torch.nn.functional.linear, sigmoid and tanh, or leave that module out of the program",
     ),
     (
         r"transformers\.grouped_mm",

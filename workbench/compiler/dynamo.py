@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FunctionType, MappingProxyType
@@ -73,12 +75,16 @@ def whole_graph(program: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
         found.append(whole_of(program, args, kwargs, graph, inputs))
         raise _CapturedError
 
-    with settings():
+    def call() -> None:
         try:
             compiled_by(program, Backend(ref(act)))(*args, **kwargs)
         except BackendCompilerFailed as error:
             if not isinstance(error.inner_exception, _CapturedError):
                 raise
+
+    with settings():
+        try:
+            _hooked(program, call)
         except TorchDynamoException as error:
             raise NotOneGraphError(_why(error)) from error
     if not found:
@@ -125,7 +131,7 @@ class Compiled:
         self._given = (args, kwargs)
         with settings(self._limit), restored(self._modes):
             try:
-                return self._call(*args, **kwargs)
+                return _hooked(self._program, functools.partial(self._call, *args, **kwargs))
             except BackendCompilerFailed as error:
                 if isinstance(error.inner_exception, WorkbenchError):
                     raise error.inner_exception from None
@@ -239,17 +245,40 @@ def compiled_by(program: Callable[..., Any], backend: Callable[..., Any], *, who
     return compiled
 
 
+def _hooked(program: Callable[..., Any], call: Callable[[], Any]) -> Any:
+    """Call a program; where a model of Hugging Face is to install hooks first, install them and call again.
+
+    It does so in the first call that collects hidden states or attentions, under a lock that Dynamo cannot enter.
+    """
+    try:
+        return call()
+    except TorchDynamoException as error:
+        install = getattr(sys.modules.get("transformers.utils.output_capturing"), "maybe_install_capturing_hooks", None)
+        if install is None or "output_capturing.py" not in str(error) or not isinstance(program, torch.nn.Module):
+            raise
+        for module in program.modules():
+            if hasattr(module, "_can_record_outputs"):
+                install(module)
+    return call()
+
+
 @contextlib.contextmanager
 def settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
     """Inside, Dynamo compiles as often as there are ways to call a program, up to a limit."""
     loggers = {getattr(logging.Logger, name) for name in dir(logging.Logger) if not name.startswith("_")}
-    with dynamo_config.patch(
-        recompile_limit=limit,
-        accumulated_recompile_limit=limit * 8,
-        # What a program logs is no part of what it computes.
-        ignore_logger_methods={*dynamo_config.ignore_logger_methods, *filter(callable, loggers)},
-    ):
-        yield
+    fast = torch.backends.mha.get_fastpath_enabled()
+    # In eval() without gradients PyTorch's transformer layers are one operator each, which Thunder does not know.
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with dynamo_config.patch(
+            recompile_limit=limit,
+            accumulated_recompile_limit=limit * 8,
+            # What a program logs is no part of what it computes.
+            ignore_logger_methods={*dynamo_config.ignore_logger_methods, *filter(callable, loggers)},
+        ):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
 
 
 def whole_of(

@@ -22,6 +22,7 @@ from torch import fx
 
 from workbench.compiler import patches
 from workbench.compiler.causes import remedy
+from workbench.compiler.lowered import LOWERED
 from workbench.compiler.names import read_line
 from workbench.compiler.thunder_api import (
     Proxy,
@@ -227,7 +228,7 @@ class _Tracer(fx.Interpreter):
             return None
         if target is torch.ops.higher_order.tag_activation_checkpoint:
             return _checkpointed(*args, **kwargs)
-        known = thunder_functions.get(target)
+        known = LOWERED.get(target) or thunder_functions.get(target)
         if known is not None:
             return known(*args, **kwargs)
         if any(getattr(module, getattr(target, "__name__", ""), None) is target for module in _PYTHON):
@@ -240,7 +241,10 @@ class _Tracer(fx.Interpreter):
         owner, *rest = args
         if not isinstance(owner, TensorProxy):
             return getattr(owner, target)(*rest, **kwargs)
-        known = thunder_functions.get(getattr(torch.Tensor, target, None))
+        function = getattr(torch.Tensor, target, None)
+        if function in LOWERED:
+            return LOWERED[function](owner, *rest, **kwargs)
+        known = thunder_functions.get(function)
         try:
             method = getattr(owner, target)
         except AttributeError:

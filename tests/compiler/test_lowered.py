@@ -1,0 +1,138 @@
+"""Operators that Thunder knows in part: each way to call them that it refuses is right, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import workbench
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*:DeprecationWarning", "ignore:.*:FutureWarning", "ignore:.*:UserWarning"),
+]
+
+CLASSES = torch.tensor([0, 2, -100, 1])
+
+
+class Attention(nn.Module):
+    """`nn.MultiheadAttention`, and what its second result, if there is one, adds to the loss."""
+
+    def __init__(self, *, crossed: bool = False, weights: bool = False, **options: Any) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, **options)
+        self.crossed, self.weights = crossed, weights
+
+    def forward(self, x: torch.Tensor, **masks: torch.Tensor) -> torch.Tensor:
+        other = x.tanh()[..., :5] if self.crossed else x
+        attended, weights = self.attention(x, other, other, need_weights=self.weights, **masks)
+        return attended.square().sum() + (weights[..., 0].sum() if weights is not None else 0)
+
+
+def causal(length: int) -> torch.Tensor:
+    return torch.ones(length, length, dtype=torch.bool).triu(1)
+
+
+def encoder() -> nn.Module:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    return nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+
+
+def summed(x: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(x, CLASSES, reduction="sum") / 3
+
+
+def summed_over_places(x: torch.Tensor) -> torch.Tensor:
+    return functional.nll_loss(functional.log_softmax(x.reshape(2, 4, 2), 1), CLASSES.reshape(2, 2), reduction="sum")
+
+
+def repeated(x: torch.Tensor) -> torch.Tensor:
+    return (x.repeat_interleave(2, dim=1, output_size=8) * torch.arange(8)).square()
+
+
+def dropped(x: torch.Tensor) -> torch.Tensor:
+    return functional.dropout(x * 2, 0.5, training=False, inplace=True) * 3
+
+
+def pooled(x: torch.Tensor) -> torch.Tensor:
+    image = x.reshape(1, 1, 4, 4)
+    averaged = functional.avg_pool2d(image, 2, 2, ceil_mode=True, count_include_pad=False)
+    return averaged * functional.max_pool2d(image, (2, 2), ceil_mode=True)
+
+
+def resized(x: torch.Tensor) -> torch.Tensor:
+    image = x.reshape(1, 1, 4, 4)
+    return functional.interpolate(image, size=(8, 6), mode="bilinear", align_corners=False)
+
+
+def grouped(x: torch.Tensor) -> torch.Tensor:
+    few = x.reshape(1, 1, 4, 4)
+    return functional.scaled_dot_product_attention(few.expand(1, 2, 4, 4) * 2, few, few, enable_gqa=True)
+
+
+SQUARE: Callable[[], torch.Tensor] = lambda: torch.randn(4, 4)  # noqa: E731
+BATCH: Callable[[], torch.Tensor] = lambda: torch.randn(2, 3, 8)  # noqa: E731
+
+CASES: dict[str, tuple[Callable[[], Any], Callable[[], torch.Tensor], dict[str, torch.Tensor]]] = {
+    "attention": (lambda: Attention(batch_first=True), BATCH, {}),
+    "attention with weights": (lambda: Attention(weights=True), BATCH, {"attn_mask": torch.zeros(2, 2)}),
+    "cross attention, other widths": (
+        lambda: Attention(crossed=True, batch_first=True, kdim=5, vdim=5, bias=False),
+        BATCH,
+        {"key_padding_mask": torch.tensor([[False, False, True]] * 2)},
+    ),
+    "causal attention": (lambda: Attention(batch_first=True), BATCH, {"attn_mask": causal(3)}),
+    "attention without a batch": (lambda: Attention(weights=True), lambda: torch.randn(3, 8), {}),
+    "encoder": (encoder, BATCH, {}),
+    "a sum of losses": (lambda: summed, SQUARE, {}),
+    "a sum of losses over places": (lambda: summed_over_places, SQUARE, {}),
+    "repeat_interleave with output_size": (lambda: repeated, SQUARE, {}),
+    "dropout in place": (lambda: dropped, SQUARE, {}),
+    "pools with ceil_mode": (lambda: pooled, SQUARE, {}),
+    "interpolation between pixels": (lambda: resized, SQUARE, {}),
+    "grouped queries": (lambda: grouped, SQUARE, {}),
+}
+
+
+def step(run: Any, program: Any, x: torch.Tensor, masks: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    """The output, and the gradients of the input and of all parameters."""
+    x = x.clone().requires_grad_()
+    parameters = list(program.parameters()) if isinstance(program, nn.Module) else []
+    made = run(x, **masks)
+    return [made.detach(), *torch.autograd.grad(made.sum(), [x, *parameters])]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_thunder_knows_in_part_is_right(name: str) -> None:
+    build, draw, masks = CASES[name]
+    torch.manual_seed(3)
+    program, x = build(), draw()
+    bench = workbench.open(program, x, device="cpu", capture="dynamo", kwargs=masks)
+    for ours, eager in zip(
+        step(bench.config.jit(program), program, x, masks), step(program, program, x, masks), strict=True
+    ):
+        torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("masks", [{}, {"src_key_padding_mask": torch.tensor([[False, False, True]] * 2)}])
+def test_layers_that_pytorch_has_as_one_operator_are_read_through(masks: dict[str, torch.Tensor]) -> None:
+    program, x = encoder().eval(), BATCH()
+    with torch.no_grad():
+        bench = workbench.open(program, x, device="cpu", capture="dynamo", kwargs=masks)
+        torch.testing.assert_close(bench.config.jit(program)(x, **masks)[:, :2], program(x, **masks)[:, :2])
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_one_mask_for_the_whole_batch_is_planned_for_a_gpu() -> None:
+    def masked(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return functional.scaled_dot_product_attention(x, x, x, mask)
+
+    x = torch.randn(2, 2, 8, 8, requires_grad=True)
+    for shape in ((1, 1, 8, 8), (8, 8)):
+        bench = workbench.open(masked, x, torch.randn(shape), device="planned", executor="torch", capture="dynamo")
+        assert any("attention_backward" in name for name in bench.plan.graph.statements.name)

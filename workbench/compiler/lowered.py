@@ -1,0 +1,249 @@
+"""Operators that Thunder knows in part, written with what it knows whole: for FX graphs, before Thunder sees them.
+
+Each is here because Thunder refuses, or computes wrongly, some way to call it; every other call is Thunder's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from workbench.compiler.thunder_api import TensorProxy, thunder_functions
+
+
+def _known(function: Callable[..., Any]) -> Callable[..., Any]:
+    known: Callable[..., Any] = thunder_functions.get(function)
+    return known
+
+
+def _repeat_interleave(a: TensorProxy, repeats: Any, dim: int | None = None, *, output_size: Any = None) -> Any:
+    """Thunder refuses `output_size`, which only spares a GPU a wait."""
+    del output_size
+    return _known(torch.repeat_interleave)(a, repeats, dim)
+
+
+def _dropout(a: TensorProxy, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """Thunder refuses `inplace`."""
+    made = _known(functional.dropout)(a, p, training)
+    return a.copy_(made) if inplace and made is not a else made
+
+
+def _pool(function: Callable[..., Any], dims: int, names: Sequence[str]) -> Callable[..., Any]:
+    """Thunder refuses `ceil_mode` where windows fill the input, and `count_include_pad` where nothing is padded."""
+
+    def pool(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        padding = _each(given.get("padding", 0), dims)
+        if not any(padding):
+            given.pop("count_include_pad", None)
+        if given.get("ceil_mode"):
+            kernel = _each(given["kernel_size"], dims)
+            stride = _each(given.get("stride") or kernel, dims)
+            dilation = _each(given.get("dilation", 1), dims)
+            rests = [
+                (size + 2 * p - d * (k - 1) - 1) % s
+                for size, k, s, p, d in zip(a.shape[-dims:], kernel, stride, padding, dilation, strict=True)
+            ]
+            given["ceil_mode"] = any(rests)
+        return _known(function)(a, **given)
+
+    return pool
+
+
+def _interpolate(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
+    """Thunder refuses `align_corners`, where it is what PyTorch does without it, too."""
+    given = {**dict(zip(_INTERPOLATED, args, strict=False)), **kwargs}
+    if given.get("align_corners") is False:
+        del given["align_corners"]
+    return _known(functional.interpolate)(a, **given)
+
+
+def _each(given: Any, dims: int) -> tuple[int, ...]:
+    return (given,) * dims if isinstance(given, int) else tuple(given) * (dims // len(given))
+
+
+def _cross_entropy(
+    a: TensorProxy,
+    target: TensorProxy,
+    weight: TensorProxy | None = None,
+    size_average: Any = None,
+    ignore_index: int = -100,
+    reduce: Any = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Any:
+    """The gradient of a sum fails in Thunder, which gives PyTorch's kernel a total weight of another data type."""
+    known = _known(functional.cross_entropy)
+    if reduction != "sum" or label_smoothing or a.shape == target.shape:
+        return known(a, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing)
+    rows, classes = _rows(a, target)
+    return known(rows, classes, weight, size_average, ignore_index, reduce, "none").sum()
+
+
+def _nll_loss(
+    a: TensorProxy,
+    target: TensorProxy,
+    weight: TensorProxy | None = None,
+    size_average: Any = None,
+    ignore_index: int = -100,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Any:
+    """As `_cross_entropy`."""
+    known = _known(functional.nll_loss)
+    if reduction != "sum":
+        return known(a, target, weight, ignore_index, reduction)
+    rows, classes = _rows(a, target)
+    return known(rows, classes, weight, ignore_index, "none").sum()
+
+
+def _rows(a: TensorProxy, target: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
+    """Scores with the classes in the last of two dimensions, and the targets beside them."""
+    if a.ndim <= 2:
+        return a, target
+    last = a.permute(0, *range(2, a.ndim), 1)
+    return last.reshape(-1, a.shape[1]), target.reshape(-1)
+
+
+def _attention(
+    query: TensorProxy,
+    key: TensorProxy,
+    value: TensorProxy,
+    attn_mask: TensorProxy | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Thunder has no `enable_gqa`; on a GPU it wants a mask for each of the batch, and does not repeat one for all."""
+    if enable_gqa:
+        repeats = query.shape[-3] // key.shape[-3]
+        key, value = (_repeat_interleave(a, repeats, -3) for a in (key, value))
+    if attn_mask is not None and query.device.type == "cuda" and query.ndim == 4:
+        while attn_mask.ndim < query.ndim:
+            attn_mask = attn_mask.unsqueeze(0)
+        if attn_mask.shape[0] != query.shape[0]:
+            attn_mask = attn_mask.expand(query.shape[0], *attn_mask.shape[1:])
+    known = _known(functional.scaled_dot_product_attention)
+    return known(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
+
+
+def _multi_head_attention(
+    query: TensorProxy,
+    key: TensorProxy,
+    value: TensorProxy,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: TensorProxy | None,
+    in_proj_bias: TensorProxy | None,
+    bias_k: TensorProxy | None,
+    bias_v: TensorProxy | None,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: TensorProxy,
+    out_proj_bias: TensorProxy | None,
+    training: bool = True,
+    key_padding_mask: TensorProxy | None = None,
+    need_weights: bool = True,
+    attn_mask: TensorProxy | None = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: TensorProxy | None = None,
+    k_proj_weight: TensorProxy | None = None,
+    v_proj_weight: TensorProxy | None = None,
+    static_k: TensorProxy | None = None,
+    static_v: TensorProxy | None = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> Any:
+    """Thunder takes it for one operator, and cannot differentiate one whose second result is None."""
+    if any(given is not None for given in (bias_k, bias_v, static_k, static_v)) or add_zero_attn:
+        raise NotImplementedError("multi_head_attention_forward with add_bias_kv, add_zero_attn or static keys")
+    linear = _known(functional.linear)
+    batched = query.ndim == 3
+    if not batched:
+        alone = key is query, value is key
+        query = query.unsqueeze(1)
+        key = query if alone[0] else key.unsqueeze(1)
+        value = key if alone[1] else value.unsqueeze(1)
+        key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+    biases = (None,) * 3 if in_proj_bias is None else in_proj_bias.chunk(3)
+    if use_separate_proj_weight:
+        weights: Any = (q_proj_weight, k_proj_weight, v_proj_weight)
+    else:
+        assert in_proj_weight is not None
+        weights = in_proj_weight.chunk(3)
+    if query is key and key is value and in_proj_weight is not None:
+        projected = linear(query, in_proj_weight, in_proj_bias).chunk(3, -1)
+    else:
+        each = zip((query, key, value), weights, biases, strict=True)
+        projected = [linear(given, weight, bias) for given, weight, bias in each]
+    length, count, width = query.shape
+    # (length, batch, heads × size) → (batch, heads, length, size)
+    q, k, v = (
+        a.reshape(a.shape[0], count, num_heads, embed_dim_to_check // num_heads).permute(1, 2, 0, 3) for a in projected
+    )
+    hinted = is_causal and key_padding_mask is None and not need_weights
+    mask = None if hinted or attn_mask is None else _added(attn_mask, q)
+    if mask is not None:
+        mask = mask.reshape((1, 1, *mask.shape) if mask.ndim == 2 else (count, num_heads, *mask.shape[1:]))
+    if key_padding_mask is not None:
+        padding = _added(key_padding_mask, q).reshape(count, 1, 1, k.shape[2])
+        mask = padding if mask is None else mask + padding
+    drop = dropout_p if training else 0.0
+    scores = None
+    if need_weights:
+        scores = (q * math.sqrt(1.0 / q.shape[-1])) @ k.transpose(-2, -1)
+        scores = _known(torch.softmax)(scores if mask is None else scores + mask, -1)
+        scores = _known(functional.dropout)(scores, drop) if drop else scores
+        attended = scores @ v
+        scores = scores.mean(1) if average_attn_weights else scores
+        scores = scores if batched else scores.squeeze(0)
+    else:
+        attended = _attention(q, k, v, mask, drop, hinted)
+    joined = attended.permute(2, 0, 1, 3).reshape(length, count, width)
+    made = linear(joined, out_proj_weight, out_proj_bias)
+    return made if batched else made.squeeze(1), scores
+
+
+def _added(mask: TensorProxy, like: TensorProxy) -> TensorProxy:
+    """A mask as what is added to scores: minus infinity where a mask of bool is True."""
+    if not _is_bool(mask):
+        return mask
+    zeros: TensorProxy = _known(torch.zeros_like)(mask, dtype=like.dtype)
+    filled: TensorProxy = zeros.masked_fill(mask, -math.inf)
+    return filled
+
+
+def _is_bool(mask: TensorProxy) -> bool:
+    return "bool" in str(mask.dtype)
+
+
+_AVERAGED = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
+_INTERPOLATED = ("size", "scale_factor", "mode", "align_corners", "recompute_scale_factor", "antialias")
+_LARGEST = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
+
+_POOLS: tuple[tuple[Sequence[str], tuple[Any, ...]], ...] = (
+    (_AVERAGED, (functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d)),
+    (_LARGEST, (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)),
+)
+
+LOWERED: dict[Any, Callable[..., Any]] = {
+    torch.repeat_interleave: _repeat_interleave,
+    torch.Tensor.repeat_interleave: _repeat_interleave,
+    functional.dropout: _dropout,
+    functional.interpolate: _interpolate,
+    functional.cross_entropy: _cross_entropy,
+    functional.nll_loss: _nll_loss,
+    functional.scaled_dot_product_attention: _attention,
+    functional.multi_head_attention_forward: _multi_head_attention,
+    **{
+        function: _pool(function, dims, names)
+        for names, functions in _POOLS
+        for dims, function in enumerate(functions, 1)
+    },
+}
+"""By the function of PyTorch that a graph calls."""
