@@ -132,6 +132,12 @@ class Worth:
         )
 
     @cached_property
+    def statement_s(self) -> NDArray[np.float64]:
+        """Seconds of each statement of the plan's graph, members of fusions none; collectives' are not among them."""
+        cost = costs(self.plan.graph, self.machine, self._ranks)
+        return cost.compute_s + (0.0 if self._on_gpu else cost.host_s)
+
+    @cached_property
     def _storage_of(self) -> dict[str, int]:
         """Storages of the joint graph by the sites that save them or not."""
         stage, sites = self._captured.stage, {}

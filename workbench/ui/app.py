@@ -29,6 +29,7 @@ from workbench.ui.fusions import Fusions, fusions_content
 from workbench.ui.graph_view import GraphView
 from workbench.ui.memory_tab import MemoryTab
 from workbench.ui.names import next_option
+from workbench.ui.outline import OutlineTab
 from workbench.ui.passes import Passes
 from workbench.ui.split import Split
 from workbench.ui.tables import VARIANTS, RunsAsked
@@ -103,6 +104,7 @@ class App:
         self.memory = MemoryTab()
         self.alive = Alive(self._on_message)
         self.worth = WorthTab(bench, self.graph.groups, self._on_message)
+        self.outline = OutlineTab(bench, self.graph.shown_ids, self.graph.reveal, self._choose)
         self.compile = CompileTab()
         self.fusions = Fusions(self._on_message)
         self.passes = Passes()
@@ -114,6 +116,7 @@ class App:
         self._drawn_by: dict[str, Callable[[], None]] = {
             "Memory": self._show_memory,
             "Worth it": self.worth.show_plan,
+            "Outline": self.outline.show_plan,
             "Timeline": self._show_times,
             "Fusions": self._show_fusions,
             "Passes": lambda: self.passes.show_plan(bench.plan),
@@ -162,6 +165,7 @@ class App:
         shown = {
             "Memory": _side_by_side(self.memory, self.alive),
             "Worth it": self.worth,
+            "Outline": self.outline,
             "Compile": self.compile,
             "Timeline": self.timeline,
             "Fusions": self.fusions,
@@ -471,7 +475,8 @@ class App:
 
     def _select(self) -> None:
         selected = self.graph.selected
-        self.sites.selected = self.trace.selected = self.fusions.selected = self.worth.selected = selected
+        for panel in (self.sites, self.trace, self.fusions, self.worth, self.outline):
+            panel.selected = selected
         sites = self._sites_of(selected)
         statement = None if sites else self.graph.statement_of(selected)
         if sites:

@@ -1,0 +1,120 @@
+"""Panels in a browser without JupyterLab: the outline by keys alone, and what each control is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, sync_playwright
+
+from tests.browser.chromium import find_chromium
+from tests.ui.page import page as page_text
+
+pytestmark = pytest.mark.browser
+
+PART = {"source": "", "side": "forward", "saved_bytes": 0, "peak_bytes": 0, "step_s": 0.0, "choices": 0, "made": 0}
+TURNS = [{"option": "recompute", "count": 3}, {"option": "stock", "count": 0}]
+PARTS = [
+    PART
+    | {"key": "layers", "kind": "module", "label": "layers", "depth": 0, "parent": -1, "id": "t:a", "turns": TURNS},
+    PART
+    | {"key": "layers.0", "kind": "module", "label": "0", "depth": 1, "parent": 0, "id": "t:a", "turns": []}
+    | {"saved_bytes": 512},
+    PART
+    | {"key": "layers.0|m.py:3", "kind": "line", "label": "y = x @ w", "depth": 2, "parent": 1, "id": "t:a"}
+    | {"turns": [], "source": "m.py:3"},
+    PART
+    | {"key": "layers.0|m.py:3|7", "kind": "statement", "label": "matmul", "depth": 3, "parent": 2, "id": "t:a"}
+    | {"turns": []},
+    PART
+    | {"key": "layers.1", "kind": "module", "label": "1", "depth": 1, "parent": 0, "id": "t:b", "turns": []}
+    | {"saved_bytes": 2048},
+]
+
+
+@pytest.fixture(scope="module")
+def blank() -> Iterator[Page]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox", "--disable-gpu"])
+        yield browser.new_page(viewport={"width": 900, "height": 500})
+        browser.close()
+
+
+@pytest.fixture
+def mount(blank: Page, tmp_path: Path) -> Callable[..., Page]:
+    def open_page(module: str, content: dict[str, Any]) -> Page:
+        file = tmp_path / "view.html"
+        file.write_text(page_text(module, {"content": content, "selected": ""}))
+        blank.goto(file.as_uri())
+        blank.wait_for_function("window.ready === true")
+        return blank
+
+    return open_page
+
+
+def names(page: Page) -> list[str]:
+    return page.locator(".wb-tree-row.wb-can").evaluate_all("rows => rows.map(row => row.dataset.key)")
+
+
+def test_the_outline_is_walked_opened_and_chosen_in_by_keys(mount):
+    page = mount("outline.js", {"parts": PARTS, "machine": ""})
+    assert page.get_by_role("treegrid").count() == 1
+    assert names(page) == ["layers", "layers.0", "layers.0|m.py:3", "layers.1"]
+    page.locator("[data-key=layers]").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowLeft")
+    assert names(page) == ["layers", "layers.0", "layers.1"]
+    row = page.locator("[data-key='layers.0']")
+    assert row.get_attribute("aria-expanded") == "false"
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("End")
+    page.keyboard.press("Enter")
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate("document.activeElement.dataset.key") == "layers"
+    page.get_by_role("button", name="recompute × 3").click()
+    assert page.evaluate("window.messages") == [
+        {"type": "go", "id": "t:b"},
+        {"type": "choose_in", "key": "layers", "option": "recompute"},
+    ]
+
+
+def test_the_outline_opens_at_what_is_selected_in_the_graph_and_sorts(mount):
+    page = mount("outline.js", {"parts": PARTS, "machine": ""})
+    page.evaluate("model.set('selected', 't:a')")
+    assert page.locator("[aria-selected=true]").last.get_attribute("data-key") == "layers.0|m.py:3|7"
+    page.get_by_role("button", name="saved").click()
+    assert names(page)[:2] == ["layers", "layers.1"]
+
+
+def test_a_choice_that_is_ranked_is_sorted_filtered_shown_and_chosen(mount):
+    row = {"lever": "saved", "source": "m.py:3", "count": 1, "option": "recompute", "state": "exact", "why": ""}
+    rows = [
+        row | {"id": id, "choices": {id: "recompute"}, "label": id, "peak_bytes": peak, "saved_bytes": -8, "step_s": s}
+        for id, peak, s in (("saved:a", 0, 1e-6), ("saved:b", -64, 3e-6), ("saved:c", -128, 2e-6))
+    ]
+    rows[0] |= {"why": "The peak is inside matmul.", "state": "estimated"}
+    page = mount("worth.js", {"rows": rows, "left": 0, "machine": "H100"})
+
+    def listed() -> list[str]:
+        return page.locator("tbody tr").evaluate_all("rows => rows.map(row => row.dataset.site)")
+
+    assert listed() == ["saved:c", "saved:b", "saved:a"]
+    assert "≈" in page.locator("[data-site='saved:a']").inner_text()
+    assert "The peak is inside matmul." in page.locator("[data-site='saved:a']").inner_text()
+    page.get_by_role("button", name="step, predicted").click()
+    assert listed() == ["saved:a", "saved:c", "saved:b"]
+    page.get_by_label("only what lowers the peak").check()
+    assert listed() == ["saved:c", "saved:b"]
+    page.locator("[data-site='saved:b'] .wb-link").click()
+    page.get_by_role("button", name="Choose recompute for saved:c").click()
+    page.get_by_role("button", name="Choose all listed").click()
+    both = {"saved:c": "recompute", "saved:b": "recompute"}
+    assert page.evaluate("window.messages") == [
+        {"type": "go", "id": "saved:b"},
+        {"type": "choose_all", "choices": {"saved:c": "recompute"}},
+        {"type": "choose_all", "choices": both},
+    ]

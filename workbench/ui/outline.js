@@ -1,0 +1,101 @@
+// The outline: module, line and statement as a tree with columns; the way around without a pointer.
+
+const COLUMNS = [
+  ["saved_bytes", "saved", humanBytes],
+  ["peak_bytes", "at the peak", humanBytes],
+  ["step_s", "time, predicted", shortTime],
+  ["choices", "choices", String],
+];
+
+function shortTime(/** @type {number} */ seconds) {
+  const [scale, unit] = seconds >= 1 ? [1, "s"] : seconds >= 1e-3 ? [1e3, "ms"] : [1e6, "µs"];
+  return `${(seconds * scale).toPrecision(3)} ${unit}`;
+}
+
+/** @param {{model: any, el: HTMLElement}} context */
+function render({ model, el }) {
+  panel(el, "outline");
+  const opened = new Map();
+  let order = "", active = "", asked = "", rows = [], inside = new Map(), shown = [];
+  const act = h("div", { class: "wb-row wb-act" });
+  const head = h("div", { class: "wb-tree-row wb-tree-head", role: "row" });
+  const body = h("div", { class: "wb-scroll wb-tree", role: "treegrid", "aria-label": "The program, part by part", onkeydown: (event) => key(event) });
+  el.replaceChildren(act, body);
+
+  const isOpen = (row) => opened.get(row.key) ?? (row.kind === "module" && row.depth < 2);
+  const go = (row) => { active = row.key; asked = row.id; if (row.id) model.send({ type: "go", id: row.id }); draw(true); };
+  const toggle = (row, open) => { opened.set(row.key, open); draw(true); };
+
+  function listed(parent, into) {
+    const here = [...(inside.get(parent) ?? [])];
+    if (order) here.sort((a, b) => rows[b][order] - rows[a][order]);
+    for (const number of here) {
+      into.push(number);
+      if (isOpen(rows[number])) listed(number, into);
+    }
+    return into;
+  }
+  function key(event) {
+    const at = shown.findIndex((number) => rows[number].key === active), row = rows[shown[at]];
+    const to = (place) => { active = rows[shown[Math.max(0, Math.min(shown.length - 1, place))]].key; draw(true); };
+    if (!row || event.target.closest("button")) return;
+    const children = inside.has(shown[at]);
+    const keys = {
+      ArrowDown: () => to(at + 1), ArrowUp: () => to(at - 1), Home: () => to(0), End: () => to(shown.length - 1),
+      ArrowRight: () => (children && !isOpen(row) ? toggle(row, true) : to(at + 1)),
+      ArrowLeft: () => (children && isOpen(row) ? toggle(row, false) : row.parent >= 0 && to(shown.indexOf(row.parent))),
+      Enter: () => go(row), " ": () => go(row),
+    };
+    if (!keys[event.key]) return;
+    event.preventDefault();
+    keys[event.key]();
+  }
+  function cell(row, [name, , write], most) {
+    if (name === "choices") return h("span", { role: "gridcell", class: "wb-num" }, row.choices ? `${row.made ? `${row.made} of ` : ""}${row.choices}` : "");
+    return h("span", { role: "gridcell", class: "wb-num" }, row[name] ? write(row[name]) : "", row[name] > 0 && h("i", { "aria-hidden": "true", style: `width:${Math.max(2, 70 * row[name] / most)}px` }));
+  }
+  function draw(focus = false) {
+    const content = model.get("content"), selected = model.get("selected");
+    rows = content.parts ?? [];
+    inside = new Map();
+    rows.forEach((row, number) => inside.set(row.parent, [...(inside.get(row.parent) ?? []), number]));
+    shown = listed(-1, []);
+    if (!shown.some((number) => rows[number].key === active)) active = shown.length ? rows[shown[0]].key : "";
+    const most = Object.fromEntries(COLUMNS.map(([name]) => [name, Math.max(1e-12, ...(inside.get(-1) ?? []).map((number) => rows[number][name]))]));
+    head.replaceChildren(h("span", { role: "columnheader" }, h("button", { class: "wb-sort", onclick: () => { order = ""; draw(); } }, "program", h("span", { "aria-hidden": "true" }, order ? "" : " ▾"))),
+      ...COLUMNS.map(([name, title]) => h("span", { role: "columnheader", class: "wb-num", "aria-sort": name === order ? "descending" : "none" },
+        h("button", { class: "wb-sort", title: name === "step_s" && content.machine ? `by ${content.machine}'s rates` : null, onclick: () => { order = name; draw(); } }, title, h("span", { "aria-hidden": "true" }, name === order ? " ▾" : "")))));
+    body.replaceChildren(head, ...shown.map((number) => {
+      const row = rows[number], parent = inside.has(number);
+      const chosen = Boolean(row.id) && row.id === selected && (row.key === active || row.kind === "statement");
+      return h("div", {
+        role: "row", class: `wb-tree-row wb-can wb-tree-${row.kind} ${chosen ? "wb-chosen" : ""}`, "data-key": row.key, tabindex: row.key === active ? "0" : "-1",
+        "aria-level": String(row.depth + 1), "aria-expanded": parent ? String(isOpen(row)) : null, "aria-selected": String(chosen), onclick: () => go(row),
+      }, h("span", { role: "gridcell", class: "wb-tree-name", style: `padding-left:${row.depth * 16}px`, title: [row.label, row.source].filter(Boolean).join("  ") },
+        h("span", { class: "wb-twist", "aria-hidden": "true", onclick: (event) => { if (parent) { event.stopPropagation(); active = row.key; toggle(row, !isOpen(row)); } } }, parent ? (isOpen(row) ? "▾" : "▸") : ""),
+        row.label, row.kind === "statement" ? h("span", { class: "wb-muted" }, ` ${row.side}`) : row.source && h("span", { class: "wb-muted" }, ` ${row.source}`)),
+      COLUMNS.map((column) => cell(row, column, most[column[0]])));
+    }));
+    const here = rows.find((row) => row.key === active), turns = here?.turns.filter(({ count }) => count) ?? [];
+    act.replaceChildren(h("span", { class: "wb-act-name", title: here?.label ?? "" }, "In ", h("code", {}, here?.label ?? "")),
+      ...turns.map(({ option, count }) => h("button", { title: "Undo takes all of it back", onclick: () => model.send({ type: "choose_in", key: here.key, option }) }, `${option === "stock" ? "as stock" : option} × ${count}`)),
+      turns.length ? "" : h("span", { class: "wb-muted" }, "nothing else can be chosen"));
+    if (focus) body.querySelector(`[data-key="${CSS.escape(active)}"]`)?.focus();
+  }
+  /** What is selected in the graph is brought into sight, its parts opened. */
+  function follow_selection() {
+    const selected = model.get("selected");
+    if (selected && asked !== selected) {
+      const found = rows.findLast((row) => row.id === selected && row.kind === "statement");
+      for (let at = found; at && at.parent >= 0; at = rows[at.parent]) opened.set(rows[at.parent].key, true);
+      if (found) active = found.key;
+    }
+    asked = "";
+    draw();
+    if (selected) body.querySelector(`[data-key="${CSS.escape(active)}"]`)?.scrollIntoView({ block: "nearest" });
+  }
+  const ends = [follow(model, ["content"], () => draw(body.contains(document.activeElement))), follow(model, ["selected"], follow_selection)];
+  return () => ends.forEach((end) => end());
+}
+
+export default { render };
