@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import workbench
 from workbench.bench import OpaquePart, Part, PartsBench
 from workbench.errors import ChoiceError, ConfigError, ConfigWarning, PlanError, ProgramError
 from workbench.runs import accuracy
+from workbench.ui.parts import PartsApp
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
 
@@ -178,7 +181,8 @@ def test_choices_are_made_in_all_parts_or_in_none(speaks: PartsBench) -> None:
 
 
 def test_what_is_of_one_plan_says_where_to_ask(speaks: PartsBench) -> None:
-    for ask in (lambda: speaks.plan, lambda: speaks.fit("1 KiB"), lambda: speaks.save("never.plan.json")):
+    asked = (lambda: speaks.plan, speaks.worth, lambda: speaks.fit("1 KiB"), lambda: speaks.save("never.plan.json"))
+    for ask in asked:
         with pytest.raises(PlanError, match=r"Speaks comes in as 2 parts, .*: bench.parts\[0\], bench.parts\[1\]"):
             ask()
     with pytest.raises(ChoiceError, match="ids begin with one of part1, part2"):
@@ -269,8 +273,67 @@ def test_what_depends_on_values_is_refused_with_what_to_do() -> None:
         workbench.open(branches, batch(), capture="parts")
 
 
+def test_the_app_shows_one_part_at_a_time(mysterious: PartsBench) -> None:
+    app = PartsApp(mysterious)
+    try:
+        assert [label for label, _ in app.row.options] == ["part1", "part2, opaque", "part3", "part4, opaque", "part5"]
+        assert "Cut at" in app.told.value
+        (first,) = app._shown.children
+        app.row.value = "part2"
+        assert app._shown.children == ()
+        assert "Opaque because" in app.told.value
+        assert "tests_parts.mystery" in app.told.value
+        app.row.value = "part1"
+        assert app._shown.children == (first,)
+        saved = app.told.value
+        mysterious.choose({"part1:saved:layers.0/tanh": "recompute"})
+        assert app.told.value != saved
+    finally:
+        app.close()
+        mysterious.undo()
+
+
+def test_the_text_of_a_program_in_parts(speaks: PartsBench) -> None:
+    told = re.sub(r"test_parts.py:\d+", "test_parts.py:N", repr(speaks)).replace(str(Path(__file__).parent), "")
+    assert told.splitlines()[0] == "Speaks on cpu, torch executor"
+    assert told.splitlines()[2:] == [
+        "  part1    test_parts.py:N: 10 statements, 1 site, peak of it alone 1.17 KiB, saved 192 B, predicted",
+        '           cut at /test_parts.py:N (print("half way", file=Quiet())): Failed to trace builtin operator: '
+        + told.splitlines()[3].partition("builtin operator: ")[2],
+        "  part2    test_parts.py:N: 15 statements, 1 site, peak of it alone 1.36 KiB, saved 192 B, predicted",
+        "  choices  none",
+    ]
+
+
 def test_a_config_that_names_no_parts_is_refused() -> None:
     with pytest.raises(ConfigError, match="has parts where its capture is 'parts'"):
         workbench.Config(program="p", executor="torch", device="cpu", capture="parts")
     with pytest.raises(ConfigError, match=r"parts\['one'\] is 'torch:1'; legal: 'part1': 'thunder:KEY', or"):
         workbench.Config(program="p", executor="torch", device="cpu", capture="parts", parts={"one": "torch:1"})
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, reentrant: bool = False) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.reentrant = reentrant
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = checkpoint(lambda y: torch.tanh(self.first(y)).sin(), x, use_reentrant=self.reentrant)
+        return torch.tanh(self.second(x)).sum()
+
+
+def test_what_is_checkpointed_is_told_and_trains_as_eager() -> None:
+    bench = workbench.open(built(Checkpointed), batch())
+    assert bench.capture == "dynamo"
+    assert "; 1 region is checkpointed by torch.utils.checkpoint" in bench.capture_reason
+    # What is made in the region, but for its result, is computed again: there is no site for it.
+    sites = {site.id for site in bench.sites("saved") if ":" in site.id}
+    assert sites == {"saved:Checkpointed/sin", "saved:Checkpointed/tanh.1"}
+    assert_trains_as_eager(bench.config, Checkpointed)
+
+
+def test_reentrant_checkpoints_are_refused_with_what_to_do() -> None:
+    said = r"test_parts.py:\d+ \(x = checkpoint\(.*: checkpoint without reentrant autograd: .*use_reentrant=False"
+    with pytest.raises(ProgramError, match=said):
+        workbench.open(Checkpointed(reentrant=True), batch().requires_grad_())

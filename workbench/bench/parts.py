@@ -377,6 +377,10 @@ class PartsBench(Workbench):
         ((part, own),) = by_part.items()
         return part.effect(own)
 
+    def worth(self) -> Any:
+        """Refused, as `plan` is: each part has its own."""
+        self._refuse("list of what is worth it")
+
     def search_waits(self, **given: Any) -> Any:
         """Refused, as `plan` is: each part has its own."""
         self._refuse("search")

@@ -16,6 +16,7 @@ import torch
 from workbench.analysis.equivalence import Prover
 from workbench.compiler import devices, dynamo, parallel, parts, patches, thunder_api
 from workbench.compiler.causes import is_final, remedy
+from workbench.compiler.fx_trace import checkpointed
 from workbench.compiler.hooks import Hooks, StageLog, StageTime, fingerprint
 from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import (
@@ -264,6 +265,12 @@ def _capture(program: Program, executor: str, ranks: parallel.Ranks | None, way:
                 hooks.restart()
                 whole = dynamo.whole_graph(function, args, kwargs)
                 function, args, kwargs = whole.function, whole.inputs, {}
+                if count := checkpointed(whole.graph):
+                    regions = "1 region is" if count == 1 else f"{count} regions are"
+                    why += (
+                        f"; {regions} checkpointed by torch.utils.checkpoint: what is made there, but for results, is "
+                        "computed again in the backward and has no sites. Open the model without it to choose there"
+                    )
                 hooks.mark("capture")
             jitted = thunder_api.jit(function, executors=hooks.executors(), transforms=transforms)
             hooks.restart()

@@ -31,6 +31,11 @@ _CAUSES = (
     ),
     (r"builtin operator `(print|input|open)`", "take it out of the program, or open it in parts: capture='parts'"),
     (
+        r"use_reentrant=True",
+        "checkpoint without reentrant autograd: torch.utils.checkpoint.checkpoint(function, x, use_reentrant=False); "
+        "with Hugging Face model.gradient_checkpointing_enable({'use_reentrant': False})",
+    ),
+    (
         r"multi_head_attention_forward",
         "write the attention with torch.nn.functional.scaled_dot_product_attention, or make nn.MultiheadAttention "
         "without add_bias_kv and add_zero_attn, for capture='dynamo'",

@@ -294,10 +294,15 @@ def _plain(argument: Any) -> Any:
     return tuple(map(_plain, argument)) if type(argument) is tuple else argument
 
 
+def checkpointed(graph: fx.GraphModule) -> int:
+    """Regions of a graph whose values are computed again in the backward, by `torch.utils.checkpoint`."""
+    return len(graph.graph.find_nodes(op="call_function", target=torch.ops.higher_order.tag_activation_checkpoint))
+
+
 def _checkpointed(function: Callable[..., Any], *args: Any, use_reentrant: bool = False, **_: Any) -> Any:
     """Run a region whose values are computed again in the backward: marked as Thunder's interpreter marks them."""
     if use_reentrant:
-        raise NotImplementedError("it has no torch.utils.checkpoint with use_reentrant=True; pass use_reentrant=False")
+        raise NotImplementedError("it has no torch.utils.checkpoint with use_reentrant=True")
     trace = get_tracectx()
     assert trace is not None
     trace.push_scope([])
