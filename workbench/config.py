@@ -37,8 +37,10 @@ MODES: Mapping[str, tuple[str, ...]] = {
     "autocast_cuda": _FLOATS,
     "default_dtype": _FLOATS,
     "deterministic": ("on", "warn"),
+    "module": ("eval",),
 }
-"""Modes of PyTorch that a program may be opened under; what is not named is as PyTorch starts."""
+"""Modes of PyTorch that a program may be opened under; what is not named is as PyTorch starts. That of a module is its
+own, as `train` and `eval` set it: it is noted, to say so where a module in another one is given."""
 
 MOST_BYTES = 2 << 20
 """Size of a file that is read: ten thousand choices with a comment each."""
@@ -167,13 +169,15 @@ class Config:
             self, choices={site: option for site, option in merged.items() if option is not None}
         )
 
-    def differences(self, fingerprint: str) -> str:
+    def differences(self, fingerprint: str, training: bool | None = None) -> str:
         """What differs here from where the choices were made, in a sentence; empty if nothing does.
 
         Parameters
         ----------
         fingerprint : str
             Of the program here; a config without one fits any.
+        training : bool, optional
+            Whether the module here is in training mode; None where it is no module.
         """
         here = installed_versions()
         found = [
@@ -185,6 +189,9 @@ class Config:
             found.insert(
                 0, f"made for a program of other statements ({one_line(self.fingerprint)}, here {fingerprint})"
             )
+        if training is not None and training == ("module" in self.modes):
+            theirs, own = ("eval", "train") if training else ("train", "eval")
+            found.insert(0, f"made for the module in {theirs}(), which is in {own}() here")
         if not found:
             return ""
         more = f" and {len(found) - _MOST_DIFFERENCES} more" if len(found) > _MOST_DIFFERENCES else ""

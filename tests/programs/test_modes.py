@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 import workbench
+from workbench.errors import ConfigWarning
 from workbench.programs import modes
 from workbench.runs import accuracy
 
@@ -78,3 +80,27 @@ def test_what_is_opened_under_a_mode_runs_and_replays_under_it(
     assert differentiated is expected.requires_grad
     checked = accuracy.check(recorded, lambda: (layer(), (X,), {}), capture=capture, modes=config.modes)
     assert checked.ok, checked.worst
+
+
+def dropped() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Tanh())
+
+
+@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
+@pytest.mark.parametrize(("opened", "capture"), [(True, "dynamo"), (False, "interpreter")])
+def test_a_config_of_the_other_mode_of_a_module_says_so(opened: bool, capture: str, tmp_path: Path) -> None:
+    model = dropped().train(opened)
+    bench = workbench.open(model, X, capture=capture)
+    config = workbench.load(bench.export(tmp_path / "choices.py"))
+    assert config.modes == ({} if opened else {"module": "eval"})
+    words = {True: "train", False: "eval"}
+    said = rf"made for the module in {words[opened]}\(\), which is in {words[not opened]}\(\) here"
+    model.train(not opened)
+    with pytest.warns(ConfigWarning, match=said):
+        workbench.open(model, X, config=config)
+    with pytest.warns(ConfigWarning, match=said):
+        config.jit(model)(X)
+    model.train(opened)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConfigWarning)
+        assert config.jit(model)(X).shape == X.shape

@@ -125,7 +125,7 @@ def open(
         captured = pipeline.capture(program, executor, shared, capture)
         kind: Any = Workbench if isinstance(captured, pipeline.Capture) else PartsBench
         bench: Workbench = kind(captured, config.choices if config is not None else None, machine or H100)
-    if config is not None and (differences := config.differences(bench.config.fingerprint)):
+    if config is not None and (differences := config.differences(bench.config.fingerprint, program.training)):
         warnings.warn(ConfigWarning(differences), stacklevel=2)
     if bench.unmatched:
         reasons = "; ".join(f"{id}: {reason}" for id, reason in sorted(bench.unmatched.items()))

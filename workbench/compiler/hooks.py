@@ -185,6 +185,8 @@ class Hooks:
         self.choices = dict(choices)
         self.observer = observer
         self.config: Config | None = None
+        self.training: Callable[[], bool | None] = lambda: None
+        """Whether the module that is compiled is in training mode; None where it is no module."""
         self.warn = False
         self.cache_info: dict[str, Any] = {}
         self.origins: tuple[Any, ...] = ()
@@ -321,7 +323,9 @@ class Hooks:
             return
         # Once: later compilations are of the same program, for other shapes or for fewer gradients.
         self.warn = False
-        if self.config is not None and (differences := self.config.differences(fingerprint(self.origins))):
+        if self.config is not None and (
+            differences := self.config.differences(fingerprint(self.origins), self.training())
+        ):
             warnings.warn(ConfigWarning(differences), stacklevel=2)
         gone = sorted(set(self.choices) - {site.id for site in sites_under(self.choices, self.stage, self.made)})
         if gone:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -62,6 +63,9 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     # The same for each graph, as for each call that Thunder compiles anew: what was warned of is known to all.
     hooks = Hooks(config.executor, config.choices, observer, config.parallel)
     hooks.config, hooks.warn, hooks.proofs = config, True, proofs
+    if isinstance(fn, torch.nn.Module):
+        module = weakref.ref(fn)
+        hooks.training = lambda: getattr(module(), "training", None)
 
     def compiled(function: Callable[..., Any]) -> Any:
         hooks.restart()

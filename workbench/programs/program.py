@@ -62,8 +62,14 @@ class Program:
 
     @property
     def modes(self) -> dict[str, str]:
-        """Modes of PyTorch that it was opened under, as in `workbench.config.MODES`."""
-        return dict(self.spec.get("modes", {}))
+        """Modes of PyTorch that it was opened under, and that of a module, as in `workbench.config.MODES`."""
+        own = {} if self.training in (None, True) else {"module": "eval"}
+        return {**self.spec.get("modes", {}), **own}
+
+    @property
+    def training(self) -> bool | None:
+        """Whether the module is in training mode; None where the program is no module."""
+        return self.callable.training if isinstance(self.callable, torch.nn.Module) else None
 
     def build(self, device: str | None = None) -> Parts:
         """Make callable, args and kwargs anew, as `build` does, in this process.
