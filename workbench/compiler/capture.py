@@ -177,8 +177,6 @@ def capture(
         return _capture(program, executor, ranks, way, "asked for")
     if way == "parts":
         return _capture_parts(program, executor, "asked for")
-    if program.spec["kind"] == "builtin":
-        return _capture(program, executor, ranks, "interpreter", "built-in programs are read whole by it")
     try:
         return _capture(program, executor, ranks, "dynamo", "Dynamo gives the whole program as one graph")
     except ProgramError as first:
@@ -283,8 +281,8 @@ def _capture(program: Program, executor: str, ranks: parallel.Ranks | None, way:
     except BaseException as error:  # the program's own code may raise anything, and exit
         reason = what(error)
         advice = remedy(reason)
-        told = f"{advice} ({reason})" if advice else reason
-        raise ProgramError(f"Thunder cannot trace {shown(program.name)}: {told}") from error
+        message = f"{advice} ({reason})" if advice else reason
+        raise ProgramError(f"Thunder cannot trace {shown(program.name)}: {message}") from error
     stage = hooks.stage
     assert stage is not None
     names = [

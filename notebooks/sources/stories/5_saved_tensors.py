@@ -19,9 +19,7 @@ from workbench.ui.report import Lines, Table
 
 shapes = {"dim": 4096, "heads": 32, "hidden": 11008, "vocab": 32000, "batch": 1, "sequence": 16384, "dtype": "bfloat16"}
 benches = {
-    layers: wb.open(
-        "llama", device="planned", executor="nvfuser", capture="dynamo", settings={**shapes, "layers": layers}
-    )
+    layers: wb.open("llama", device="planned", executor="nvfuser", settings={**shapes, "layers": layers})
     for layers in (2, 3)
 }
 
@@ -225,6 +223,6 @@ Markdown(f"""
   {after_fusion["peak_gb"] - figures["and matrix products, after fusion"]["peak_gb"]:.0f} GB cost
   {figures["and matrix products, after fusion"]["again_tflop"] - after_fusion["again_tflop"]:.0f} TFLOP.
 - Reproduce: `make notebooks NAMES=5_saved_tensors`, or one plan alone:
-  `thunder-workbench plan llama --device planned --executor nvfuser --capture dynamo --set layers=2 --set dim=4096 --set heads=32
+  `thunder-workbench plan llama --device planned --executor nvfuser --set layers=2 --set dim=4096 --set heads=32
   --set hidden=11008 --set vocab=32000 --set batch=1 --set sequence=16384 --set dtype=bfloat16`.
 """)
