@@ -156,6 +156,7 @@ def test_what_is_no_size_is_refused(given: object) -> None:
         size_bytes(given)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_config_that_replays(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     def invoke(*arguments: str) -> tuple[int, str]:
         capfd.readouterr()

@@ -25,6 +25,7 @@ def test_command_lines_made_wrong(folder: Path) -> None:
     assert outcomes[2] >= 5
 
 
+@pytest.mark.slow
 def test_a_process_that_crashes(folder: Path) -> None:
     at = next(n for n, (line, _, _) in enumerate(abuse_cli.PROCESSES) if "crash.py:crashes" in line)
     assert abuse_cli.abuse_process(at, 0, folder) == 1

@@ -112,6 +112,7 @@ def test_choices_that_fit_no_more_fail_and_are_not_kept(call: Call, folder: Path
     assert "GONE  saved:gone/sin does not fit any more" in out
 
 
+@pytest.mark.slow
 def test_what_is_no_baseline_is_neither_read_nor_replaced(call: Call, folder: Path) -> None:
     (folder / "other.py").write_text(CONFIG.format(program="mlp", choices={}))
     (folder / "notes.json").write_text('{"format": "notes"}')

@@ -155,6 +155,7 @@ def test_plan_as_json(call: Call) -> None:
     assert only["sites"] == saved
 
 
+@pytest.mark.slow
 def test_choices_are_exported_and_replayed(call: Call, tmp_path: Path) -> None:
     arguments = ("plan", "residual_chain", "--device", "cpu")
     sites = json.loads(call(*arguments, "--set", "grad=true", "--json")[1])["sites"]

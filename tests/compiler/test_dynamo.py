@@ -78,6 +78,7 @@ def assert_same(one: Workbench, other: Workbench) -> None:
     assert one.plan.peak_bytes == other.plan.peak_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "given"), BUILTIN)
 def test_both_ways_in_give_the_same_program(name: str, given: dict[str, Any]) -> None:
     assert_same(*(workbench.open(name, device="cpu", settings=given, capture=way) for way in ("dynamo", "interpreter")))
@@ -152,6 +153,7 @@ def test_a_module_comes_in_by_dynamo_and_says_so(bench: Workbench) -> None:
     assert "capture='dynamo'" in bench.config.text().replace('"', "'")
 
 
+@pytest.mark.slow
 def test_a_compiled_module_trains_as_the_module_does(bench: Workbench) -> None:
     ours, theirs = tower(), tower()
     compiled = bench.config.jit(ours)
@@ -170,6 +172,7 @@ def test_a_compiled_module_trains_as_the_module_does(bench: Workbench) -> None:
     assert [name for name, _ in compiled.named_parameters()] == [name for name, _ in theirs.named_parameters()]
 
 
+@pytest.mark.slow
 def test_modes_are_those_of_the_call(bench: Workbench) -> None:
     ours, theirs = tower(), tower()
     compiled = bench.config.jit(ours)
@@ -187,6 +190,7 @@ def test_modes_are_those_of_the_call(bench: Workbench) -> None:
     assert compiled.train()(given, scale=2.0).given is given
 
 
+@pytest.mark.slow
 def test_several_forwards_go_before_a_backward(bench: Workbench) -> None:
     grads = []
     for compile_module in (bench.config.jit, lambda module: module):
@@ -199,6 +203,7 @@ def test_several_forwards_go_before_a_backward(bench: Workbench) -> None:
     torch.testing.assert_close(*grads)
 
 
+@pytest.mark.slow
 def test_choices_of_one_way_replay_by_the_other() -> None:
     def build() -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
         torch.manual_seed(3)
@@ -255,6 +260,7 @@ def test_a_model_without_memory_is_planned() -> None:
     assert all(parameter.is_meta for parameter in model.parameters())
 
 
+@pytest.mark.slow
 def test_ops_that_thunder_registers_by_itself_are_planned_for_a_gpu_that_is_not_there() -> None:
     def registered(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         y = torch.roll(torch.addmm(bias, x, weight), 1, 0)
@@ -271,6 +277,7 @@ def test_ops_that_thunder_registers_by_itself_are_planned_for_a_gpu_that_is_not_
     assert planned.plan.text().replace("cuda:0", "cpu") == here.plan.text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
 def test_what_is_compiled_goes_with_its_callable(capture: str) -> None:
     import gc

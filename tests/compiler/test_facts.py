@@ -96,6 +96,7 @@ def test_matmuls_count_by_formula_elementwise_ops_by_element_and_views_not_at_al
     assert (flops["matmul"], flops["tanh"], flops["transpose"]) == (2 * 4 * 6 * 8, 4 * 8, 0)
 
 
+@pytest.mark.slow
 def test_equal_statements_run_once() -> None:
     def layers(count: int) -> int:
         cache = FactsCache()
@@ -124,6 +125,7 @@ def test_arguments_are_taken_with_their_strides_and_shared_storages() -> None:
     assert found.storage_bytes[found.storage_of[a]] == whole.nbytes
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser() or "")
 def test_statements_for_a_gpu_need_none() -> None:
     captured = pipeline.capture(resolve("mlp", device="planned", layers=1), "nvfuser")
@@ -158,6 +160,7 @@ def fusions(layers: int, executor: str, device: str) -> list[Any]:
     return [b for trace in (split.forward, split.backward) for b in trace.bound_symbols if b.sym.is_fusion]
 
 
+@pytest.mark.slow
 def test_fusions_of_identical_layers_have_one_key() -> None:
     few, many = fusions(4, "torchcompile", "cpu"), fusions(8, "torchcompile", "cpu")
     assert len(many) > len(few)

@@ -74,6 +74,7 @@ def planned(bench: workbench.Workbench) -> list[list[str]]:
     return [statements(side) for side in (split.forward, split.backward) if side is not None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["torch", "torchcompile"])
 @pytest.mark.parametrize(("name", "given"), BUILTIN)
 def test_without_choices_the_plan_is_what_thunder_executes(name: str, given: dict[str, Any], executor: str) -> None:

@@ -118,6 +118,7 @@ def test_a_draw_that_a_checkpoint_repeats_is_found_by_what_the_program_draws() -
         assert len(compared(stage.read(stage.program), bench.plan.graph).drawn_again) == found
 
 
+@pytest.mark.slow
 def test_a_batch_norm_and_an_optimizer_lose_nothing() -> None:
     for name, settings in (("batch_norm", {"channels": 2, "batch": 2, "size": 2}), ("adam", {})):
         assert workbench.open(name, device="cpu", executor="torch", settings=settings).plan.warnings == ()

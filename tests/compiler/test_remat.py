@@ -137,6 +137,7 @@ def test_the_pass_can_be_off() -> None:
     assert rematerialize(trace, RematOptions(enabled=False)) is trace
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("weight", ["0.0", "0.5", "1.0"])
 def test_a_pinned_variable_becomes_what_it_is_pinned_to(weight: str, grad: bool) -> None:

@@ -174,6 +174,7 @@ def dropout(x: torch.Tensor, weight: torch.Tensor) -> Any:
     return torch.nn.functional.dropout(x @ weight, 0.5) @ weight
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "function",
     [
@@ -270,6 +271,7 @@ def test_regions_allocate_their_outputs_and_share_storages_as_pytorch_does() -> 
     assert plan.peak_bytes == pytest.approx(measured_peak(program, "torchcompile", {}), rel=WITHIN)
 
 
+@pytest.mark.slow
 @without_nvfuser
 @pytest.mark.parametrize("name", ["adam", "residual_chain"])
 def test_arithmetic_equals_the_stepper_for_a_gpu_that_is_not_there(name: str) -> None:

@@ -248,6 +248,7 @@ def in_the_store() -> int:
     return sum(type(each) is torch.Tensor and each.dtype == torch.uint8 for each in gc.get_objects())
 
 
+@pytest.mark.slow
 def test_a_backward_that_never_comes_leaves_nothing_in_the_store() -> None:
     jitted = config("torch", "offload").jit(branches)
     gc.collect()
@@ -306,6 +307,7 @@ def test_a_second_derivative_is_refused_before_terms_are_lost(way: str, request:
     torch.testing.assert_close(again, expected)
 
 
+@pytest.mark.slow
 def test_choices_that_fit_the_first_call_are_not_warned_of_at_calls_that_ask_for_less() -> None:
     jitted = config("torch", "recompute").jit(branches)
     args = argument(1), argument(3), argument(5, requires_grad=False)

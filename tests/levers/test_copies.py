@@ -41,6 +41,7 @@ def test_copies_outside_split_an_optimizer_step_into_many_regions() -> None:
     assert bench.plan.census.count == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_compiler")
 def test_one_copy_can_be_taken_out() -> None:
     bench = opened("sgd", parameters=2, size=4)
@@ -232,6 +233,7 @@ def test_copies_of_what_may_be_overwritten_stay_out_and_others_share_a_region(pr
         assert bench.plan.census.count == 1
 
 
+@pytest.mark.slow
 def test_what_inductor_is_given_by_default_comes_out_as_eager() -> None:
     def all_of_them(*tensors: torch.Tensor) -> list[Any]:
         return [program(*tensors[4 * i : 4 * i + 4]) for i, program in enumerate(COMPILED)]

@@ -136,6 +136,7 @@ def step(name: str, *transforms: Transform, **settings: Any) -> tuple[torch.Tens
     return output.detach(), [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
 
 
+@pytest.mark.slow
 def test_thunders_tags_and_checkpoints_draw_again_and_only_gradients_tell() -> None:
     output, gradients = step("checkpoint_dropout", checkpointed=False)
     for wrong_output, wrong in (
@@ -146,6 +147,7 @@ def test_thunders_tags_and_checkpoints_draw_again_and_only_gradients_tell() -> N
         assert not all(torch.allclose(one, other) for one, other in zip(gradients, wrong, strict=True))
 
 
+@pytest.mark.slow
 def test_recomputing_all_that_may_be_keeps_what_was_drawn() -> None:
     bench = workbench.open("checkpoint_dropout", device="cpu", executor="torch", checkpointed=False)
     bench.choose({site.id: "recompute" for site in bench.sites("saved") if "recompute" in site.options})

@@ -19,6 +19,7 @@ SEED = 3002
 """A program of which each mode has several cases; the harness's full run has thousands of others."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [TORCH, REGIONS])
 def test_a_sample_of_cases_has_the_bits_of_unmodified_thunder(mode: str) -> None:
     counts: Counter[str] = Counter()
@@ -34,6 +35,7 @@ def test_a_sample_of_cases_with_regions_compiled_together_is_right() -> None:
     assert counts["regions compiled"] > 1
 
 
+@pytest.mark.slow
 def test_a_wrong_plan_is_found_told_with_few_choices_and_can_be_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,6 +20,7 @@ CHOICES = 5
 needs_nvfuser = pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser() or "-")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IN_SUITE)
 def test_a_model_opens_runs_right_and_replays(name: str, tmp_path: Path) -> None:
     tried = trial.run(name, tmp_path, CHOICES)
@@ -30,6 +31,7 @@ def test_a_model_opens_runs_right_and_replays(name: str, tmp_path: Path) -> None
     assert tried.measured_bytes == pytest.approx(tried.predicted_bytes, rel=0.01)
 
 
+@pytest.mark.slow
 @needs_nvfuser
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_a_model_is_planned_for_a_gpu_that_is_not_there(name: str) -> None:

@@ -81,6 +81,7 @@ def by_loop(model: Callable[..., Any], parameters: Any) -> list[float]:
     return losses
 
 
+@pytest.mark.slow
 def test_a_trainer_loses_as_without_a_config(config: Config, tmp_path: Path) -> None:
     expected = by_trainer(zoo.build("granite")[0], tmp_path)
     trained = by_trainer(config.jit(zoo.build("granite")[0]), tmp_path)
@@ -89,6 +90,7 @@ def test_a_trainer_loses_as_without_a_config(config: Config, tmp_path: Path) -> 
     assert trained == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_gradients_are_accumulated_and_clipped_as_without_a_config(config: Config) -> None:
     plain, given = (zoo.build("granite")[0] for _ in range(2))
     expected = by_loop(plain, list(plain.parameters()))

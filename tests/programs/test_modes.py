@@ -57,6 +57,7 @@ def test_modes_are_found_and_restored(under: Callable[[], AbstractContextManager
     assert modes.current() == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
 @pytest.mark.parametrize(("under", "named"), UNDER[:3:2])
 def test_what_is_opened_under_a_mode_runs_and_replays_under_it(

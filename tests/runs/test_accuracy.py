@@ -176,12 +176,14 @@ def test_a_missing_gradient_is_infinitely_wrong() -> None:
     assert checked.worst.name == "grad(args[0])"
 
 
+@pytest.mark.slow
 def test_what_is_random_is_compared_with_thunder_alone() -> None:
     checked = outcome(module(lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))), accuracy.unmodified)
     assert checked.ok
     assert checked.against == "thunder.jit"
 
 
+@pytest.mark.slow
 def test_dropout_drawn_again_for_the_backward_is_caught() -> None:
     class DrawsAgain(nn.Module):
         def __init__(self, inner: nn.Module) -> None:
@@ -200,6 +202,7 @@ def test_dropout_drawn_again_for_the_backward_is_caught() -> None:
     assert all(tensor.ok for tensor in checked.tensors if tensor.name == "output")
 
 
+@pytest.mark.slow
 def test_changed_buffers_are_compared() -> None:
     build = module(lambda: nn.BatchNorm1d(4))
     assert "buffer(running_mean)" in {tensor.name for tensor in outcome(build, accuracy.unmodified).tensors}
@@ -328,6 +331,7 @@ def stepped(run: Callable[..., Any], build: Callable[[], Parts]) -> tuple[dict[s
     return accuracy.first_step(Stepper(original, args, kwargs, compiled), 0), exact.kernels_of(compiled)
 
 
+@pytest.mark.slow
 def test_the_torch_executors_levers_give_the_bits_of_unmodified_thunder() -> None:
     build = module(lambda: nn.Sequential(nn.Linear(4, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 3)))
     original, args, _ = build()

@@ -77,6 +77,7 @@ def test_a_layer_is_the_outermost_numbered_module(place: str, layer: str) -> Non
     assert layer_of(place) == layer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 150, 400, 10**6])
 def test_no_bucket_is_larger_than_asked_for_and_none_could_take_the_next(sharded: wb.Workbench, limit: int) -> None:
     for schedule in schedules(sharded):
@@ -134,6 +135,7 @@ def test_what_has_a_place_by_hand_stays_out_of_buckets(sharded: wb.Workbench) ->
     assert plan.overlap.order.collectives == 3
 
 
+@pytest.mark.slow
 @given(
     bucket=st.sampled_from(["layer", "1MiB"]),
     issue=st.sampled_from(["stock", "earliest", "consumer", "just_in_time", "in_flight(1)", "in_flight(2)"]),
