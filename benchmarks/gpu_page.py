@@ -34,7 +34,7 @@ thunder-workbench gpu-check --rehearse         # without a GPU: every part, smal
 It needs no network and no browser. Each part is a process of its own with a limit of time, and each step is kept when
 it is done, in `PART.jsonl`; `gpu-check.json` and `gpu-check.md` are written after each part. A step that crashes its
 process or hangs is told of, and the next is begun. A step is wrong, and the exit status 1, where results differ from
-unmodified Thunder's, a predicted peak is more than 3 % off, or less than 95 % of the compile time is told apart.
+unmodified Thunder's, a predicted peak is more than 3 % off, or less than 95 % of the compile time is attributed.
 
 | part | what it does | at most |
 |---|---|---|

@@ -136,7 +136,7 @@ def test_lines_that_are_damaged_are_skipped_and_told_of(tmp_path: Path) -> None:
     tell(run, Finished(t_s=1.0))
     worker.ended.set()
     assert run.wait(5).state == "done"
-    assert run.warnings == ("2 lines of the event log could not be read, and what they told is left out",)
+    assert run.warnings == ("2 lines of the event log could not be read, and what they reported is left out",)
     assert store.open(run_dir).to_json()["warnings"] == list(run.warnings)
 
 

@@ -184,7 +184,7 @@ def test_a_rank_elsewhere_that_tells_nothing_any_more_is_named(tmp_path: Path, m
     clock[0] += 2
     (warned,) = log.read()
     assert isinstance(warned, events.Warned)
-    assert warned.message.startswith("rank 1 has told nothing for 120 s, since 2.0 s of the run: ")
+    assert warned.message.startswith("rank 1 has reported nothing for 120 s, since 2.0 s of the run: ")
     assert log.read() == []
     logs.append(ranks.folder_of(tmp_path, 1) / logs.LOG_FILE, sample)
     log.read()

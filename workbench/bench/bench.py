@@ -488,7 +488,7 @@ class Workbench:
             The run's folder; by default a new one in the runs folder.
         options : RunOptions, optional
         against : mapping, optional
-            Other ways to run the program, by name, timed interleaved with this one in the same process: choices, all of
+            Variants of the run, by name, timed interleaved with it in the same process: choices, all of
             them, so that ``{}`` is the same executor's without any; a config; or None for `thunder.jit` as it comes.
             Their times are in `Run.against`.
 

@@ -283,11 +283,11 @@ def _too_small(bench: Workbench, limit_bytes: int, before: Plan, least: Plan) ->
         for held in least.alive_at_peak()[:3]
     )
     least_bytes = min(before.peak_bytes, least.peak_bytes)
-    told = (
+    message = (
         f"no plan of {bench.program.name} that peaks at {human_bytes(limit_bytes)} or less was found; the least is "
         f"{human_bytes(least_bytes)}"
     )
     if limit_bytes < before.baseline_bytes:
-        return f"{told}, for parameters and inputs alone are {human_bytes(before.baseline_bytes)}"
+        return f"{message}, for parameters and inputs alone are {human_bytes(before.baseline_bytes)}"
     at = f" at {line}" if (line := _peak_line(least)) else ""
-    return f"{told}, reached{at}, where the largest are {alive}"
+    return f"{message}, reached{at}, where the largest are {alive}"

@@ -1,4 +1,4 @@
-"""Other ways to run a program, given by name to be timed beside the choices in force: what each comes to."""
+"""Variants of how to run a program, given by name to be timed beside the choices in force: what each comes to."""
 
 from __future__ import annotations
 

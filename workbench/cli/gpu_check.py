@@ -57,14 +57,14 @@ def gpu_check(
         print_json({"ok": right, "out": str(folder), **result})
         return DONE if right else FAILED
     table = new_table("part", "state", "steps", "not right", "took")
-    for told in result["parts"].values():
-        wrong = suite.count_wrong(told)
-        took = human_seconds(told["seconds"]) if told["steps"] else ""
-        add_row(table, told["title"], told["state"], str(len(told["steps"])), str(wrong), took)
+    for outcome in result["parts"].values():
+        wrong = suite.count_wrong(outcome)
+        took = human_seconds(outcome["seconds"]) if outcome["steps"] else ""
+        add_row(table, outcome["title"], outcome["state"], str(len(outcome["steps"])), str(wrong), took)
     print_table(table)
-    for told in result["parts"].values():
-        for line in told["steps"]:
+    for outcome in result["parts"].values():
+        for line in outcome["steps"]:
             if not suite.is_right(line):
-                print_line(f"{told['title']}, {line['step']}: {line['error'] or line['figures'][suite.WRONG]}")
+                print_line(f"{outcome['title']}, {line['step']}: {line['error'] or line['figures'][suite.WRONG]}")
     print_line(f"page: {folder / suite.PAGE_FILE}")
     return DONE if right else FAILED

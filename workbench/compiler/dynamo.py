@@ -318,7 +318,7 @@ def _why(error: Exception) -> str:
     """Dynamo's reason in one line, after the person's own line."""
     message = str(error)
     words = message.partition("\nfrom user code:")[0].strip() or type(error).__name__
-    return told(words, frames_of(message), "Dynamo gives no whole graph: ")
+    return in_one_line(words, frames_of(message), "Dynamo gives no whole graph: ")
 
 
 def reason_of(graph: fx.GraphModule) -> str:
@@ -326,10 +326,10 @@ def reason_of(graph: fx.GraphModule) -> str:
     ended: Any = graph.compile_subgraph_reason
     if not ended.graph_break:
         return ""
-    return told(ended.reason, [Frame(f.filename, f.lineno or 0, f.name) for f in ended.user_stack], "")
+    return in_one_line(ended.reason, [Frame(f.filename, f.lineno or 0, f.name) for f in ended.user_stack], "")
 
 
-def told(message: str, frames: Sequence[Frame], intro: str) -> str:
+def in_one_line(message: str, frames: Sequence[Frame], intro: str) -> str:
     """What Dynamo says in many lines, in one: the person's own line, what to do where that is known, its own words."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     parts = {key: value for key, _, value in (line.partition(": ") for line in lines)}

@@ -129,7 +129,7 @@ class Compilation:
 
 
 class Control:
-    """What an executor is told before a pass and keeps from it.
+    """What an executor is given before a pass and keeps from it.
 
     Attributes
     ----------
@@ -173,7 +173,7 @@ class Control:
         return fused
 
     def timed(self, name: str, work: Callable[[], TraceCtx]) -> TraceCtx:
-        """Do `work` and tell the observer how long it took."""
+        """Do `work` and report to the observer how long it took."""
         start = time.perf_counter()
         result = work()
         if self.observer is not None:
@@ -235,7 +235,7 @@ class LazyRegion:
 
 
 class FirstCall:
-    """A context in which a fusion is defined, compiled and run for the first time; the observer is told.
+    """A context in which a fusion is defined, compiled and run for the first time; the observer is notified.
 
     Parameters
     ----------
@@ -430,7 +430,7 @@ def _control_definition(bsym: BoundSymbol, compilation: Compilation) -> None:
 
 
 def _timed(definition: Any, compilation: Compilation, name: str, defined_s: float) -> Any:
-    """The definition, whose first execution, which compiles it, is told to the observer."""
+    """The definition, whose first execution, which compiles it, is reported to the observer."""
     execute = definition.execute
 
     def first(*args: Any, **kwargs: Any) -> Any:

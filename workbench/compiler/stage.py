@@ -175,12 +175,12 @@ class Stage:
     def _stale(self) -> Iterator[str]:
         """Gradients that Thunder computes from memory that was overwritten, one for each place that overwrites."""
         graph = self.graph
-        told = set()
+        reported = set()
         for read in stale_reads(graph):
             index = int(graph.statements.origin[read.write])
-            if index in told:
+            if index in reported:
                 continue
-            told.add(index)
+            reported.add(index)
             name, value = graph.statements.name[read.reader], graph.values.name[read.value]
             in_forward = graph.statements.side[read.reader] != BACKWARD
             if in_forward or graph.statements.kind[read.reader] == Kind.GET_GRAD:

@@ -50,8 +50,8 @@ def _driver() -> str:
     if program is None:
         return ""
     asked = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
-    told = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=30)
-    return next(iter(told.stdout.split()), "") if told.returncode == 0 else ""
+    answer = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=30)
+    return next(iter(answer.stdout.split()), "") if answer.returncode == 0 else ""
 
 
 def _builds(conditions: Conditions) -> Figures:

@@ -63,7 +63,7 @@ def _ran(bench: Workbench, against: Mapping[str, Any] | None = None) -> Figures:
         "reserved_bytes": run.memory["reserved_bytes"],
         "compile_s": run.compile_s,
         "step_s": run.step_s,
-        **{f"{name}: takes times as long": told["ratio"] for name, told in run.against.items()},
+        **{f"{name}: takes times as long": outcome["ratio"] for name, outcome in run.against.items()},
         **runs.wrong_of(run),
     }
 

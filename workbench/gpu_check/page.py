@@ -34,31 +34,31 @@ def page(results: Sequence[Mapping[str, Any]]) -> str:
         flag = " --rehearse" if result["rehearsal"] else ""
         lines += [f"`{COMMAND}{flag}`, executor {result['executor']}; {versions}.", ""]
         lines += [*_overview(result), ""]
-        for told in result["parts"].values():
-            if told["steps"]:
-                lines += [*_part(told), ""]
+        for outcome in result["parts"].values():
+            if outcome["steps"]:
+                lines += [*_part(outcome), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
 def _overview(result: Mapping[str, Any]) -> Iterable[str]:
     yield "| part | state | took | steps | not right |"
     yield "|---|---|---|---|---|"
-    for told in result["parts"].values():
-        wrong = sum(not is_right(line) for line in told["steps"])
-        seconds = human_seconds(told["seconds"]) if told["steps"] else ""
-        yield f"| {told['title']} | {told['state']} | {seconds} | {len(told['steps'])} | {wrong} |"
+    for outcome in result["parts"].values():
+        wrong = sum(not is_right(line) for line in outcome["steps"])
+        seconds = human_seconds(outcome["seconds"]) if outcome["steps"] else ""
+        yield f"| {outcome['title']} | {outcome['state']} | {seconds} | {len(outcome['steps'])} | {wrong} |"
 
 
-def _part(told: Mapping[str, Any]) -> Iterable[str]:
-    yield f"### {told['title']}"
+def _part(outcome: Mapping[str, Any]) -> Iterable[str]:
+    yield f"### {outcome['title']}"
     yield ""
-    yield told["does"]
-    if not all(map(is_right, told["steps"])):
+    yield outcome["does"]
+    if not all(map(is_right, outcome["steps"])):
         yield ""
-    for line in told["steps"]:
+    for line in outcome["steps"]:
         if not is_right(line):
             yield f"- **{line['step']}**: {line['error'] or line['figures'][WRONG]}"
-    plain = [line for line in told["steps"] if not line["error"]]
+    plain = [line for line in outcome["steps"] if not line["error"]]
     for columns, group in _tables(plain):
         yield ""
         yield "| step | " + " | ".join(_heading(name) for name in columns) + " |"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MOST_OFF_SHARE = 0.03
 """How far a predicted peak may be from the measured one."""
 LEAST_ATTRIBUTED_SHARE = 0.95
-"""How much of the compile time has to be told apart."""
+"""How much of the compile time has to be attributed."""
 
 QUICK = RunOptions(samples=10, sampling_s=5.0, clocks=False, check_accuracy=False)
 
@@ -70,7 +70,7 @@ def memory_of(run: Run) -> Figures:
 
 
 def wrong_of(run: Run, *, most_off_share: float = MOST_OFF_SHARE) -> Figures:
-    """``wrong``, where results are not right, the peak is too far off, or too little compile time is told apart."""
+    """``wrong``, where results are not right, the peak is too far off, or too little compile time is attributed."""
     found = []
     if not run.ok:
         found.append(str(run.error))
@@ -79,6 +79,6 @@ def wrong_of(run: Run, *, most_off_share: float = MOST_OFF_SHARE) -> Figures:
         found.append(f"the predicted peak is {off:+.1%} off, {most_off_share:.0%} allowed")
     if run.compile_attributed is not None and run.compile_attributed < LEAST_ATTRIBUTED_SHARE:
         found.append(
-            f"{run.compile_attributed:.1%} of the compile time is told apart, {LEAST_ATTRIBUTED_SHARE:.0%} wanted"
+            f"{run.compile_attributed:.1%} of the compile time is attributed, {LEAST_ATTRIBUTED_SHARE:.0%} wanted"
         )
     return {WRONG: "; ".join(found)} if found else {}

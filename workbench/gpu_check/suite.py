@@ -184,10 +184,10 @@ def check(
             limits = _Limits(part_s=began_s + min(give_up_s - began_s, part.limit_s), all_s=give_up_s, stop=stop)
             whole = _carried_out(part, conditions, limits, on_progress)
             with keeping:
-                told = result["parts"][part.name]
-                told["state"] = "done" if whole else "out of time"
-                told["seconds"] = round(told["seconds"] + time.monotonic() - began_s, 1)
-                told["steps"] = Log(folder, part.name).lines()
+                outcome = result["parts"][part.name]
+                outcome["state"] = "done" if whole else "out of time"
+                outcome["seconds"] = round(outcome["seconds"] + time.monotonic() - began_s, 1)
+                outcome["steps"] = Log(folder, part.name).lines()
                 _keep(folder, result)
 
         # What is measured on a GPU is measured alone, the worthiest first; a rehearsal's figures mean nothing, so that
@@ -211,9 +211,9 @@ def progress_text(progress: Progress) -> str:
     return f"{progress.part.title}{step}, {progress.done} steps done, {progress.left_s / 60:.0f} minutes left"
 
 
-def count_wrong(told: dict[str, Any]) -> int:
+def count_wrong(outcome: dict[str, Any]) -> int:
     """Steps of a part that failed, or are not as they have to be."""
-    return sum(not is_right(line) for line in told["steps"])
+    return sum(not is_right(line) for line in outcome["steps"])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,7 +243,7 @@ def longest_first(parts: Iterable[Part]) -> list[Part]:
 
 def is_all_right(result: dict[str, Any]) -> bool:
     """Whether nothing that was carried out is wrong."""
-    return not any(count_wrong(told) for told in result["parts"].values())
+    return not any(count_wrong(outcome) for outcome in result["parts"].values())
 
 
 def _kept(folder: Path, note: dict[str, Any], parts: Iterable[Part]) -> dict[str, Any]:

@@ -138,14 +138,14 @@ def measure(
         clocks.stop()
         return timing.time_step(stepper).wall_s
 
-    ways: dict[str, Callable[[], float]] = {f"with {side}": functools.partial(with_clocks, side) for side in rows}
+    variants: dict[str, Callable[[], float]] = {f"with {side}": functools.partial(with_clocks, side) for side in rows}
     try:
         turns = min(max(CLOCKED_STEPS, int(CLOCKED_S / (2 * without()))), MOST_CLOCKED_STEPS)
-        found = timing.interleaved({**ways, "without": without}, turns, budget_s)
+        found = timing.interleaved({**variants, "without": without}, turns, budget_s)
     finally:
         clocks.stop()
-    clocked_s = [seconds for way in ways for seconds in found[way]]
-    overhead = timing.ratio(clocked_s, found["without"] * len(ways), paired=True)
+    clocked_s = [seconds for variant in variants for seconds in found[variant]]
+    overhead = timing.ratio(clocked_s, found["without"] * len(variants), paired=True)
     starts, durations, frees = medians(clocks, rows)
     host_s = statistics.median((row[-1] - row[0]) / 1e9 for row in rows[clocks.sides[-1]])
     idle = gaps(kernels)

@@ -48,7 +48,7 @@ class Recorded:
     value : torch.Tensor, optional
         None for a gradient that was not computed.
     changed : bool
-        False for a buffer or input that the step did not write to; it is told of only where it differs.
+        False for a buffer or input that the step did not write to; it is reported only where it differs.
     """
 
     kind: str

@@ -84,7 +84,7 @@ class _Observed:
 class Run(Record):
     """One compile and execution under a config, in a process of its own.
 
-    Made by `start`, or by `workbench.runs.store.open` from a folder. All that it tells comes from the event log.
+    Made by `start`, or by `workbench.runs.store.open` from a folder. All that it reports comes from the event log.
 
     Parameters
     ----------
@@ -474,7 +474,7 @@ def _check_gpus(run_dir: Path, count: int) -> None:
 
 
 def follow(run_dir: Path) -> Run:
-    """The run of a folder as its log tells it, followed if its process is alive.
+    """The run of a folder as its log holds it, followed if its process is alive.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Runs that several ranks share: torchrun starts a worker for each, and what they tell is gathered into one log.
+"""Runs that several ranks share: torchrun starts a worker for each, and what they report is gathered into one log.
 
 ``python -m workbench.runs.ranks RUN_DIR``, started by `workbench.runs.jobs`, starts torchrun for this machine. On
 several machines each starts torchrun by itself, see `command`: a run's folder that all of them reach is all they need.
@@ -51,7 +51,7 @@ GONE_S = 3600.0
 _SLOWEST = {events.Compiled: "compile_s", events.StepTimes: "step_s", events.PeakMeasured: "measured_peak_bytes"}
 """Figures of which the run's is that of the rank with the most."""
 _OWN = (events.Started, events.TensorChecked, events.AccuracyChecked, *_SLOWEST, *events.FINAL)
-"""Events that each rank tells; the others are told of rank 0 alone."""
+"""Events that each rank reports; of the others those of rank 0 count."""
 
 _LOST = ("closed by peer", "reset by peer", "Broken pipe", "ProcessGroup", "remote process", "Connection")
 """What a rank says when another one is gone."""
@@ -113,40 +113,40 @@ def command(run_dir: Path, ranks: int, *, machines: int, port: int | None = None
 
 @dataclasses.dataclass
 class _Rank:
-    """What a rank told so far."""
+    """What a rank reported so far."""
 
     tail: logs.Tail
-    told: dict[type[Event], Event] = dataclasses.field(default_factory=dict)
+    reported: dict[type[Event], Event] = dataclasses.field(default_factory=dict)
     checked: list[Event] = dataclasses.field(default_factory=list)
     """Tensors that were compared and are not yet in the run's log, where those of rank 0 come first."""
     offset_s: float = 0.0
     killed: str = ""
     """Why the launcher killed it."""
     heard_s: float = 0.0
-    """When it last told something, on this process's clock."""
+    """When it last reported something, on this process's clock."""
     last_s: float = 0.0
     """The same, on the clock of the run's log."""
     samples: bool = False
     """Whether it has begun to sample its memory: only from then on something comes steadily."""
     silent: bool = False
-    """Whether it was said that it tells nothing any more."""
+    """Whether it was noted that it reports nothing any more."""
     unreadable: str = ""
     """Why its log cannot be read."""
 
     @property
     def pid(self) -> int | None:
-        started = self.told.get(events.Started)
+        started = self.reported.get(events.Started)
         return started.pid if isinstance(started, events.Started) else None
 
     @property
     def end(self) -> Event | None:
-        return next((self.told[kind] for kind in events.FINAL if kind in self.told), None)
+        return next((self.reported[kind] for kind in events.FINAL if kind in self.reported), None)
 
 
 class Gathering:
     """Reads the logs of all ranks, and writes one for the run.
 
-    What rank 0 tells on the way stands for all. Of figures that each rank has the run's is the largest, once all are
+    What rank 0 reports on the way stands for all. Of figures that each rank has the run's is the largest, once all are
     there; tensors are those of all ranks.
 
     Parameters
@@ -165,7 +165,7 @@ class Gathering:
 
     @property
     def failed(self) -> bool:
-        """Whether a rank said that it failed."""
+        """Whether a rank reported that it failed."""
         return any(isinstance(rank.end, events.Failed) for rank in self.ranks)
 
     @property
@@ -179,7 +179,7 @@ class Gathering:
         return max((rank.end.t_s for rank in self.ranks if rank.end is not None), default=0.0)
 
     def read(self) -> None:
-        """Take what the ranks told since the last call."""
+        """Take what the ranks reported since the last call."""
         for number, rank in enumerate(self.ranks):
             for event in _new(rank):
                 if isinstance(event, events.Started):
@@ -188,14 +188,14 @@ class Gathering:
                 rank.samples = rank.samples or isinstance(event, events.MemorySample)
                 self._take(number, rank, dataclasses.replace(event, t_s=rank.last_s))
 
-    def tell_silent(self) -> None:
-        """Write a warning for each rank that told nothing for `SILENT_S`; a rank that speaks again can be told anew."""
+    def warn_of_silent(self) -> None:
+        """Warn of each rank that reported nothing for `SILENT_S`, anew where it went on in between."""
         for number, rank in enumerate(self.ranks):
             if not rank.samples or rank.end or rank.silent or time.monotonic() - rank.heard_s <= SILENT_S:
                 continue
             rank.silent = True
             message = (
-                f"rank {number} has told nothing for {SILENT_S:g} s, since {rank.last_s:.1f} s of the run: "
+                f"rank {number} has reported nothing for {SILENT_S:g} s, since {rank.last_s:.1f} s of the run: "
                 "its process or its machine may be gone; cancel() ends the others"
             )
             self._write(events.Warned(t_s=rank.last_s + SILENT_S, message=message))
@@ -207,18 +207,18 @@ class Gathering:
             if number == 0:
                 self._write(event)
         else:
-            rank.told[type(event)] = event
-            all_told = [each.told[type(event)] for each in self.ranks if type(event) in each.told]
-            if len(all_told) == len(self.ranks):
-                self._all_told(event, all_told)
+            rank.reported[type(event)] = event
+            all_reported = [each.reported[type(event)] for each in self.ranks if type(event) in each.reported]
+            if len(all_reported) == len(self.ranks):
+                self._all_reported(event, all_reported)
 
-    def _all_told(self, last: Event, told: Sequence[Event]) -> None:
+    def _all_reported(self, last: Event, reported: Sequence[Event]) -> None:
         if type(last) in _SLOWEST:
-            most = max(told, key=lambda event: float(getattr(event, _SLOWEST[type(last)])))
+            most = max(reported, key=lambda event: float(getattr(event, _SLOWEST[type(last)])))
             self._write(dataclasses.replace(most, t_s=last.t_s))
         elif isinstance(last, events.AccuracyChecked):
             self._write_checked()
-            checked = [event for event in told if isinstance(event, events.AccuracyChecked)]
+            checked = [event for event in reported if isinstance(event, events.AccuracyChecked)]
             number, worst = max(enumerate(checked), key=lambda each: (not each[1].ok, each[1].max_error))
             self._write(
                 dataclasses.replace(
@@ -258,16 +258,16 @@ class Gathering:
         self._write_checked()
         reasons = {}
         for number, rank in enumerate(self.ranks):
-            said, status = rank.end, (statuses or {}).get(number)
-            detail = said.detail if isinstance(said, events.Failed) else ""
-            if isinstance(said, events.Finished):
+            end, status = rank.end, (statuses or {}).get(number)
+            detail = end.detail if isinstance(end, events.Failed) else ""
+            if isinstance(end, events.Finished):
                 why = ""
-            elif isinstance(said, events.Cancelled):
+            elif isinstance(end, events.Cancelled):
                 why = "cancelled"
             elif rank.killed:
                 why = rank.killed
-            elif isinstance(said, events.Failed):
-                why = said.reason
+            elif isinstance(end, events.Failed):
+                why = end.reason
             elif status is not None and status != -signal.SIGTERM:
                 why = processes.how_ended(status)
             elif rank.unreadable:
@@ -277,7 +277,7 @@ class Gathering:
             if why and not detail:
                 detail = last_output(folder_of(self.run_dir, number))
             reasons[number] = why
-            figures = {name: getattr(rank.told.get(kind), name, None) for kind, name in _SLOWEST.items()}
+            figures = {name: getattr(rank.reported.get(kind), name, None) for kind, name in _SLOWEST.items()}
             self._write(events.RankEnded(t_s=t_s, rank=number, reason=why, detail=detail, **figures))
         if not any(reasons.values()):
             return events.Finished(t_s=t_s)
@@ -317,14 +317,14 @@ def last_output(folder: Path) -> str:
 
 
 def _begun_s(folder: Path) -> float:
-    """When a rank began, in seconds since the epoch; 0 where it does not tell."""
+    """When a rank began, in seconds since the epoch; 0 where it is not known."""
     with contextlib.suppress(OSError):
         return next((e.time_s for e in logs.read(folder)[:1] if isinstance(e, events.Started)), 0.0)
     return 0.0
 
 
 class ExternallyLaunched:
-    """The log of a run whose ranks are started by hand, on whatever machines: what their own logs tell, gathered.
+    """The log of a run whose ranks are started by hand, on whatever machines: what their own logs hold, gathered.
 
     Parameters
     ----------
@@ -356,7 +356,7 @@ class ExternallyLaunched:
     def read(self) -> list[Event]:
         """Events since the last call; the last is the run's end, once all ranks had their terminal event."""
         self._gathering.read()
-        self._gathering.tell_silent()
+        self._gathering.warn_of_silent()
         if self._gathering.over and not self.over:
             self.over = True
             self._found.append(self._gathering.finish(self._gathering.ended_s))
@@ -366,7 +366,7 @@ class ExternallyLaunched:
 
 
 def main(run_dir: Path) -> None:
-    """Start a run's ranks on this machine, and gather what they tell; ends the process."""
+    """Start a run's ranks on this machine, and gather what they report; ends the process."""
     processes.die_with_parent(keep_input=True)
     log = logs.EventLog(run_dir / logs.LOG_FILE)
     begun_s = time.time() - log.now_s()

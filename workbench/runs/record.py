@@ -25,7 +25,7 @@ _STATES: dict[str, State] = {"finished": "done", "failed": "failed", "cancelled"
 
 
 class Record:
-    """A run as its folder tells it: its request, and the events so far.
+    """A run as its folder holds it: its request, and the events so far.
 
     Parameters
     ----------
@@ -121,11 +121,11 @@ class Record:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What of the config does not fit the program, and how many lines of the log are damaged."""
-        told = [files.one_line(event.message) for event in self._all(events.Warned)]
+        messages = [files.one_line(event.message) for event in self._all(events.Warned)]
         if count := self.skipped_lines:
             lines = "1 line" if count == 1 else f"{count} lines"
-            told.append(f"{lines} of the event log could not be read, and what they told is left out")
-        return tuple(told)
+            messages.append(f"{lines} of the event log could not be read, and what they reported is left out")
+        return tuple(messages)
 
     @property
     def skipped_lines(self) -> int:

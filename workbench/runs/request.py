@@ -117,7 +117,7 @@ class RunRequest:
         What the plan has alive at its peak, the largest first and `ALIVE_LISTED` at most: ``bytes``, ``value``, and the
         ``statement`` that makes it, -1 for an argument, with its ``name`` and ``source``.
     variants : dict of str to str, optional
-        Other ways to run the program, timed interleaved with the run's own: the text of a config, or None for
+        Variants of how to run the program, timed interleaved with the run's own: the text of a config, or None for
         unmodified Thunder.
     options : RunOptions
     ranks : int

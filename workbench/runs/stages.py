@@ -52,7 +52,7 @@ def intervals_of(event: Stage | FusionEnd) -> list[Interval]:
 
 
 class Recorder:
-    """A `StageObserver` that writes what it is told into a log, and keeps it as intervals.
+    """A `StageObserver` that writes what is reported to it into a log, and keeps it as intervals.
 
     Parameters
     ----------

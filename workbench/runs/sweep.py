@@ -267,10 +267,10 @@ def _cold(sweep: Sweep, point: Mapping[str, Mapping[str, str]], out: Path) -> Po
         start_new_session=True,
     )
     error: str | None = None
-    told: dict[str, Any] = {}
+    outcome: dict[str, Any] = {}
     try:
         text, complaints = child.communicate(timeout=sweep.timeout_s)
-        told, error = _told(text, complaints, child.returncode)
+        outcome, error = _outcome(text, complaints, child.returncode)
     except subprocess.TimeoutExpired:
         error = f"timeout: not done after {sweep.timeout_s:g} s"
     finally:
@@ -287,16 +287,16 @@ def _cold(sweep: Sweep, point: Mapping[str, Mapping[str, str]], out: Path) -> Po
         ok=error is None,
         error=error,
         seconds=time.perf_counter() - start,
-        figures=told.get("figures", {}),
-        stages=told.get("stages", []),
-        run_dir=told.get("run_dir", ""),
+        figures=outcome.get("figures", {}),
+        stages=outcome.get("stages", []),
+        run_dir=outcome.get("run_dir", ""),
     )
 
 
-def _told(text: str, complaints: str, status: int) -> tuple[dict[str, Any], str | None]:
+def _outcome(text: str, complaints: str, status: int) -> tuple[dict[str, Any], str | None]:
     try:
-        told = json.loads(text.splitlines()[-1])
-        return told, told["error"]
+        outcome = json.loads(text.splitlines()[-1])
+        return outcome, outcome["error"]
     except (ValueError, IndexError, KeyError):
         last = next((line for line in reversed(complaints.splitlines()) if line.strip()), "")
         return {}, f"the process ended with exit status {status}: {last}"

@@ -16,13 +16,13 @@ from workbench.errors import WorkbenchError
 def main(spec: dict[str, Any]) -> None:
     """Carry out a point; ends the process."""
     # What programs and compilers print must not stand between the lines that are read.
-    told = os.dup(1)
+    report_fd = os.dup(1)
     os.dup2(2, 1)
     try:
         outcome = _outcome(spec)
     except WorkbenchError as error:
         outcome = {"error": str(error)}
-    os.write(told, json.dumps(outcome).encode() + b"\n")
+    os.write(report_fd, json.dumps(outcome).encode() + b"\n")
 
 
 def _outcome(spec: dict[str, Any]) -> dict[str, Any]:

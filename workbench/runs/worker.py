@@ -73,7 +73,7 @@ def carry_out(log_dir: Path, run: Callable[[logs.EventLog], None]) -> NoReturn:
     """Do a worker's work with a log that begins and ends as it should; ends the process."""
     log = logs.EventLog(log_dir / logs.LOG_FILE)
     log.write(events.Started(t_s=log.now_s(), pid=os.getpid(), time_s=time.time() - log.now_s()))
-    _tell_warnings(log)
+    _report_warnings(log)
     try:
         run(log)
         end: events.Event = events.Finished(t_s=log.now_s())
@@ -282,13 +282,13 @@ def _variants(
     """The program compiled in each other way that was asked for, and warmed up."""
     from workbench.runs import accuracy, graphed
 
-    ways: dict[str, tuple[str | None, type[Stepper]]] = {
+    others: dict[str, tuple[str | None, type[Stepper]]] = {
         name: (text, accuracy.Stepper) for name, text in asked.variants.items()
     }
     if options.cuda_graph:
-        ways[graphed.NAME] = (own, graphed.GraphedStepper)
+        others[graphed.NAME] = (own, graphed.GraphedStepper)
     found: dict[str, Stepper] = {}
-    for name, (text, kind) in ways.items():
+    for name, (text, kind) in others.items():
         try:
             callable_, args, kwargs = build()
             jitted = compiler_of(text, name, transforms, asked.capture)(callable_, None)
@@ -363,10 +363,10 @@ def _compile(
 def _thunders_own_stages(
     jitted: Any, recorder: stages.Recorder, log: logs.EventLog, start_s: float, forward_s: float
 ) -> None:
-    """Attribute what the observer was not told of, by the time stamps that Thunder keeps itself.
+    """Attribute what was not reported to the observer, by the time stamps that Thunder keeps itself.
 
     The compile statistics of `thunder.compile_stats` are readings of `time.perf_counter_ns`; they are coarser than
-    what an observer is told, and the only ones there are of unmodified Thunder.
+    what is reported to an observer, and the only ones there are of unmodified Thunder.
     """
     stats = getattr(jitted, "_lc_cs", None)
     if stats is None:
@@ -376,14 +376,14 @@ def _thunders_own_stages(
         return log.since_s(getattr(stats, name) / 1e9)
 
     traced_s, prologue_s = at("last_trace_tracing_stop"), at("last_prologue_transformation_stop")
-    # What an observer was told last before the first call is the last edit of the traces.
+    # What was reported to an observer last before the first call is the last edit of the traces.
     called_s = at("last_prologue_execution_start")
     edited_s = max((i.end_s for i in recorder.intervals if i.end_s <= called_s), default=prologue_s)
-    told = edited_s > prologue_s
+    reported = edited_s > prologue_s
     recorder.rest_of("make jit", start_s, at("last_trace_tracing_start"))
     recorder.rest_of("interpret", at("last_trace_tracing_start"), traced_s)
     recorder.rest_of("prologue", traced_s, prologue_s)
-    recorder.rest_of("generate code" if told else "transform and generate code", edited_s, called_s)
+    recorder.rest_of("generate code" if reported else "transform and generate code", edited_s, called_s)
     recorder.rest_of("check inputs", called_s, at("last_prologue_execution_stop"))
     recorder.rest_of("first forward", at("last_trace_host_execution_start"), forward_s)
 
@@ -447,16 +447,16 @@ def _builder(run_dir: Path, asked: request.RunRequest, group: Group | None) -> C
     return lambda: build(asked.program["device"], asked.program["seed"])
 
 
-def _tell_warnings(log: logs.EventLog) -> None:
+def _report_warnings(log: logs.EventLog) -> None:
     """Write warnings about the config into the log, too; all go to standard error as ever."""
     show = warnings.showwarning
 
-    def tell(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    def report(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         if issubclass(category, ConfigWarning):
             log.write(events.Warned(t_s=log.now_s(), message=str(message)))
         show(message, category, *where, **more)
 
-    warnings.showwarning = tell
+    warnings.showwarning = report
 
 
 def _phase(log: logs.EventLog, name: str) -> None:

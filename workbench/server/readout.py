@@ -121,8 +121,8 @@ def log_text(run: Run) -> str:
     for event in run.events:
         if isinstance(event, events.MemorySample | events.Step):
             continue
-        told = {name: value for name, value in vars(event).items() if name not in ("t_s", "type")}
-        words = "  ".join(f"{name}={_short(value)}" for name, value in told.items())
+        fields = {name: value for name, value in vars(event).items() if name not in ("t_s", "type")}
+        words = "  ".join(f"{name}={_short(value)}" for name, value in fields.items())
         lines.append(f"{event.t_s:9.3f} s  {event.type:16} {words}".rstrip())
     output = run.output.strip()
     return "\n".join([*lines, "", "What was printed last:", output or "nothing"])

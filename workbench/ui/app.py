@@ -297,9 +297,9 @@ class App:
 
     def _run(self) -> None:
         asked = self._asked
-        ways = {name: VARIANTS[name].choices for name in asked.against}
+        variants = {name: VARIANTS[name].choices for name in asked.against}
         options = RunOptions(memory_snapshot=asked.snapshot)
-        self._act(lambda: self.bench.run(options=options, against=ways))
+        self._act(lambda: self.bench.run(options=options, against=variants))
 
     def _cancel(self) -> None:
         if self._shown_run is not None:

@@ -79,9 +79,9 @@ def timeline_content(
     same_choices : bool
         Whether the run has the choices in force.
     """
-    said = _simulated_words(overlap) if overlap is not None else ""
+    simulated_text = _simulated_words(overlap) if overlap is not None else ""
     if times is None:
-        head = said or "Nothing was measured yet. Compile & run shows here when each statement runs."
+        head = simulated_text or "Nothing was measured yet. Compile & run shows here when each statement runs."
         step_s = {} if overlap is None else {"step_s": overlap.simulation.step_s}
         return {"head": head, "says": "Simulated", "lanes": list(simulated), **step_s}
     lanes: list[dict[str, Any]] = [
@@ -100,7 +100,7 @@ def timeline_content(
         bar = {"name": work["name"], "tip": "", "id": "", "start_s": work["start_s"], "end_s": work["end_s"]}
         streams.setdefault(work["stream"], []).append({**bar, "free_s": 0.0})
     lanes += [{"name": f"stream {n}", "kind": "device", "bars": bars} for n, bars in sorted(streams.items())]
-    facts = [said] if said else []
+    facts = [simulated_text] if simulated_text else []
     facts += [times.verdict] if same_choices else ["measured under other choices", times.verdict]
     if times.kernels:
         gaps = [f"{human_seconds(times.head_gap_s)} before its first work", f"{human_seconds(times.bubbles_s)} between"]
