@@ -207,8 +207,9 @@ class Lever:
         """Names of outputs of statements that no fusion may take in."""
         return ()
 
-    def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage, made: Made) -> None:
-        """Set options of the fusion executor."""
+    def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage, made: Made) -> FusionOptions:
+        """Options of the fusion executor, with those of this lever replaced."""
+        return options
 
     def after_fusion(self, trace: Any, choices: Mapping[str, str], stage: Stage, made: Made) -> Any:
         """Edit the joint trace after fusion."""

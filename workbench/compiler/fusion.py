@@ -78,9 +78,9 @@ class Observer(Protocol):
         """The fusion is compiled and has run once: its seconds by part, and whether a cache on disk had it."""
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class FusionOptions:
-    """What levers ask of the fusion executor; each lever sets its own fields.
+    """What levers ask of the fusion executor; each lever replaces its own fields.
 
     Attributes
     ----------

@@ -267,7 +267,7 @@ class Hooks:
         self.made = dataclasses.replace(self.made, partitioned=partitioned)
         options = FusionOptions()
         for lever in all_levers():
-            lever.fusion(options, self.choices, self.stage, self.made)
+            options = lever.fusion(options, self.choices, self.stage, self.made)
         self.made = dataclasses.replace(self.made, options=options)
         return options
 

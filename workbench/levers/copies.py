@@ -6,6 +6,7 @@ fusions. Under torch.compile a copy runs inside its region or outside.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -286,18 +287,20 @@ class Copies(Lever):
         edited.set_provenance(TraceProvenance("Copies taken out of regions"))
         return edited
 
-    def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage, made: Made) -> None:
+    def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage, made: Made) -> FusionOptions:
         """The `set` policies."""
         if _about(stage) != SETS:
-            return
-        options.set_policy = choices.get("copies.policy", copies.ALWAYS)
+            return options
+        single: dict[str, str] = {}
         facts = _facts(made)
         for id, leaf, _ in _copies(stage):
             if id in choices:
                 fact = facts.get(leaf.output.name)
                 if fact is not None and fact.needs_set and not copies.has_set(choices[id], fact):
                     raise refused(id, choices[id], fact.needs_set)
-                options.set_policies = {**options.set_policies, leaf.output.name: choices[id]}
+                single[leaf.output.name] = choices[id]
+        policy = choices.get("copies.policy", copies.ALWAYS)
+        return dataclasses.replace(options, set_policy=policy, set_policies=single)
 
 
 def _illegal(copy: str, why_not_in: Mapping[str, str], why_not_out: Mapping[str, str]) -> dict[str, str]:

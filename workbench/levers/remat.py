@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -97,12 +98,11 @@ class Remat(Lever):
                 raise refused(site_id(stage, crossing), "recompute", reason)
         return trace
 
-    def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage, made: Made) -> None:
+    def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage, made: Made) -> FusionOptions:
         """Weights and pins."""
         preset = choices.get("remat.preset", STOCK)
         if preset == OFF:
-            options.remat = RematOptions(enabled=False)
-            return
+            return dataclasses.replace(options, remat=RematOptions(enabled=False))
         weight = _weight(choices.get("remat.weight", str(STOCK_ARGUMENT_WEIGHT)))
         if weight is None:
             raise ChoiceError(f"remat.weight: {choices['remat.weight']!r} is no number from 0 to 1", "remat.weight")
@@ -121,7 +121,7 @@ class Remat(Lever):
                     if wanted[id] == "recompute" and crossing.why_not:
                         raise refused(id, "recompute", crossing.why_not)
                     pins[crossing.name] = wanted[id]
-        options.remat = RematOptions(argument_weight=weight, pins=pins)
+        return dataclasses.replace(options, remat=RematOptions(argument_weight=weight, pins=pins))
 
 
 def _outcome(graph: Graph | None, crossing: Crossing) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 from workbench.compiler.fusion import FusionOptions
@@ -30,6 +31,6 @@ class Sharing(Lever):
             ),
         )
 
-    def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage, made: Made) -> None:
+    def fusion(self, options: FusionOptions, choices: Mapping[str, str], stage: Stage, made: Made) -> FusionOptions:
         """Share what is compiled."""
-        options.share = choices.get("sharing.identical", SEPARATE) == SHARED
+        return dataclasses.replace(options, share=choices.get("sharing.identical", SEPARATE) == SHARED)
