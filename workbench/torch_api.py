@@ -32,6 +32,7 @@ SEAM = Seam(
         "_log_api_usage_once": "torch._C:_log_api_usage_once",
         "_pytree": "torch.utils._pytree",
         "_record_memory_history": "torch.cuda.memory:_record_memory_history",
+        "_weight_norm": "torch:_weight_norm",
         "_snapshot": "torch.cuda.memory:_snapshot",
         "dynamo_config": "torch._dynamo.config",
         "dynamo_utils": "torch._dynamo.utils",

@@ -94,6 +94,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], torch.Tensor], dict[str, 
     "repeat_interleave with output_size": (lambda: repeated, SQUARE, {}),
     "dropout in place": (lambda: dropped, SQUARE, {}),
     "pools with ceil_mode": (lambda: pooled, SQUARE, {}),
+    "weight norm": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 3), dim=0), SQUARE, {}),
     "interpolation between pixels": (lambda: resized, SQUARE, {}),
     "grouped queries": (lambda: grouped, SQUARE, {}),
 }

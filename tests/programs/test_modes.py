@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import workbench
-from workbench.errors import ConfigWarning
+from workbench.errors import ConfigWarning, ProgramError
 from workbench.programs import modes
 from workbench.runs import accuracy
 
@@ -105,3 +105,11 @@ def test_a_config_of_the_other_mode_of_a_module_says_so(opened: bool, capture: s
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConfigWarning)
         assert config.jit(model)(X).shape == X.shape
+
+
+def test_ranks_under_autocast_are_refused() -> None:
+    with (
+        autocast(),
+        pytest.raises(ProgramError, match=r"2 ranks and autocast \(autocast_cpu: bfloat16\): .* outside of"),
+    ):
+        workbench.open(layer(), X, ranks=2, parallel="ddp")

@@ -11,7 +11,7 @@ from workbench.analysis.machines import H100, Machine
 from workbench.bench.bench import Workbench
 from workbench.bench.parts import PartsBench
 from workbench.config import CAPTURES, Config
-from workbench.errors import ConfigError, ConfigWarning, shown
+from workbench.errors import ConfigError, ConfigWarning, ProgramError, shown
 from workbench.programs import parallel_of, resolve
 from workbench.programs.given import check_program, inputs_of
 from workbench.programs.modes import restored
@@ -122,6 +122,13 @@ def open(
         parallel = parallel or (config.parallel if config is not None else "") or parallel_of(program.name)
         count = ranks if ranks is not None else DEFAULT_RANKS if parallel else 1
         shared = ranks_of(program.name, program.callable, count, parallel)
+        autocast = [name for name in program.modes if name.startswith("autocast")]
+        if shared is not None and autocast:
+            raise ProgramError(
+                f"{shared.count} ranks and autocast ({autocast[0]}: {program.modes[autocast[0]]}): ranks under "
+                "autocast have been seen to stop within a collective; open for ranks outside of torch.autocast, with the module "
+                "in the data type wanted (model.to(torch.bfloat16)), or under autocast for one process"
+            )
         captured = pipeline.capture(program, executor, shared, capture)
         kind: Any = Workbench if isinstance(captured, pipeline.Capture) else PartsBench
         bench: Workbench = kind(captured, config.choices if config is not None else None, machine or H100)

@@ -13,6 +13,7 @@ import torch
 from torch.nn import functional
 
 from workbench.compiler.thunder_api import TensorProxy, thunder_functions
+from workbench.torch_api import _weight_norm
 
 
 def _known(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,6 +53,12 @@ def _pool(function: Callable[..., Any], dims: int, names: Sequence[str]) -> Call
         return _known(function)(a, **given)
 
     return pool
+
+
+def _normed(v: TensorProxy, g: TensorProxy, dim: int = 0) -> Any:
+    """Thunder has none; it is what `torch.nn.utils.parametrizations.weight_norm` calls."""
+    others = tuple(at for at in range(v.ndim) if at != dim)
+    return v * (g / _known(torch.sqrt)((v * v).sum(others, keepdim=True)))
 
 
 def _interpolate(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
@@ -235,6 +242,7 @@ LOWERED: dict[Any, Callable[..., Any]] = {
     torch.repeat_interleave: _repeat_interleave,
     torch.Tensor.repeat_interleave: _repeat_interleave,
     functional.dropout: _dropout,
+    _weight_norm: _normed,
     functional.interpolate: _interpolate,
     functional.cross_entropy: _cross_entropy,
     functional.nll_loss: _nll_loss,

@@ -326,7 +326,6 @@ def check(
         unsteady = other_bits(first_step(_stock(build, seed, capture, modes)[0], seed), expected)
 
     double = None if random else _in_double(build, cotangents, seed, modes)
-    autocast = {name: mode for name, mode in modes.items() if name.startswith("autocast")}
     own_errors = {} if double is None else _own_errors(comparisons["eager"], double)
     tensors: list[TensorError] = []
     for against, reference in comparisons.items():
@@ -338,7 +337,7 @@ def check(
             exact=demanded,
             unsteady=unsteady,
             own_errors=own_errors,
-            least=max((RELATIVE_TOLERANCE[getattr(torch, dtype)] for dtype in autocast.values()), default=0.0),
+            least=least_tolerance(modes),
         ):
             tensors.append(error)
             if on_tensor is not None:
@@ -357,6 +356,12 @@ def check(
         bitwise=not differ,
         changed_kernels=changed,
     )
+
+
+def least_tolerance(modes: Mapping[str, str]) -> float:
+    """The relative tolerance of the data type that autocast computes in, for results of any; 0 without autocast."""
+    dtypes = (getattr(torch, mode) for name, mode in modes.items() if name.startswith("autocast"))
+    return max((RELATIVE_TOLERANCE[dtype] for dtype in dtypes), default=0.0)
 
 
 def changed_kernels(kernels: Mapping[str, str], stock: Callable[..., Any]) -> tuple[str, ...]:

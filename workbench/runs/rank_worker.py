@@ -195,6 +195,7 @@ class _Ranks:
             lambda module: stock(module, None),
             build,
             seed=seed + self._data,
+            modes=self._asked.program.get("modes", {}),
         )
         for error in outcome.tensors:
             log.write(events.TensorChecked(t_s=log.now_s(), **vars(error)))

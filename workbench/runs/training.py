@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -43,7 +45,14 @@ class Trained:
     kernels: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
-def check(compile_program: Compile, stock: Compile, build: Callable[[], Parts], *, seed: int = 0) -> Accuracy:
+def check(
+    compile_program: Compile,
+    stock: Compile,
+    build: Callable[[], Parts],
+    *,
+    seed: int = 0,
+    modes: Mapping[str, str] = MappingProxyType({}),
+) -> Accuracy:
     """Train under a plan, by unmodified Thunder with the same sharing, and by PyTorch's `DistributedDataParallel`.
 
     All ranks call it alike, in a process group. Where numbers are drawn, eager is left out: it draws others.
@@ -56,21 +65,24 @@ def check(compile_program: Compile, stock: Compile, build: Callable[[], Parts], 
         Makes this rank's program anew: with the same parameters on all ranks, and inputs of its own.
     seed : int
         Of this rank.
+    modes : mapping of str to str, optional
+        Of PyTorch, in force in each forward; as in `workbench.config.MODES`.
 
     Returns
     -------
     Accuracy
         Of what `Trained` holds.
     """
-    ours = train(compile_program, build, seed=seed)
-    references = {accuracy.THUNDER: train(stock, build, seed=seed), "eager": train(replicated, build, seed=seed)}
+    trained = functools.partial(train, build=build, seed=seed, modes=modes)
+    ours = trained(compile_program)
+    references = {accuracy.THUNDER: trained(stock), "eager": trained(replicated)}
     if references["eager"].random:
         del references["eager"]
     known = references[accuracy.THUNDER]
     changed = tuple(dict.fromkeys(name for key, name in ours.kernels.items() if key not in known.kernels))
     differ, bits, unsteady = other_bits(ours.tensors, known.tensors), not changed, frozenset[str]()
     if bits and _any_rank(bool(differ)):
-        unsteady = other_bits(train(stock, build, seed=seed).tensors, known.tensors)
+        unsteady = other_bits(trained(stock).tensors, known.tensors)
     tensors = [
         error
         for against, expected in references.items()
@@ -80,6 +92,7 @@ def check(compile_program: Compile, stock: Compile, build: Callable[[], Parts], 
             against,
             exact=bits and against == accuracy.THUNDER,
             unsteady=unsteady,
+            least=accuracy.least_tolerance(modes),
         )
     ]
     return Accuracy(
@@ -104,7 +117,13 @@ def replicated(module: torch.nn.Module) -> Callable[..., Any]:
     return DistributedDataParallel(module, broadcast_buffers=False, find_unused_parameters=True)
 
 
-def train(compile_program: Compile, build: Callable[[], Parts], *, seed: int = 0) -> Trained:
+def train(
+    compile_program: Compile,
+    build: Callable[[], Parts],
+    *,
+    seed: int = 0,
+    modes: Mapping[str, str] = MappingProxyType({}),
+) -> Trained:
     """Take `STEPS` steps of SGD with a fresh program, and record what that gave.
 
     Parameters
@@ -113,12 +132,14 @@ def train(compile_program: Compile, build: Callable[[], Parts], *, seed: int = 0
     build : callable
     seed : int
         Set before the first step.
+    modes : mapping of str to str, optional
+        As for `check`.
     """
     module, args, kwargs = build()
     assert isinstance(module, torch.nn.Module)
     run = compile_program(module)
     eager = isinstance(run, DistributedDataParallel)
-    stepper = Stepper(module, args, kwargs, run, seed=seed)
+    stepper = Stepper(module, args, kwargs, run, seed=seed, modes=modes)
     trained = {name: p for name, p in stepper.parameters.items() if p.requires_grad}
     sums: dict[str, torch.Tensor] = {}
     outputs = None
