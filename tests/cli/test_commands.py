@@ -142,6 +142,35 @@ def test_plan_as_a_table(call: Call) -> None:
         assert part in out
 
 
+IN_PARTS = """
+import torch
+
+def broken():
+    def f(x):
+        x = x.tanh()
+        print("half way")
+        return x.sin()
+    return f, (torch.ones(3, requires_grad=True),)
+"""
+
+
+def test_plan_of_a_program_in_parts(call: Call) -> None:
+    Path("broken.py").write_text(IN_PARTS)
+    chosen = ("--choose", "part2:saved.inputs=cut")
+    status, out, _ = call("plan", "broken.py:broken", "--device", "cpu", *chosen, "--export", "choices.py")
+    assert status == 0
+    for told in ("part1  broken.py:6", "part2  broken.py:8", "cut behind part1 at", '(print("half way"))'):
+        assert told in out
+    assert load("choices.py").choices == {"part2:saved.inputs": "cut"}
+    status, out, _ = call("plan", "broken.py:broken", "--config", "choices.py", "--json")
+    document = json.loads(out)
+    assert (status, [part["name"] for part in document["parts"]]) == (0, ["part1", "part2"])
+    assert [part["proven"] for part in document["parts"]] == [True, True]
+    assert {"part2:saved.inputs": "cut"}.items() <= {site["id"]: site["choice"] for site in document["sites"]}.items()
+    status, _, err = call("plan", "broken.py:broken", "--device", "cpu", "--save", "x.plan.json")
+    assert (status, "--save is for one plan, and" in err) == (2, True)
+
+
 def test_plan_as_json(call: Call) -> None:
     status, out, _ = call("plan", "mlp", "--set", "layers=1", "--device", "cpu", "--json")
     document = json.loads(out)

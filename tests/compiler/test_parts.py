@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 import re
 import warnings
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ import workbench
 from workbench.bench import OpaquePart, Part, PartsBench
 from workbench.errors import ChoiceError, ConfigError, ConfigWarning, PlanError, ProgramError
 from workbench.runs import accuracy
+from workbench.runs.request import RunOptions
 from workbench.ui.parts import PartsApp
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
@@ -207,6 +210,61 @@ def test_what_is_cut_inside_a_graph_trains_as_eager(mysterious: PartsBench) -> N
     assert_trains_as_eager(mysterious.config, Mysterious)
     mysterious.undo()
     mysterious.undo()
+
+
+def test_calls_of_parts_are_those_of_the_model(mysterious: PartsBench) -> None:
+    ours, theirs = built(Mysterious), built(Mysterious)
+    compiled = mysterious.config.jit(ours)
+    for module in (compiled, theirs):
+        # Several forwards before the first backward.
+        for loss in [module(batch(size)) for size in (4, 7, 4)]:
+            loss.backward()
+    torch.testing.assert_close(
+        *({name: parameter.grad for name, parameter in module.named_parameters()} for module in (ours, theirs))
+    )
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(batch()), theirs(batch()))
+        assert not compiled(batch()).requires_grad
+    assert not compiled.eval().training
+    assert not ours.training
+    torch.testing.assert_close(compiled(batch()), theirs.eval()(batch()))
+
+
+def test_what_is_compiled_in_parts_goes_with_its_callable() -> None:
+    model = built(Speaks)
+    bench = workbench.open(model, batch())
+    compiled = bench.config.jit(model)
+    compiled(batch()).backward()
+    gone = weakref.ref(model)
+    del model, bench, compiled
+    gc.collect()
+    assert gone() is None
+
+
+def test_parts_are_planned_for_a_gpu_that_is_not_there(speaks: PartsBench) -> None:
+    planned = workbench.open(built(Speaks), batch(), device="planned", executor="torch")
+    assert isinstance(planned, PartsBench)
+    for part, here in zip(planned.benches, speaks.benches, strict=True):
+        assert "cuda:0" in part.plan.text()
+        assert part.plan.text().replace("cuda:0", "cpu") == here.plan.text()
+    assert planned.config.parts == speaks.config.parts
+
+
+@pytest.mark.slow
+def test_a_run_is_of_all_parts(tmp_path: Path) -> None:
+    speaks = workbench.open(built(Speaks), batch())
+    assert isinstance(speaks, PartsBench)
+    options = RunOptions(samples=3, sampling_s=1.0)
+    # A part's run is the whole program's.
+    run = speaks.benches[1].run(wait=True, folder=tmp_path / "run", options=options, against={"stock": {}})
+    assert run.state == "done", run.error
+    assert run.accuracy is not None
+    assert run.accuracy.ok
+    assert run.accuracy.bitwise
+    assert run.memory["predicted_peak_bytes"] is None
+    assert run.memory["measured_peak_bytes"] >= speaks.largest_peak_bytes
+    assert speaks.runs == (run,)
+    assert "latest run  done" in repr(speaks)
 
 
 def test_parts_are_held_to_unmodified_thunder_and_to_eager(mysterious: PartsBench) -> None:

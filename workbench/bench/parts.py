@@ -106,7 +106,9 @@ class OpaquePart:
     @property
     def words(self) -> str:
         """What it is."""
-        return f"{self.operators} operator{'s' * (self.operators != 1)}, run by PyTorch as they are"
+        if self.operators == 1:
+            return "1 operator, run by PyTorch as it is"
+        return f"{self.operators} operators, run by PyTorch as they are"
 
     def sites(self, lever: str | None = None) -> tuple[Site, ...]:
         """None: there is nothing to choose."""

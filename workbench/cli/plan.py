@@ -72,7 +72,7 @@ def plan(
     if isinstance(bench, PartsBench):
         if save is not None or trace is not None or search_waits:
             given = "--save" if save is not None else "--trace" if trace is not None else "--search-waits"
-            raise PlanError(f"{given} is for one plan, and {bench.program.name} comes in as {len(bench.parts)} parts")
+            raise ChoiceError(f"{given} is for one plan, and {bench.program.name} comes in as {len(bench.parts)} parts")
         return _plan_parts(bench, sites, export, force, as_json)
     found = bench.search_waits(limit_bytes=limit_bytes) if search_waits else None
     if found is not None:
