@@ -126,8 +126,8 @@ def open(
         if shared is not None and autocast:
             raise ProgramError(
                 f"{shared.count} ranks and autocast ({autocast[0]}: {program.modes[autocast[0]]}): ranks under "
-                "autocast have been seen to stop within a collective; open for ranks outside of torch.autocast, with the module "
-                "in the data type wanted (model.to(torch.bfloat16)), or under autocast for one process"
+                "autocast have been seen to stop within a collective; open for ranks outside of torch.autocast, with "
+                "the module in the data type wanted (model.to(torch.bfloat16)), or under autocast for one process"
             )
         captured = pipeline.capture(program, executor, shared, capture)
         kind: Any = Workbench if isinstance(captured, pipeline.Capture) else PartsBench
