@@ -118,3 +118,21 @@ def test_a_choice_that_is_ranked_is_sorted_filtered_shown_and_chosen(mount):
         {"type": "choose_all", "choices": {"saved:c": "recompute"}},
         {"type": "choose_all", "choices": both},
     ]
+
+
+def test_a_step_opens_at_its_first_change_and_the_next_is_a_button_away(mount):
+    lines = [[" ", f"a{i}"] for i in range(100)]
+    lines[60:60] = [["-", "old"], ["+", "new"], ["+", "newer"]]
+    lines[20:20] = [["+", "early"]]
+    page = mount("passes.js", {"names": ["initial", "gradients"], "chosen": 1, "lines": lines})
+    assert "change 1 of 2" in page.locator(".wb-passes").inner_text()
+    assert page.locator(".wb-new", has_text="early").is_visible()
+    assert page.get_by_role("button", name="Previous change").is_disabled()
+    page.get_by_role("button", name="Next change").click()
+    assert page.locator(".wb-gone", has_text="old").is_visible()
+    assert page.get_by_role("button", name="Next change").is_disabled()
+    page.get_by_label("side by side").check()
+    page.get_by_role("button", name="Next change").click()
+    page.get_by_role("button", name="Next change").click()
+    row = page.locator(".wb-line", has=page.locator(".wb-gone"))
+    assert row.inner_text().split() == ["−", "old", "+", "new"]

@@ -41,6 +41,10 @@ function render({ model, el }) {
       parts.push(h("section", { class: "wb-site", "data-site": site.id },
         h("h4", {}, site.lever), site.note && h("p", { class: "wb-muted" }, site.note), site.options.map((one) => option(site, one))));
     }
+    if (shown.edges?.length) {
+      parts.push(h("section", {}, h("h4", {}, "Why it ends where it does"), h("ul", { class: "wb-edges" }, shown.edges.map((edge) => h("li", {},
+        h("span", { class: "wb-muted" }, edge.before ? "before it " : "after it "), link(edge), h("div", { class: "wb-reason" }, edge.reason))))));
+    }
     parts.push(values("Reads", shown.inputs ?? [], "made by"), values("Makes", shown.outputs ?? [], "read by"));
     if (shown.keys) {
       parts.push(h("h3", {}, "Nothing selected"), h("p", { class: "wb-muted" }, shown.hint),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from workbench.analysis.boundaries import boundaries
 from workbench.analysis.machines import H100
 from workbench.analysis.overlap import OverlapChange
 from workbench.graph import Graph, ValueFlag
@@ -201,7 +202,9 @@ def statement_content(graph: Graph, layout: Layout, statement: int, ids: Sequenc
     if statements.transient_bytes[statement]:
         facts.append(["transient", human_bytes(int(statements.transient_bytes[statement]))])
     side = "backward" if statements.side[statement] else "forward"
+    edges = boundaries(graph, statement)[: 2 * _MOST] if members else ()
     return {
+        "edges": [{**end(edge.statement), "before": edge.before, "reason": edge.reason} for edge in edges],
         "eyebrow": f"{'fusion' if members else 'statement'}, {side}",
         "title": statements.name[statement],
         "source": {"place": place, "text": source.text if source is not None else ""},

@@ -2,39 +2,85 @@
 
 const LINE = 18; // height of a line, in pixels
 
+/** Rows of lines: one a row, or, beside each other, what was before and what is after. */
+function rowsOf(/** @type {[string, string][]} */ lines, /** @type {boolean} */ beside) {
+  if (!beside) return lines.map(([mark, text]) => ({ changed: mark !== " ", halves: [{ mark, text }] }));
+  const rows = [];
+  for (let at = 0; at < lines.length;) {
+    if (lines[at][0] === " ") {
+      const half = { mark: " ", text: lines[at++][1] };
+      rows.push({ changed: false, halves: [half, half] });
+      continue;
+    }
+    const gone = [], added = [];
+    while (at < lines.length && lines[at][0] === "-") gone.push(lines[at++][1]);
+    while (at < lines.length && lines[at][0] === "+") added.push(lines[at++][1]);
+    for (let i = 0; i < Math.max(gone.length, added.length); i++)
+      rows.push({ changed: true, halves: [{ mark: i < gone.length ? "-" : " ", text: gone[i] ?? "" }, { mark: i < added.length ? "+" : " ", text: added[i] ?? "" }] });
+  }
+  return rows;
+}
+
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
   panel(el, "passes");
   const steps = h("div", { class: "wb-steps", role: "group", "aria-label": "Steps of the compilation" });
   const search = h("input", { type: "search", placeholder: "Search this step", "aria-label": "Search this step", spellcheck: "false" });
-  const only = h("input", { type: "checkbox", id: `only-${Math.random()}` });
+  const only = h("input", { type: "checkbox" }), beside = h("input", { type: "checkbox" });
   const count = h("span", { class: "wb-muted", "aria-live": "polite" });
-  const inner = h("div", { class: "wb-lines" }), box = h("div", { class: "wb-scroll wb-text", tabindex: "0" }, inner);
-  el.replaceChildren(steps, h("div", { class: "wb-row" }, search, h("label", { class: "wb-check" }, only, "only what changed"), count), box);
-  let shown = [];
+  const to = (by) => () => go(by);
+  const back = h("button", { class: "wb-back", onclick: to(-1) }, "Previous change"), next = h("button", { class: "wb-next", onclick: to(1) }, "Next change");
+  const inner = h("div", { class: "wb-lines" }), box = h("div", { class: "wb-scroll wb-text", tabindex: "0", role: "region", "aria-label": "Text of this step" }, inner);
+  el.replaceChildren(steps, h("div", { class: "wb-row" }, search, h("label", { class: "wb-check" }, only, "only what changed"), h("label", { class: "wb-check" }, beside, "side by side"), back, next, count), box);
+  let shown = [], changes = [], at = -1, drawn = null;
 
   function filter() {
     const { lines = [], chosen = 0, names = [] } = model.get("content"), query = search.value.trim().toLowerCase();
     steps.replaceChildren(...names.map((name, index) => [index > 0 && h("span", { class: "wb-muted", "aria-hidden": "true" }, "→"),
       h("button", { class: index === chosen ? "wb-pressed" : null, "aria-pressed": String(index === chosen), onclick: () => model.send({ type: "pass", index }) }, name)]).flat().filter(Boolean));
-    shown = lines.filter(([mark, text]) => (!query || text.toLowerCase().includes(query)) && (!only.checked || mark !== " "));
-    const added = lines.filter(([mark]) => mark === "+").length, gone = lines.filter(([mark]) => mark === "-").length;
-    count.textContent = names.length ? `${query || only.checked ? `${shown.length} of ` : ""}${lines.length} lines${added + gone ? `, ${added} new, ${gone} gone` : ""}` : "working out the passes…";
+    shown = rowsOf(lines, beside.checked).filter(({ changed, halves }) => (!only.checked || changed) && (!query || halves.some(({ text }) => text.toLowerCase().includes(query))));
+    changes = shown.flatMap(({ changed }, row) => (changed && !shown[row - 1]?.changed ? [row] : []));
+    at = -1;
     inner.style.height = `${shown.length * LINE}px`;
+    inner.classList.toggle("wb-beside", beside.checked);
     draw();
+    write();
+  }
+  function write() {
+    const { lines = [], names = [] } = model.get("content");
+    const added = lines.filter(([mark]) => mark === "+").length, gone = lines.filter(([mark]) => mark === "-").length;
+    const some = shown.length < rowsOf(lines, beside.checked).length ? `${shown.length} of ` : "";
+    const where = changes.length ? `, ${at < 0 ? "" : `change ${at + 1} of `}${changes.length}${at < 0 ? ` change${changes.length === 1 ? "" : "s"}` : ""}` : "";
+    count.textContent = names.length ? `${some}${lines.length} lines${added + gone ? `, ${added} new, ${gone} gone` : ""}${where}` : "working out the passes…";
+    back.disabled = at <= 0;
+    next.disabled = at >= changes.length - 1;
+  }
+  function go(by) {
+    at = Math.max(0, Math.min(changes.length - 1, at + by));
+    if (changes.length) box.scrollTop = Math.max(0, (changes[at] - 2) * LINE);
+    draw();
+    write();
   }
   function draw() {
     const first = Math.max(0, Math.floor(box.scrollTop / LINE) - 10);
-    inner.replaceChildren(...shown.slice(first, first + Math.ceil(box.clientHeight / LINE) + 20).map(([mark, text], i) => h("div", {
-      class: `wb-line ${mark === "+" ? "wb-new" : mark === "-" ? "wb-gone" : ""}`, style: `top:${(first + i) * LINE}px`,
-    }, h("span", { class: "wb-no" }, mark === " " ? "" : mark === "-" ? "−" : "+"), h("code", { title: text }, text))));
+    const half = ({ mark, text }) => [h("span", { class: "wb-no" }, mark === " " ? "" : mark === "-" ? "−" : "+"),
+      h("code", { title: text, class: beside.checked && mark !== " " ? (mark === "+" ? "wb-new" : "wb-gone") : null }, text)];
+    inner.replaceChildren(...shown.slice(first, first + Math.ceil(box.clientHeight / LINE) + 20).map(({ halves }, i) => h("div", {
+      class: `wb-line ${beside.checked ? "" : halves[0].mark === "+" ? "wb-new" : halves[0].mark === "-" ? "wb-gone" : ""} ${changes[at] === first + i ? "wb-here" : ""}`, style: `top:${(first + i) * LINE}px`,
+    }, halves.map(half))));
   }
   search.addEventListener("input", filter);
-  only.addEventListener("change", () => { box.scrollTop = 0; filter(); });
+  for (const box_ of [only, beside]) box_.addEventListener("change", () => { box.scrollTop = 0; filter(); });
   box.addEventListener("scroll", draw);
   const sizes = new ResizeObserver(draw);
   sizes.observe(box);
-  const stop = follow(model, ["content"], filter);
+  const stop = follow(model, ["content"], () => {
+    const { chosen, names = [] } = model.get("content"), step = names[chosen];
+    filter();
+    // Another step is opened where it begins to change something.
+    if (step !== drawn && step !== undefined) go(1);
+    drawn = step;
+  });
   return () => { sizes.disconnect(); stop(); };
 }
 
