@@ -136,3 +136,22 @@ def test_a_step_opens_at_its_first_change_and_the_next_is_a_button_away(mount):
     page.get_by_role("button", name="Next change").click()
     row = page.locator(".wb-line", has=page.locator(".wb-gone"))
     assert row.inner_text().split() == ["−", "old", "+", "new"]
+
+
+@pytest.mark.parametrize(
+    ("module", "content"),
+    [
+        ("outline.js", {"parts": PARTS, "machine": ""}),
+        ("passes.js", {"names": ["initial", "gradients"], "chosen": 1, "lines": [["+", "a"]]}),
+        ("worth.js", {"rows": [], "left": 0, "machine": ""}),
+    ],
+)
+def test_every_control_has_a_name_and_is_24_pixels_high(mount, module, content):
+    page = mount(module, content)
+    controls = page.locator("button, input, select").evaluate_all(
+        """found => found.map(el => [
+            el.getAttribute("aria-label") || el.closest("label")?.innerText || el.innerText,
+            (el.closest("label") ?? el).getBoundingClientRect().height])"""
+    )
+    assert len(controls) >= 5
+    assert [name for name, high in controls if not name.strip() or high < 24] == []

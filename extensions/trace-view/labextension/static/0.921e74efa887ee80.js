@@ -227,7 +227,7 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
 .wb-controls .wb-error { border-left-color: var(--wb-bad); background: var(--wb-warn-paper); }
 .wb-controls :is(.wb-said, .wb-error):is(:hover, :focus-within) { z-index: 4; height: max-content; min-height: 48px; max-height: 240px; overflow: auto; }
 .wb-controls :is(.wb-said, .wb-error):is(:hover, :focus-within) .wb-message-text { -webkit-line-clamp: none; line-clamp: none; }
-.wb-controls button.wb-close { flex: none; width: 20px; height: 20px; padding: 0; border: 0; background: none; font-size: 15px; line-height: 1; }
+.wb-controls button.wb-close { flex: none; width: 24px; height: 24px; padding: 0; border: 0; background: none; font-size: 15px; line-height: 1; }
 .wb-controls .wb-live { display: flex; align-items: center; gap: 12px; min-width: 0; padding: 4px 10px; border: 1px solid var(--wb-hair); border-radius: 5px; box-sizing: border-box; overflow: hidden; }
 .wb-controls .wb-live-words { flex: 1 1 150px; min-width: 0; line-height: 18px; }
 .wb-controls .wb-live-head, .wb-controls .wb-stages { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
@@ -339,7 +339,7 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
 .wb-panel .wb-chosen, .wb-sites tbody tr.wb-chosen { background: var(--wb-hair); }
 .wb-sites td { white-space: nowrap; }
 .wb-sites td:nth-child(2), .wb-sites td:nth-child(3) { max-width: 340px; overflow: hidden; text-overflow: ellipsis; }
-.wb-sites td select { height: 22px; font-size: 12px; }
+.wb-sites td select { height: 24px; font-size: 12px; }
 .wb-sites .wb-out-recompute { color: var(--wb-again); }
 .wb-sites .wb-out-offload { color: var(--wb-away); }
 .wb-sites .wb-out-save { color: var(--wb-saved); }
@@ -408,7 +408,7 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
 
 /* what is worth it */
 .wb-unseen { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
-.wb-panel .wb-check { display: inline-flex; align-items: center; gap: 6px; white-space: nowrap; }
+.wb-panel .wb-check { display: inline-flex; align-items: center; gap: 6px; min-height: 24px; white-space: nowrap; }
 .wb-worth .wb-row { flex-wrap: wrap; }
 .wb-worth .wb-count { flex: 1 1 260px; min-width: 0; }
 .wb-panel button.wb-sort { height: 24px; padding: 0 2px; border: 0; background: none; color: inherit; font: inherit; }
