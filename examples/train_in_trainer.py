@@ -33,7 +33,7 @@ def rows(count: int) -> list[dict[str, torch.Tensor]]:
 
 def train(model: nn.Module, steps: int) -> list[float]:
     """Losses of some steps."""
-    # Else the Trainer asks for a sum as loss, whose gradient Thunder does not compute on a CPU.
+    # Else the Trainer asks for a sum as loss: other statements than those that the config was made for.
     model.accepts_loss_kwargs = False
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
