@@ -86,7 +86,8 @@ def figures(
     overlap = plan.overlap_on(machine)
     if overlap is not None:
         values = _overlap(overlap, start.overlap_on(machine), name)
-        shown.append({"key": "overlap", "title": "Exposed communication", "values": values})
+        title = f"Communication, simulated on {overlap.machine.name}"
+        shown.append({"key": "overlap", "title": title, "values": values})
     shown.append({"key": "accuracy", "title": "Accuracy", "values": [*_accuracy(run, measured), *_proof(plan)]})
     return shown
 
@@ -107,7 +108,6 @@ def _beside(run: Run, measured: str) -> list[dict[str, Any]]:
 def _overlap(now: Overlap, before: Overlap | None, against: str) -> list[dict[str, Any]]:
     """What ranks wait for each other: simulated, so that differences say more than times."""
     new, old = now.simulation, before.simulation if before is not None else now.simulation
-    where = f"simulated on {now.machine.name}"
     rates = f"{now.ranks} × {now.machine.name}: {now.machine.source}"
 
     def seconds(name: str, text: str) -> dict[str, Any]:
@@ -117,13 +117,13 @@ def _overlap(now: Overlap, before: Overlap | None, against: str) -> list[dict[st
 
     flight = _value(
         human_bytes(new.in_flight_peak_bytes),
-        f"in flight, {where}",
+        "in flight",
         new.in_flight_peak_bytes - old.in_flight_peak_bytes,
         human_bytes,
         against,
     )
-    bound = {"text": human_seconds(now.lower_bound_s), "kind": f"at least, in any order, {where}", "tip": rates}
-    return [seconds("exposed_communication_s", where), seconds("step_s", f"step, {where}"), bound, flight]
+    bound = {"text": human_seconds(now.lower_bound_s), "kind": "at least, in any order", "tip": rates}
+    return [seconds("exposed_communication_s", "exposed"), seconds("step_s", "step"), bound, flight]
 
 
 def _predicted_bytes(now: int, before: int, against: str) -> dict[str, Any]:
