@@ -475,3 +475,21 @@ def test_a_run_that_has_news_while_the_app_is_drawn_holds_up_nothing(app, bench,
     assert not drawing.is_alive()
     worker.ended.set()
     run.wait(10)
+
+
+def test_a_fusion_shows_its_code_when_asked(tmp_path) -> None:
+    app = App(wb.open("mlp", device="cpu", executor="torchcompile", layers=1))
+    try:
+        shown = app.graph.shown
+        assert shown is not None
+        fusion = next(row for row, kind in enumerate(shown.graph.statements.kind) if kind == Kind.FUSION)
+        app.graph.selected = shown.node_ids[shown.layout.node_of[fusion]]
+        name = shown.graph.statements.name[fusion]
+        assert app.inspector.content["fusion"] == name
+        assert "code" not in app.inspector.content
+        app.inspector._handle_custom_msg({"type": "code", "fusion": name}, [])
+        until(lambda: "code" in app.inspector.content)
+        assert app.inspector.content["code"]["text"] == app.bench.plan.code(name).text
+        assert "erf" in app.inspector.content["code"]["text"]
+    finally:
+        app.close()

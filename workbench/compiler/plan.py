@@ -16,6 +16,7 @@ from workbench.analysis.equivalence import Proof
 from workbench.analysis.machines import H100, Machine
 from workbench.analysis.memory import Timeline, alive_at
 from workbench.analysis.overlap import Overlap, overlap
+from workbench.compiler.fusion_code import FusionCode, code_of
 from workbench.compiler.hooks import StageTime
 from workbench.compiler.thunder_api import (
     TraceCtx,
@@ -238,6 +239,16 @@ class Plan:
     def text(self) -> str:
         """The traces as Thunder prints them."""
         return _text(self.split.forward, *(() if self.split.backward is None else (self.split.backward,)))
+
+    def code(self, fusion: str) -> FusionCode:
+        """The code of a fusion, by its name in the trace: nvFuser's definition, or what torch.compile is given.
+
+        Raises
+        ------
+        PlanError
+            If there is no such fusion, or nvFuser refuses it.
+        """
+        return code_of(tuple(trace for trace in (self.split.forward, self.split.backward) if trace is not None), fusion)
 
     @cached_property
     def passes(self) -> tuple[Pass, ...]:

@@ -199,6 +199,7 @@ class App:
             "machine": lambda: self._in_background("simulating", lambda: self._simulate_on(message["name"])),
             "search": lambda: self._in_background("searching", lambda: self._search(message["limit"])),
             "go": lambda: self.graph.reveal(message["id"]),
+            "code": lambda: self._in_background("reading the code", lambda: self._show_code(message["fusion"])),
         }
         act = acts.get(message.get("type", ""))
         if act is not None:
@@ -487,6 +488,11 @@ class App:
             self.inspector.content = content
         else:
             self.inspector.content = inspector.empty_content()
+
+    def _show_code(self, fusion: str) -> None:
+        code = self.bench.plan.code(fusion)
+        if self.inspector.content.get("fusion") == fusion:
+            self.inspector.content = {**self.inspector.content, "code": {"kind": code.kind, "text": code.text}}
 
     def _sites_of(self, id: str) -> list[Site]:
         """The site selected, and those that share its arc."""

@@ -41,6 +41,11 @@ function render({ model, el }) {
       parts.push(h("section", { class: "wb-site", "data-site": site.id },
         h("h4", {}, site.lever), site.note && h("p", { class: "wb-muted" }, site.note), site.options.map((one) => option(site, one))));
     }
+    if (shown.fusion) {
+      parts.push(h("section", { class: "wb-code" }, h("h4", {}, "Its code"), shown.code
+        ? [h("p", { class: "wb-muted" }, shown.code.kind), h("pre", { tabindex: "0", "aria-label": `code of ${shown.fusion}` }, shown.code.text)]
+        : h("button", { onclick: () => model.send({ type: "code", fusion: shown.fusion }) }, "Show the code")));
+    }
     if (shown.edges?.length) {
       parts.push(h("section", {}, h("h4", {}, "Why it ends where it does"), h("ul", { class: "wb-edges" }, shown.edges.map((edge) => h("li", {},
         h("span", { class: "wb-muted" }, edge.before ? "before it " : "after it "), link(edge), h("div", { class: "wb-reason" }, edge.reason))))));

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.analysis.boundaries import boundaries
 from workbench.analysis.machines import H100
 from workbench.analysis.overlap import OverlapChange
-from workbench.graph import Graph, ValueFlag
+from workbench.graph import Graph, Kind, ValueFlag
 from workbench.lever import Effect, Site
 from workbench.summary import count_name, human_bytes, human_change, human_count, human_seconds, human_shape
 from workbench.ui.panel import Panel, esm
@@ -206,6 +206,7 @@ def statement_content(graph: Graph, layout: Layout, statement: int, ids: Sequenc
     return {
         "edges": [{**end(edge.statement), "before": edge.before, "reason": edge.reason} for edge in edges],
         "eyebrow": f"{'fusion' if members else 'statement'}, {side}",
+        "fusion": statements.name[statement] if statements.kind[statement] == Kind.FUSION else "",
         "title": statements.name[statement],
         "source": {"place": place, "text": source.text if source is not None else ""},
         "facts": facts,
