@@ -1,5 +1,6 @@
 """PyTorch's own optimizer steps, captured, do what the optimizers do, eagerly and through Thunder."""
 
+import inspect
 from typing import Any
 
 import pytest
@@ -56,3 +57,15 @@ def test_each_capture_is_seen_however_many_there_are() -> None:
     for parameters in range(1, 11):
         args = resolve("torch_sgd", device="cpu", parameters=parameters, size=2).args
         assert len(args) == 3 * parameters
+
+
+@pytest.mark.parametrize("name", list(OPTIMIZERS))
+def test_a_step_is_captured_where_dynamo_has_given_the_optimizers_up(name: str) -> None:
+    params = [torch.nn.Parameter(torch.ones(2))]
+    step = inspect.unwrap(type(OPTIMIZERS[name](params)).step)
+    torch._dynamo.eval_frame.skip_code(step.__code__)
+    try:
+        for tenths in range(12):  # more often than Dynamo captures one function
+            assert len(resolve(name, device="cpu", parameters=1, size=2, lr=tenths / 10 + 0.05).args) >= 2
+    finally:
+        torch._dynamo.eval_frame.reset_code(step.__code__)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -36,11 +38,14 @@ def _capture(cls: Any, parameters: int, hyper: dict[str, float]) -> tuple[fx.Gra
     for tensor in tensors:
         tensor.grad = torch.zeros(2, 2)
     optimizer = cls(tensors, foreach=False, **hyper)
-    # The first step makes the state, which is an argument too. The step itself: the profiler around it is no part.
+    # The first step makes the state, which is an argument too. The step itself: the profiler and the switch of
+    # gradients around it are no part.
     optimizer.step()
-    step = getattr(type(optimizer).step, "__wrapped__", type(optimizer).step)
-    with config.patch(recompile_limit=CAPTURES, accumulated_recompile_limit=CAPTURES):
-        compiled: Callable[..., Any] = torch.compile(step, backend=keep)
+    step = _fresh(inspect.unwrap(type(optimizer).step))
+    # A second learning rate is a number as the first was, and no input.
+    limits = config.patch(recompile_limit=CAPTURES, accumulated_recompile_limit=CAPTURES, specialize_float=True)
+    with limits, torch.no_grad():
+        compiled: Callable[..., Any] = torch.compile(step, backend=keep, dynamic=False, fullgraph=True)
         compiled(optimizer)
     (module,) = graphs
 
@@ -60,6 +65,17 @@ def _capture(cls: Any, parameters: int, hyper: dict[str, float]) -> tuple[fx.Gra
         else:
             copied[node] = graph.node_copy(node, lambda n: copied[n])
     return graph, list(placeholders)
+
+
+def _fresh(function: Any) -> Any:
+    """The same function on code of its own: Dynamo leaves code out for good where it once gave it up."""
+    return types.FunctionType(
+        function.__code__.replace(),
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
 
 
 def _index(name: str) -> int:
