@@ -22,6 +22,7 @@ from workbench.compiler.fusion import (
 )
 from workbench.compiler.hooks import Hooks, StageLog, StageTime, executed, sites_under
 from workbench.compiler.plan import UNPROVEN, Plan, Split, unmatched
+from workbench.compiler.primitives import lost_in_tracing
 from workbench.compiler.reader import read_execution
 from workbench.compiler.reorder import UNPACK
 from workbench.compiler.stage import Made, Stage
@@ -115,12 +116,14 @@ def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
 
 
 def _held_to_the_joint_trace(captured: Capture, stock: Plan) -> Plan:
-    """The stock plan with its proof: what all others are held to may itself not be what Thunder traced."""
-    wrong = fault(captured.stage.graph, stock.graph)
-    warned = (f"{wrong}: Thunder's own plan does not compute what it traced, whatever is chosen",) if wrong else ()
-    return dataclasses.replace(
-        stock, proof=Proof(proven=not wrong, fault=wrong), warnings=(*captured.stage.caveats, *warned)
-    )
+    """The stock plan with its proof: what all others are held to may itself not be the program that was traced."""
+    stage, warned = captured.stage, []
+    if lost := lost_in_tracing(stage) if stage.program is not None else "":
+        warned.append(f"{lost}: Thunder's trace computes something else than the program, whatever is chosen")
+    if wrong := fault(stage.graph, stock.graph):
+        warned.append(f"{wrong}: Thunder's own plan does not compute what it traced, whatever is chosen")
+    wrong = lost or wrong
+    return dataclasses.replace(stock, proof=Proof(proven=not wrong, fault=wrong), warnings=(*stage.caveats, *warned))
 
 
 def _proven(captured: Capture, made: Plan) -> Plan:

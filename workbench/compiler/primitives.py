@@ -1,0 +1,121 @@
+"""The joint trace held to the program's own by value, both taken apart to primitives."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from workbench.analysis.differences import first_difference
+from workbench.analysis.numbering import Walk
+from workbench.analysis.terms import Terms
+from workbench.compiler.copies import is_copy
+from workbench.compiler.names import is_statement, origin_of
+from workbench.compiler.proxies import is_tensor, shape_of
+from workbench.compiler.reader import read_joint
+from workbench.compiler.thunder_api import (
+    BoundSymbol,
+    BoundSymbolTag,
+    Proxy,
+    TraceCtx,
+    from_trace,
+    prims,
+    tree_flatten,
+    variableify,
+)
+from workbench.graph import Graph
+
+if TYPE_CHECKING:
+    from workbench.compiler.stage import Stage
+
+_COMPARED = ("draws", "written_forward", "outputs")
+"""Of the two; that something is drawn again, or written later, is told of by `workbench.analysis.effects`."""
+
+
+def lost_in_tracing(stage: Stage, joint: TraceCtx | None = None) -> str:
+    """How the forward of a joint trace differs in its values from the program's own trace; empty where it does not.
+
+    Gradient rules take composite ops apart in ways of their own; down to primitives the two are the same terms. An op
+    of an executor that a gradient rule takes for a composite is taken for it here too, if it has the same tensors.
+
+    Parameters
+    ----------
+    stage : Stage
+        With the program's own trace.
+    joint : TraceCtx, optional
+        Instead of the stage's own.
+    """
+    assert stage.program is not None
+    joint = joint or stage.joint
+    forward = [bsym for bsym in joint.bound_symbols if BoundSymbolTag.BACKWARD not in bsym.tags]
+    made = _read(joint, list(primitives(forward)))
+    program = list(primitives(stage.program.bound_symbols, _composites(stage.program.bound_symbols, made)))
+    terms = Terms()
+    before, after = _graph(stage, stage.program, _read(stage.program, program)), _graph(stage, joint, made)
+    known, found = (Walk(terms, graph, drops_casts=False).result() for graph in (before, after))
+    end = next((name for name in _COMPARED if getattr(known, name) != getattr(found, name)), None)
+    if end is None:
+        return ""
+    _, source, words = first_difference(before, known, after, found, end)
+    words = words.replace("the stock plan", "the program")
+    return f"{source}: {words}" if source else words
+
+
+def primitives(
+    bsyms: Iterable[BoundSymbol], instead: dict[int, list[BoundSymbol]] | None = None
+) -> Iterator[BoundSymbol]:
+    """Statements down to Thunder's primitives; those that are given something instead, by identity, as that."""
+    for bsym in bsyms:
+        if instead is not None and id(bsym) in instead:
+            yield from instead[id(bsym)]
+        elif bsym.subsymbols and not bsym.sym.is_prim and not is_copy(bsym):
+            yield from primitives(bsym.subsymbols, instead)
+        else:
+            yield bsym
+
+
+def _read(trace: TraceCtx, bsyms: list[BoundSymbol]) -> list[BoundSymbol]:
+    """What the forward's outputs are made of, and what writes: Thunder drops the rest, draws of random numbers too."""
+    returned = trace.bound_symbols[-1].args[0]
+    outputs = returned.get("fw_flat_out", returned["output"]) if isinstance(returned, dict) else returned
+    needed = {leaf.name for leaf in tree_flatten(outputs)[0] if isinstance(leaf, Proxy)}
+    kept = []
+    for bsym in reversed(bsyms):
+        made = {proxy.name for proxy in bsym.flat_proxy_outs}
+        if not is_statement(bsym) or is_copy(bsym) or made & needed:
+            kept.append(bsym)
+            if is_statement(bsym):
+                needed.update(proxy.name for proxy in bsym.flat_proxy_args)
+    return kept[::-1]
+
+
+def _graph(stage: Stage, trace: TraceCtx, bsyms: list[BoundSymbol]) -> Graph:
+    apart = from_trace(trace)
+    apart.names = set(trace.names)
+    apart.bound_symbols = bsyms
+    return read_joint(apart, stage.origins, frozenset(), cache=stage.cache, arguments=stage.arguments)
+
+
+def _composites(program: Iterable[BoundSymbol], made: Iterable[BoundSymbol]) -> dict[int, list[BoundSymbol]]:
+    """Composites of the program for which the joint trace has an op of an executor: that op, on their tensors."""
+    by_origin: defaultdict[int, list[BoundSymbol]] = defaultdict(list)
+    for bsym in made:
+        if origin_of(bsym) >= 0 and not isinstance(bsym.sym.id, prims.PrimIDs) and bsym.sym.executor is not None:
+            by_origin[origin_of(bsym)].append(bsym)
+    found = {}
+    for bsym in program:
+        ops = by_origin.get(origin_of(bsym), [])
+        if bsym.subsymbols and len(ops) == 1 and (op := _on(bsym, ops[0])) is not None:
+            found[id(bsym)] = [op]
+    return found
+
+
+def _on(composite: BoundSymbol, op: BoundSymbol) -> BoundSymbol | None:
+    """The op with a composite's inputs and first outputs in place of its own; None where their shapes differ."""
+    pairs: list[tuple[Proxy, Proxy]] = []
+    for ours, theirs in ((composite.flat_args, op.flat_args), (composite.flat_outs, op.flat_outs)):
+        one, other = ([leaf for leaf in leaves if is_tensor(leaf)] for leaves in (ours, theirs))
+        if len(one) > len(other) or [shape_of(p) for p in one] != [shape_of(p) for p in other[: len(one)]]:
+            return None
+        pairs.extend(zip(other, one, strict=False))
+    return op.from_bsym_swap_proxies({variableify(theirs): ours for theirs, ours in pairs})
