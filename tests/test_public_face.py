@@ -13,7 +13,8 @@ HEAVY = ("thunder", "torch", "numpy", "ipywidgets", "anywidget", "bokeh", "IPyth
 def imported_by(code: str, *names: str) -> list[str]:
     """Which of `names` are imported once a new process has run `code`."""
     code = f"import sys\n{code}\nprint(*[name for name in {names} if name in sys.modules])"
-    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return done.stdout.splitlines()[-1].split()
 
 
 def test_importing_imports_nothing_heavy() -> None:
@@ -40,7 +41,20 @@ def test_a_name_that_is_not_there() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [["--help"], ["plan", "--help"], ["plna"], ["plan"], ["plan", "swap", "--device", "tpu"], ["doctor", "-x"]]
+    "given",
+    [
+        ["--help"],
+        ["plan", "--help"],
+        ["programs", "--json"],
+        ["doctor", "--json"],
+        ["plna"],
+        ["plan"],
+        ["plan", "swap", "--device", "tpu"],
+        ["plan", "swp"],
+        ["run", "llama", "--set", "layer=2"],
+        ["fit", "llama", "--set", "layers=many", "--peak", "1GiB"],
+        ["doctor", "-x"],
+    ],
 )
 def test_help_and_bad_usage_are_answered_at_once(given: list[str]) -> None:
     code = f"""

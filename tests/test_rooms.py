@@ -16,6 +16,7 @@ ORDER = [
     "seams",
     "torch_api",
     "graph",
+    "cuda_driver",
     "executor",
     "config",
     "analysis",

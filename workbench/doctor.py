@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import re
 import shutil
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 import psutil
 from packaging.version import Version
 
+from workbench.cuda_driver import attached
+from workbench.executor import why_no_nvfuser
 from workbench.summary import human_bytes
 
 CHROMIUM_VARIABLE = "WORKBENCH_CHROMIUM"
@@ -45,7 +49,7 @@ class Check:
 
 
 def examine() -> tuple[Check, ...]:
-    """Look for everything that the workbench uses. Imports PyTorch, to ask for devices, but not Thunder."""
+    """Look for everything that the workbench uses. Imports neither PyTorch nor Thunder: the driver is asked itself."""
     required = _required()
     return (
         _python(),
@@ -122,23 +126,34 @@ def _nvfuser() -> Check:
         ),
         "",
     )
-    if not _version("torch"):
-        return Check("nvFuser", bool(found), found)
-    from workbench.compiler.devices import why_no_nvfuser
-
     why_not = why_no_nvfuser()
     return Check("nvFuser", not why_not, found, why_not and f"{why_not}; all but its fusions works without it")
 
 
 def _cuda() -> Check:
     if not _version("torch"):
-        return Check("CUDA devices", False, "", "PyTorch is needed to ask")
-    import torch
+        return Check("CUDA devices", False, "", "PyTorch is needed to use them")
+    gpus = attached()
+    found = ", ".join(f"{gpu.name} ({human_bytes(gpu.memory_bytes)})" for gpu in gpus)
+    if not gpus:
+        return Check("CUDA devices", False, "", "none attached: device cpu runs, planned plans")
+    built, driver = _cuda_of_torch(), gpus[0].driver_cuda
+    note = ""
+    if not built:
+        note = f"this PyTorch ({_version('torch')}) is built without CUDA"
+    elif driver[0] < built[0]:
+        # Within one major version, drivers that are older do.
+        note = f"the driver knows CUDA up to {driver[0]}.{driver[1]}, and PyTorch is built with {built[0]}.{built[1]}"
+    return Check("CUDA devices", not note, found, note)
 
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    names = [torch.cuda.get_device_properties(i) for i in range(count)]
-    found = ", ".join(f"{one.name} ({human_bytes(one.total_memory)})" for one in names)
-    return Check("CUDA devices", count > 0, found, "" if count else "none attached: device cpu runs, planned plans")
+
+def _cuda_of_torch() -> tuple[int, ...]:
+    """The version of CUDA that PyTorch is built with, off the file that says so; empty where it is built without."""
+    spec = importlib.util.find_spec("torch")
+    path = Path(spec.origin).with_name("version.py") if spec is not None and spec.origin else None
+    text = path.read_text(encoding="utf-8") if path is not None and path.is_file() else ""
+    version = re.search(r"^cuda\b.*=\s*'(\d+)\.(\d+)", text, re.MULTILINE)
+    return (int(version[1]), int(version[2])) if version is not None else ()
 
 
 def _cpu() -> Check:

@@ -6,7 +6,10 @@ Thunder is imported only inside its methods, so that names can be checked withou
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
+import platform
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -79,3 +82,14 @@ def executor_named(name: str) -> Executor:
     if name not in _REGISTRY:
         executor_names()
     return _REGISTRY[name]
+
+
+def why_no_nvfuser() -> str:
+    """The reason why nvFuser cannot be used here, even for planning; empty where it can."""
+    if importlib.util.find_spec("nvfuser_direct") is not None:
+        return ""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return f"nvFuser has wheels for Linux x86-64 only, and this is {platform.system()} {platform.machine()}"
+    if sys.version_info[:2] not in ((3, 10), (3, 12)):
+        return f"nvFuser has wheels for Python 3.10 and 3.12 only, and this is {platform.python_version()}"
+    return "the nvFuser wheel for this PyTorch is not installed (pip install nvfuser-cu128-torch210 --pre)"

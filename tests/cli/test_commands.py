@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from workbench import Config, cli, doctor, load
+from workbench.cuda_driver import Gpu, attached
 from workbench.errors import RunError
 
 FILE = """
@@ -111,10 +113,37 @@ def test_doctor_fails_where_something_essential_is_missing(call: Call, monkeypat
 
 
 def test_doctor_says_why_there_is_no_nvfuser(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.compiler.devices.why_no_nvfuser", lambda: "nvFuser has wheels for Linux x86-64 only")
+    monkeypatch.setattr(doctor, "why_no_nvfuser", lambda: "nvFuser has wheels for Linux x86-64 only")
     status, out, _ = call("doctor")
     assert status == 0
     assert re.search(r"–  nvFuser .* nvFuser has wheels for Linux x86-64 only; all but its fusions works", out)
+
+
+@pytest.mark.parametrize(
+    ("driver", "built", "ok", "note"),
+    [
+        ((12, 2), (12, 8), True, ""),
+        ((11, 8), (12, 8), False, "the driver knows CUDA up to 11.8, and PyTorch is built with 12.8"),
+        ((12, 8), (), False, "is built without CUDA"),
+    ],
+)
+def test_doctor_asks_the_driver_for_gpus(
+    driver: tuple[int, int], built: tuple[int, ...], ok: bool, note: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "attached", lambda: (Gpu("H200", 139 << 30, driver),))
+    monkeypatch.setattr(doctor, "_cuda_of_torch", lambda: built)
+    check = doctor._cuda()
+    assert (check.ok, check.found) == (ok, "H200 (139 GiB)")
+    assert note in check.note
+    assert bool(note) == bool(check.note)
+
+
+def test_the_driver_is_asked_for_what_pytorch_finds() -> None:
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    properties = [torch.cuda.get_device_properties(at) for at in range(count)]
+    assert [(gpu.name, gpu.memory_bytes) for gpu in attached()] == [(one.name, one.total_memory) for one in properties]
+    built = doctor._cuda_of_torch()
+    assert ".".join(map(str, built)) == (torch.version.cuda or "")
 
 
 def test_doctor_names_a_notebook_kernel_that_leaves_messages_lying(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

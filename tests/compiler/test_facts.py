@@ -12,8 +12,8 @@ from thunder.core.transform_common import dce
 from thunder.extend import FusionExecutor
 
 from workbench.compiler import pipeline
-from workbench.compiler.devices import why_no_nvfuser
 from workbench.compiler.facts import FactsCache, TraceFacts, facts, fusion_key
+from workbench.executor import why_no_nvfuser
 from workbench.programs import resolve
 
 FLOAT_BYTES = 4

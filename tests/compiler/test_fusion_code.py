@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import workbench
-from workbench.compiler.devices import why_no_nvfuser
 from workbench.errors import PlanError
+from workbench.executor import why_no_nvfuser
 
 needs_nvfuser = pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser() or "-")
 

@@ -22,10 +22,10 @@ from thunder.extend import FusionExecutor
 
 import workbench
 from tests.strategies import RandomProgram, programs
-from workbench.compiler.devices import why_no_nvfuser
 from workbench.compiler.fusion import Control, FusionOptions, region_executor
 from workbench.compiler.validate import validate
 from workbench.errors import ChoiceError, PlanError, ProgramError
+from workbench.executor import why_no_nvfuser
 
 FULL = settings.default.max_examples > 100
 PROGRAMS = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])

@@ -14,12 +14,12 @@ import workbench
 from workbench.analysis.effects import compared
 from workbench.analysis.equivalence import prove
 from workbench.bench import Workbench
-from workbench.compiler.devices import why_no_nvfuser
 from workbench.compiler.pipeline import proofs_of
 from workbench.compiler.reader import read_execution
 from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import TraceCtx, from_trace
 from workbench.errors import PlanError
+from workbench.executor import why_no_nvfuser
 from workbench.levers.saved import Saved
 
 

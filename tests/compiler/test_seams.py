@@ -12,6 +12,7 @@ import workbench
 from workbench import torch_api
 from workbench.compiler import devices, nvfuser_api, thunder_api, upgrade
 from workbench.errors import SeamError
+from workbench.executor import why_no_nvfuser
 from workbench.seams import Seam
 
 ROOT = Path(workbench.__file__).parent
@@ -86,7 +87,7 @@ def test_every_name_that_is_used_is_in_a_table_and_every_row_is_used() -> None:
 def test_the_installed_versions_have_all_of_it() -> None:
     assert torch_api.SEAM.examine() == []
     assert thunder_api.SEAM.examine() == []
-    if not devices.why_no_nvfuser():
+    if not why_no_nvfuser():
         devices.nvfuser_module()
         assert nvfuser_api.SEAM.examine() == []
     text, whole = upgrade.report()

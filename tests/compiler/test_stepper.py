@@ -16,9 +16,9 @@ from torch import nn
 from tests.compiler.random_programs import RandomProgram, random_programs
 from workbench.compiler import pipeline
 from workbench.compiler.accumulate import accumulation_order
-from workbench.compiler.devices import why_no_nvfuser
 from workbench.compiler.names import is_statement
 from workbench.compiler.stepper import Stepped, _HandOver, step
+from workbench.executor import why_no_nvfuser
 from workbench.programs import resolve
 from workbench.runs import meters
 from workbench.runs.accuracy import Stepper

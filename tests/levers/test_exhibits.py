@@ -22,9 +22,10 @@ from workbench.cli import main
 from workbench.compiler import devices
 from workbench.compiler.replay import replay
 from workbench.errors import ChoiceError
+from workbench.executor import why_no_nvfuser
 from workbench.programs import resolve
 
-needs_nvfuser = pytest.mark.skipif(bool(devices.why_no_nvfuser()), reason=devices.why_no_nvfuser())
+needs_nvfuser = pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser())
 
 LOST = [("lost_update", {"row": False}), ("lost_update", {"row": True})]
 SWAP = ("swap", {})

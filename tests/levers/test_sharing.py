@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import workbench
-from workbench.compiler import devices
 from workbench.compiler.pipeline import jit
+from workbench.executor import why_no_nvfuser
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +50,7 @@ def test_shared_regions_are_right_and_each_structure_is_compiled_once() -> None:
     assert moved.counts["compilations"] == bench.plan.counts["compilations"] - fusions
 
 
-@pytest.mark.skipif(bool(devices.why_no_nvfuser()), reason=devices.why_no_nvfuser())
+@pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser())
 def test_sharing_is_about_compilation_only() -> None:
     bench = workbench.open("residual_chain", device="planned", executor="nvfuser", layers=32, grad=True)
     before = bench.plan

@@ -8,8 +8,8 @@ import pytest
 
 import workbench
 from tests.models import trial, zoo
-from workbench.compiler.devices import why_no_nvfuser
 from workbench.errors import ProgramError
+from workbench.executor import why_no_nvfuser
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning", "ignore:.*:FutureWarning")
 

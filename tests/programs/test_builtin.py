@@ -1,5 +1,7 @@
 """Every built-in program runs, and Thunder makes of it what PyTorch does."""
 
+import importlib
+import pkgutil
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +10,8 @@ import thunder
 import torch
 from torch.utils import _pytree as pytree
 
-from workbench.programs import Program, describe, resolve
+from workbench.programs import Program, builtin, catalogue, describe, registry, resolve
+from workbench.programs.settings import settings_of
 
 RANDOM = {"dropout_mlp", "checkpoint_dropout"}
 SMALL = {
@@ -63,6 +66,19 @@ def test_thunder_computes_what_eager_does(name: str, settings: dict[str, Any]) -
     if name not in RANDOM:
         for one, other in zip(eager, compiled, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-2 if one.dtype == torch.bfloat16 else 1e-4, atol=1e-3)
+
+
+def test_what_is_read_off_the_files_is_what_importing_them_gives() -> None:
+    modules = pkgutil.iter_modules(builtin.__path__)
+    for module in modules:
+        importlib.import_module(f"{builtin.__name__}.{module.name}")
+    assert sorted(registry._FACTORIES) == NAMES
+    for info in describe():
+        factory = registry.find(info.name)
+        assert factory.__module__ == f"{builtin.__name__}.{catalogue.entries()[info.name].module}"
+        assert info.settings == settings_of(factory)[0]
+        assert info.summary == (factory.__doc__ or "").partition("\n")[0]
+        assert catalogue.entries()[info.name].parallel == registry._PARALLEL.get(info.name, "")
 
 
 @pytest.mark.parametrize("name", NAMES)

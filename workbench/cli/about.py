@@ -41,7 +41,7 @@ def doctor(as_json: JsonOption = False) -> int:
 
 def programs(as_json: JsonOption = False) -> int:
     """List the built-in programs and their settings."""
-    from workbench.programs import describe
+    from workbench.programs.registry import describe
 
     infos = describe()
     if as_json:

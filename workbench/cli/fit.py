@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from workbench.cli.opening import open_bench
+from workbench.cli.opening import check_program, open_bench
 from workbench.cli.options import (
     CaptureOption,
     ChooseOption,
@@ -43,6 +43,7 @@ def fit(
     as_json: JsonOption = False,
 ) -> int:
     """Choose what to save, recompute and offload, so that the peak is at most SIZE in the least time. Nothing runs."""
+    check_program(program, settings)
     from workbench.bench.fitting import size_bytes
 
     limit_bytes = size_bytes(peak)

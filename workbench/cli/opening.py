@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from workbench import paths
 from workbench.cli.options import Capture, Device
 from workbench.errors import ChoiceError, ProgramError, RunError, WorkbenchError, nearest, shown
+from workbench.programs import registry
+from workbench.programs.files import is_file_name
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
@@ -31,6 +33,7 @@ def open_bench(
     """A bench under all that the options of a command say."""
     import workbench as wb
 
+    check_program(program, settings)
     config = wb.load(config_path) if config_path is not None else None
     chosen = pairs_of("--choose", choices, ChoiceError)
     # Whatever folder a program goes to, the files that are named here are those of where the command was given.
@@ -49,6 +52,13 @@ def open_bench(
         if chosen:
             bench.choose(chosen)
     return bench
+
+
+def check_program(program: str, settings: list[str] | None) -> None:
+    """Refuse a built-in program or settings that are not there, before PyTorch and Thunder take seconds to import."""
+    given = pairs_of("--set", settings, ProgramError)
+    if not is_file_name(program):
+        registry.check(program, given)
 
 
 @contextlib.contextmanager

@@ -61,14 +61,14 @@ def plan(
     as_json: JsonOption = False,
 ) -> int:
     """Plan a program: what Thunder would execute, predicted. Nothing runs."""
-    from workbench.analysis import chrome
-    from workbench.bench import PartsBench
-
     if sites is not None:
         check_lever(sites)
     if limit_bytes is not None and not search_waits:
         raise ChoiceError("--limit-bytes is for the search: give --search-waits, too")
     bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, machine, capture)
+    from workbench.analysis import chrome
+    from workbench.bench import PartsBench
+
     if isinstance(bench, PartsBench):
         if save is not None or trace is not None or search_waits:
             given = "--save" if save is not None else "--trace" if trace is not None else "--search-waits"

@@ -74,11 +74,11 @@ def run(
     as_json: JsonOption = False,
 ) -> int:
     """Compile a program and run it in processes of its own, checked against unmodified Thunder."""
-    from workbench.runs.request import RunOptions
-
     for path in (trace, memory_snapshot):
         check_writable(path)
     bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, capture=capture)
+    from workbench.runs.request import RunOptions
+
     options = RunOptions(cuda_graph=cuda_graph, memory_snapshot=memory_snapshot is not None)
     if samples is not None:
         options = dataclasses.replace(options, samples=samples)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import platform
-import sys
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -18,22 +15,11 @@ import torch
 from workbench.compiler import patches
 from workbench.config import DEVICES
 from workbench.errors import Advice, DeviceError, shown
-from workbench.executor import executor_named, executor_names
+from workbench.executor import executor_named, executor_names, why_no_nvfuser
 from workbench.torch_api import FakeTensorMode
 
 PLANNED_BYTES_PER_S = 55e9
 """What a PCIe 5.0 x16 link carries one way, of 63e9 by its specification; assumed, not measured."""
-
-
-def why_no_nvfuser() -> str:
-    """The reason why nvFuser cannot be used here, even for planning; empty where it can."""
-    if importlib.util.find_spec("nvfuser_direct") is not None:
-        return ""
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        return f"nvFuser has wheels for Linux x86-64 only, and this is {platform.system()} {platform.machine()}"
-    if sys.version_info[:2] not in ((3, 10), (3, 12)):
-        return f"nvFuser has wheels for Python 3.10 and 3.12 only, and this is {platform.python_version()}"
-    return "the nvFuser wheel for this PyTorch is not installed (pip install nvfuser-cu128-torch210 --pre)"
 
 
 def default_executor(device: str) -> str:

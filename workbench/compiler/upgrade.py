@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from workbench import torch_api
 from workbench.compiler import devices, nvfuser_api, thunder_api
+from workbench.executor import why_no_nvfuser
 from workbench.seams import Missing, Seam
 
 
@@ -30,7 +31,7 @@ def _count(seam: Seam, missing: Sequence[Missing]) -> str:
 
 
 def _why_no_nvfuser() -> str:
-    if reason := devices.why_no_nvfuser():
+    if reason := why_no_nvfuser():
         return reason
     try:
         devices.nvfuser_module()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbench.executor import Executor, register
+from workbench.executor import Executor, register, why_no_nvfuser
 
 if TYPE_CHECKING:
     from workbench.compiler.fusion import Control
@@ -21,11 +21,9 @@ class NvFuser(Executor):
 
     def why_not(self, device: str) -> str:
         """On a CPU, or where its wheel is not installed."""
-        from workbench.compiler import devices
-
         if device == "cpu":
             return "nvFuser fuses CUDA tensors only; on a CPU use executor 'torch' or 'torchcompile'"
-        reason = devices.why_no_nvfuser()
+        reason = why_no_nvfuser()
         return f"executor 'nvfuser' cannot be used: {reason}" if reason else ""
 
     def executors(self, stock: Sequence[Any], control: Control) -> list[Any]:

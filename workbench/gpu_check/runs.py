@@ -36,7 +36,7 @@ def as_planned(
     conditions: Conditions, program: str, choices: Mapping[str, str] | None = None, **settings: Any
 ) -> Workbench | None:
     """The same as it would be on a GPU with nvFuser; in a rehearsal one that is not there. None without nvFuser."""
-    from workbench.compiler.devices import why_no_nvfuser
+    from workbench.executor import why_no_nvfuser
 
     if not conditions.rehearse:
         return opened(conditions, program, choices, **settings)

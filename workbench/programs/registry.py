@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib
 import inspect
-import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from workbench.errors import ProgramError, nearest, shown
-from workbench.programs.settings import Setting, settings_of
+from workbench.programs import catalogue
+from workbench.programs.settings import Setting, check_settings, settings_of
 
 type Factory = Callable[..., tuple[Any, ...]]
 
@@ -50,14 +49,19 @@ def parallel[F: Factory](kind: str) -> Callable[[F], F]:
 
 def parallel_of(name: str) -> str:
     """How ranks share a built-in program; empty for one that is for a single process."""
-    _import_builtin()
-    return _PARALLEL.get(name, "")
+    entry = catalogue.entries().get(name)
+    return _PARALLEL.get(name, entry.parallel if entry is not None else "")
 
 
-def factories() -> dict[str, Factory]:
-    """Built-in factories by name."""
-    _import_builtin()
-    return dict(sorted(_FACTORIES.items()))
+def check(name: str, settings: Mapping[str, Any]) -> None:
+    """Refuse a built-in program or settings that are not there; without PyTorch, as nothing is imported.
+
+    Raises
+    ------
+    ProgramError
+        Saying what was given, and what is legal.
+    """
+    check_settings(name, _stand_in(name), settings)
 
 
 def find(name: str) -> Factory:
@@ -68,7 +72,22 @@ def find(name: str) -> Factory:
     ProgramError
         If there is none, naming those that exist.
     """
-    known = factories()
+    _stand_in(name)
+    if name not in _FACTORIES:
+        importlib.import_module(f"workbench.programs.builtin.{catalogue.entries()[name].module}")
+    return _FACTORIES[name]
+
+
+def describe() -> tuple[ProgramInfo, ...]:
+    """The built-in programs with their settings, by name."""
+    return tuple(
+        ProgramInfo(name, (inspect.getdoc(stand_in) or "").partition("\n")[0], settings_of(stand_in)[0])
+        for name, stand_in in _stand_ins().items()
+    )
+
+
+def _stand_in(name: str) -> Callable[..., Any]:
+    known = _stand_ins()
     if name not in known:
         raise ProgramError(
             f"there is no program {shown(name)}; built in: {', '.join(known)}; your own: file.py:factory"
@@ -77,12 +96,10 @@ def find(name: str) -> Factory:
     return known[name]
 
 
-def describe() -> tuple[ProgramInfo, ...]:
-    """The built-in programs with their settings, by name."""
-    return tuple(
-        ProgramInfo(name, (inspect.getdoc(factory) or "").partition("\n")[0], settings_of(factory)[0])
-        for name, factory in factories().items()
-    )
+def _stand_ins() -> dict[str, Callable[..., Any]]:
+    """What has the parameters and the docstring of each factory, by name: those in files, and those of this process."""
+    written = {name: entry.stand_in for name, entry in catalogue.entries().items()}
+    return dict(sorted({**_FACTORIES, **written}.items()))
 
 
 def at_least(least: int, **settings: int) -> None:
@@ -96,10 +113,3 @@ def at_least(least: int, **settings: int) -> None:
     for name, value in settings.items():
         if value < least:
             raise ProgramError(f"{name} must be at least {least}, given {value}")
-
-
-@functools.cache
-def _import_builtin() -> None:
-    package = importlib.import_module("workbench.programs.builtin")
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")

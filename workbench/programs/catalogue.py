@@ -1,0 +1,61 @@
+"""The built-in programs' names, settings and first lines, read off their files: nothing is imported, PyTorch least."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+FOLDER = Path(__file__).parent / "builtin"
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A built-in program, as its file says.
+
+    Attributes
+    ----------
+    module : str
+        The file's name without its ending.
+    parallel : str
+        How ranks share it, one of `workbench.config.PARALLEL`; empty where a single process runs it.
+    stand_in : callable
+        Has the factory's parameters and docstring, and makes nothing.
+    """
+
+    module: str
+    parallel: str
+    stand_in: Callable[..., Any]
+
+
+@functools.cache
+def entries() -> dict[str, Entry]:
+    """Every function in `builtin/` that is marked with ``@program``, by name in alphabetical order."""
+    found = {}
+    for path in sorted(FOLDER.glob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and any(_is_name(mark, "program") for mark in node.decorator_list):
+                found[node.name] = Entry(path.stem, _parallel(node), _stand_in(node))
+    return dict(sorted(found.items()))
+
+
+def _is_name(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _parallel(node: ast.FunctionDef) -> str:
+    marks = (mark for mark in node.decorator_list if isinstance(mark, ast.Call) and _is_name(mark.func, "parallel"))
+    return next((str(ast.literal_eval(mark.args[0])) for mark in marks), "")
+
+
+def _stand_in(node: ast.FunctionDef) -> Callable[..., Any]:
+    """The function without its marks, what it gives and what it does, but for the docstring."""
+    body: list[ast.stmt] = node.body[:1] if ast.get_docstring(node) is not None else [ast.Pass()]
+    bare = ast.FunctionDef(node.name, node.args, body, [], type_params=[])
+    names: dict[str, Any] = {"Literal": Literal}
+    exec(compile(ast.fix_missing_locations(ast.Module([bare], [])), node.name, "exec"), names)
+    made: Callable[..., Any] = names[node.name]
+    return made
