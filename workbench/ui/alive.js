@@ -17,11 +17,11 @@ function list(model, kind, { head = "", rows = [], peak = null }) {
   return [
     h("h4", {}, `Alive at the ${kind} peak`, where && [", inside ", where]),
     h("div", { class: "wb-muted" }, head),
-    h("div", { class: "wb-scroll", "data-kind": kind }, h("table", {},
+    scrolled(`Alive at the ${kind} peak`, h("table", {},
       h("thead", {}, h("tr", {}, h("th", { class: "wb-right" }, "bytes"), h("th", {}, "value"), h("th", {}, "made by"), h("th", {}, "source"))),
       h("tbody", {}, rows.map((row) => h("tr", { class: row.id ? "wb-can" : null, "data-value": row.value, onclick: go(row.id) },
-        h("td", { class: "wb-right" }, row.bytes), h("td", { title: row.value }, h("code", {}, row.value)), h("td", { title: row.statement }, h("code", {}, row.statement)),
-        h("td", {}, h("code", { class: "wb-muted" }, row.source))))))),
+        h("td", { class: "wb-right" }, row.bytes), h("td", { title: row.value }, row.id ? h("button", { class: "wb-link" }, row.value) : h("code", {}, row.value)), h("td", { title: row.statement }, h("code", {}, row.statement)),
+        h("td", {}, h("code", { class: "wb-muted" }, row.source)))))), { "data-kind": kind }),
   ];
 }
 

@@ -6,7 +6,7 @@ const PARTS = ["definition", "Dynamo", "AOTAutograd", "Inductor", "kernels", "se
 function render({ model, el }) {
   panel(el, "compile");
   const head = h("div", { class: "wb-compile-head", role: "status" }), legend = h("div", { class: "wb-legend" }), body = h("div", { class: "wb-waterfall" });
-  const box = h("div", { class: "wb-scroll" }, body);
+  const box = scrolled("Waterfall of the compilation", body);
   el.replaceChildren(head, legend, box);
   let received = 0, ticking = 0, colors = new Map();
 

@@ -21,6 +21,11 @@ function panel(/** @type {HTMLElement} */ el, /** @type {string} */ name) {
   el.dataset.lmSuppressShortcuts = "true";
 }
 
+/** A part that scrolls, by keys as well: `name` is what a screen reader calls it. */
+function scrolled(/** @type {string} */ name, /** @type {any} */ child, /** @type {Record<string, any>} */ more = {}) {
+  return h("div", { class: "wb-scroll", tabindex: "0", role: "region", "aria-label": name, ...more }, child);
+}
+
 /** Draw now and after every change of the traits named; the result undoes it. */
 function follow(model, names, draw) {
   for (const name of names) model.on(`change:${name}`, draw);

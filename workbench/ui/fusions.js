@@ -14,7 +14,7 @@ function render({ model, el }) {
     const member = ({ id, name }) => h("button", {
       class: `wb-link ${id === selected ? "wb-chosen" : ""}`, "data-fusion": id, onclick: () => model.send({ type: "go", id }), title: "show it in the graph",
     }, name);
-    el.replaceChildren(h("p", { class: "wb-muted" }, head ?? ""), h("div", { class: "wb-scroll", hidden: !groups.length }, h("table", {},
+    el.replaceChildren(h("p", { class: "wb-muted" }, head ?? ""), scrolled("Fusions", h("table", {},
       h("thead", {}, h("tr", {}, right("identical"), right("ops in each"), h("th", {}, "share of all ops"), h("th", {}, "where"), compiled && right("compiled in"), h("th", {}, "what it computes"), h("th", {}, "fusions"))),
       h("tbody", {}, groups.map((group, i) => {
         const all = opened.has(group.members[0].id), shown = all ? group.members : group.members.slice(0, MEMBERS), rest = group.members.length - shown.length;
@@ -25,7 +25,7 @@ function render({ model, el }) {
           h("td", {}, h("code", {}, group.ops)),
           h("td", {}, shown.map((one, n) => [n ? ", " : "", member(one)]),
             rest > 0 && [" ", h("button", { class: "wb-link", onclick: () => { opened.add(group.members[0].id); draw(); } }, `and ${rest} more`)]));
-      })))));
+      }))), { hidden: !groups.length }));
   }
   return follow(model, ["content", "selected"], draw);
 }

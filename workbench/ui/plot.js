@@ -66,7 +66,8 @@ function render({ model, el }) {
   const sizes = new ResizeObserver(fit);
   void attached(el, stop.signal).then((there) => {
     const tabs = el.closest(".widget-tab-contents");
-    if (there) sizes.observe(tabs ?? el);
+    // The part itself as well: what is drawn while another tab is open has its height to take when it is shown.
+    if (there) for (const part of [el, tabs]) if (part) sizes.observe(part);
   });
   model.on("change:plot", draw);
   model.on("change:content", fill);

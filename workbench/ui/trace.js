@@ -8,7 +8,7 @@ function render({ model, el }) {
   const search = h("input", { type: "search", placeholder: "Search trace", "aria-label": "Search trace", spellcheck: "false" });
   const count = h("span", { class: "wb-muted", "aria-live": "polite" });
   const inner = h("div", { class: "wb-lines" });
-  const box = h("div", { class: "wb-scroll wb-text", tabindex: "0" }, inner);
+  const box = scrolled("The trace as text", inner, { class: "wb-scroll wb-text" });
   el.replaceChildren(h("div", { class: "wb-row" }, search, count), box);
   let shown = [];
 

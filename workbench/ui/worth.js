@@ -26,7 +26,7 @@ function render({ model, el }) {
   const all = h("button", { class: "wb-all", title: "each site's first option in this order; Undo takes all of it back", onclick: () => model.send({ type: "choose_all", choices: listed() }) }, "Choose all listed");
   const head = h("tr", {}), body = h("tbody");
   el.replaceChildren(h("div", { class: "wb-row" }, search, lever, h("label", { class: "wb-check" }, lowers, "only what lowers the peak"), all, count),
-    h("div", { class: "wb-scroll" }, h("table", {}, h("thead", {}, head), body)));
+    scrolled("What is worth it", h("table", {}, h("thead", {}, head), body)));
   let order = "peak_bytes", upward = true, found = [];
 
   /** Each site's first option among the rows shown. */

@@ -39,6 +39,8 @@
   --wb-part-4: #d9862e;
   --wb-part-5: #8b6fd0;
   --wb-part-6: #267044;
+  --bokeh-icon-color: var(--wb-muted);
+  --bokeh-icon-color-disabled: var(--wb-rule);
   --wb-sans: system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial, sans-serif;
   --wb-mono: "JetBrains Mono", "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace;
 }
