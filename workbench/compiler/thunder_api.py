@@ -148,6 +148,7 @@ _NAMES: Mapping[str, str] = {
     "get_interpreterruntimectx": "thunder.core.interpreter:get_interpreterruntimectx",
     "get_tracectx": "thunder.core.trace:get_tracectx",
     "has_tags": "thunder.core.symbol:has_tags",
+    "interpreter": "thunder.core.interpreter",
     "jit": "thunder:jit",
     "langctxs": "thunder.core.langctxs",
     "last_backward_traces": "thunder:last_backward_traces",
@@ -252,6 +253,13 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "float32",
         "is_inexact_dtype",
         "uint8",
+    ),
+    "interpreter": (
+        "Py_NULL",
+        "dis.get_instructions",
+        "get_interpreterruntimectx",
+        "unwrap",
+        "wrap_const",
     ),
     "langctxs": ("langctx",),
     "thunder": (

@@ -174,7 +174,7 @@ def run_program(run_dir: Path, log: logs.EventLog, join: Callable[[request.RunRe
     path = run_dir / request.CONFIG_FILE
     own = path.read_text() if path.exists() else None
     compile_program = compiler_of(own, str(path), transforms, asked.capture)
-    recorded, kernels_run, stepper = _compile(compile_program, build, log, options, _modes(asked))
+    recorded, kernels_run, stepper = _compile(compile_program, build, log, options, _modes(asked), stock=own is None)
 
     _phase(log, "warmup")
     step_s = _warm_up(stepper, options.warmup if group is None else max(options.warmup, 1), log)
@@ -314,6 +314,8 @@ def _compile(
     log: logs.EventLog,
     options: request.RunOptions,
     modes: dict[str, str],
+    *,
+    stock: bool,
 ) -> tuple[dict[str, Any], dict[str, str], Stepper]:
     """Do the first forward and backward; what it gave, the kernels that ran, and the program ready for more steps."""
     import torch
@@ -322,6 +324,7 @@ def _compile(
 
     original, args, kwargs = build()
     # Seconds that are no part of what compiling a program costs; and what cannot be built fails without them.
+    from workbench.compiler import interpreting
     from workbench.compiler.pipeline import proofs_of
 
     _phase(log, "compile")
@@ -330,7 +333,9 @@ def _compile(
     jitted = compile_program(original, recorder)
     stepper = accuracy.Stepper(original, args, kwargs, jitted, seed=options.seed, modes=modes)
     torch.manual_seed(options.seed)
-    outputs = stepper.forward()
+    # What unmodified Thunder takes is what it takes without the workbench.
+    with interpreting.as_shipped() if stock else contextlib.nullcontext():
+        outputs = stepper.forward()
     stepper.synchronize()
     forward_s = log.now_s()
     _thunders_own_stages(jitted, recorder, log, start_s, forward_s)

@@ -1,0 +1,113 @@
+"""Thunder's interpreter made quicker gives what it gives as shipped, and interprets less on the way."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import thunder
+import torch
+from thunder.core import interpreter
+
+import workbench
+from workbench.compiler import hooks, interpreting
+
+assert hooks.Hooks  # what is tried here is in force once this module is imported
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in (self.first, self.second):
+            x = layer(x) * len(self._modules) if isinstance(x, torch.Tensor) else x
+        return x.sum()
+
+
+def traced(function: Callable[..., Any], *args: Any) -> list[str]:
+    jitted = thunder.jit(function)
+    jitted(*args)
+    traces = [*thunder.last_traces(jitted), *thunder.last_backward_traces(jitted)]
+    return [re.sub(r"took \d+ \w+", "", str(trace)) for trace in traces]
+
+
+@pytest.fixture
+def frames(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Functions that are interpreted, one entry for each call."""
+    found: list[str] = []
+    stock = interpreter._run_frame
+
+    def run_frame(frame: Any, *args: Any, **kwargs: Any) -> Any:
+        found.append(frame.qualname)
+        return stock(frame, *args, **kwargs)
+
+    monkeypatch.setattr(interpreter, "_run_frame", run_frame)
+    return found
+
+
+@pytest.mark.slow
+def test_traces_are_the_same_and_a_third_of_the_frames_is_interpreted(frames: list[str]) -> None:
+    net, x = Net(), torch.ones(2, 4)
+    with interpreting.as_shipped():
+        shipped = traced(net, x)
+    count = len(frames)
+    frames.clear()
+    assert traced(net, x) == shipped
+    assert 0 < len(frames) < count / 3
+    frames.clear()
+    with interpreting.as_shipped():
+        traced(net, x)
+    assert len(frames) == count
+
+
+def test_each_interpretation_looks_up_builtins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    def twice(x: torch.Tensor) -> Any:
+        return x * len((x, x))
+
+    x = torch.ones(2)
+    assert torch.equal(thunder.jit(twice)(x), x * 2)
+    monkeypatch.setitem(twice.__globals__, "len", lambda _: 5)
+    assert torch.equal(thunder.jit(twice)(x), x * 5)
+    monkeypatch.delitem(twice.__globals__, "len")
+    monkeypatch.setattr(builtins, "divmod", lambda *_: 7)
+
+    def patched(x: torch.Tensor) -> Any:
+        return x * divmod(1, 2)
+
+    assert torch.equal(thunder.jit(patched)(x), x * 7)
+
+
+def test_a_builtin_that_a_program_hides_while_it_runs_stays_hidden() -> None:
+    def shadows(x: torch.Tensor) -> Any:
+        before = abs(x)
+        globals()["abs"] = torch.negative
+        return before + abs(x)
+
+    x = torch.full((2,), -1.0)
+    try:
+        with interpreting.as_shipped():
+            shipped = _outcome(shadows, x)
+        globals().pop("abs", None)
+        assert _outcome(shadows, x) == shipped
+    finally:
+        globals().pop("abs", None)
+
+
+def _outcome(function: Callable[..., Any], x: torch.Tensor) -> Any:
+    try:
+        return thunder.jit(function)(x).tolist()
+    except Exception as error:  # noqa: BLE001  # whatever Thunder makes of it, it is the same
+        return f"{type(error).__name__}: {error}"
+
+
+def test_an_unknown_name_is_refused_as_ever() -> None:
+    def lost(x: torch.Tensor) -> Any:
+        return x + no_such_name  # noqa: F821
+
+    with pytest.raises(workbench.ProgramError, match="no_such_name"):
+        workbench.open(lost, torch.ones(2), capture="interpreter")
