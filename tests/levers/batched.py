@@ -22,9 +22,9 @@ from torch._inductor.exc import CppCompileError
 from tests.levers import proof
 from workbench.compiler import fusion
 from workbench.compiler.facts import fusion_key
+from workbench.compiler.overwritten import seen_twice
 
 _OWNER = SimpleNamespace(executor=SimpleNamespace(name="region"))
-_compile = torch.compile
 _now = AsyncCompile.cpp_pybinding
 
 
@@ -115,10 +115,12 @@ class Regions:
         made.flat_proxy_args, made.flat_proxy_outs = inputs, outputs
         key = fusion_key(made)
         if key not in self._known:
+            # The options that the workbench compiles with, and what it leaves to PyTorch, hold here too.
+            asked = torch.compile
             torch.compile = proof.uncompiled
             plain = make_compiled(members, inputs, outputs, mode=mode)
-            torch.compile = _compile
-            if self._compiled:
+            torch.compile = asked
+            if self._compiled and not seen_twice(members, inputs):
                 self.count += 1
                 plain = Region(plain, make_compiled(members, inputs, outputs, mode=mode))
                 plain.ready = self._later
