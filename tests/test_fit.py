@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ import torch
 
 import workbench
 from workbench import Workbench, cli
-from workbench.analysis.choice import OFFLOAD, RECOMPUTE, SAVE, ByArithmetic, Chooser, Places, Rates
+from workbench.analysis.choice import Chooser, Rates
+from workbench.analysis.places import OFFLOAD, RECOMPUTE, SAVE, ByArithmetic, Places
 from workbench.bench.fitting import size_bytes
 from workbench.errors import ChoiceError, PlanError
 
@@ -29,6 +31,12 @@ def deep(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return x.sum()
 
 
+def blocks(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    for _ in range(3):
+        x = x + torch.sin(torch.nn.functional.silu(x @ w) @ w)
+    return (x @ w).tanh().exp().sum()
+
+
 def arguments() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(64, 32, requires_grad=True), torch.randn(32, 32, requires_grad=True)
 
@@ -36,6 +44,20 @@ def arguments() -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.fixture
 def bench() -> Workbench:
     return workbench.open(chain, *arguments(), device="cpu", executor="torch", capture="interpreter")
+
+
+@pytest.fixture(scope="module")
+def opened() -> Workbench:
+    arguments = torch.randn(256, 16, requires_grad=True), torch.randn(16, 16, requires_grad=True)
+    return workbench.open(blocks, *arguments, device="cpu", executor="torch", capture="interpreter")
+
+
+@pytest.fixture
+def tall(opened: Workbench) -> Workbench:
+    """A program of which much can be freed, with nothing chosen."""
+    while opened.can_undo:
+        opened.undo()
+    return opened
 
 
 def chooser_of(bench: Workbench, *, hides: bool) -> Chooser:
@@ -113,6 +135,102 @@ def test_what_was_chosen_by_hand_stays(bench: Workbench) -> None:
     found = bench.fit(bench.plan.peak_bytes - 1)
     assert site.id not in found.choices
     assert bench.choices == {site.id: "offload", **found.choices}
+
+
+def test_a_second_fit_is_not_held_to_the_first(tall: Workbench) -> None:
+    stock = tall.plan.peak_bytes
+    alone = tall.fit(stock - 30000)
+    tall.undo()
+    first = tall.fit(stock - 1)
+    assert first.choices
+    assert tall.pinned == {}
+    again = tall.fit(stock - 30000)
+    assert again.choices == alone.choices == tall.choices
+    assert again.before_peak_bytes == stock
+    by_hand = next(site.id for site in tall.sites("saved") if site.values and site.id in again.choices)
+    tall.choose({by_hand: again.choices[by_hand]})
+    assert tall.pinned == {by_hand: again.choices[by_hand]}
+    assert tall.fit("1 GiB").choices == {}
+    assert tall.choices == tall.pinned
+
+
+def test_why_says_what_each_choice_is_good_for(tall: Workbench) -> None:
+    found = tall.fit(tall.plan.peak_bytes - 30000)
+    assert found.held
+    assert all("test_fit.py:" in held for held in found.held)
+    for chosen in found.why:
+        others = {id: option for id, option in found.choices.items() if id != chosen.id}
+        assert tall.plan_under(others).peak_bytes - found.peak_bytes == chosen.peak_bytes
+        assert chosen.saves_s >= 0
+    for step, lower in ((found.looser, False), (found.tighter, True)):
+        assert step is not None
+        assert (step.peak_bytes < 0) is lower
+        assert (step.step_s < 0) is not lower
+        others = {id: option for id, option in found.choices.items() if id != step.id}
+        then = tall.plan_under({**others, **({step.id: step.option} if step.option != SAVE else {})})
+        assert then.peak_bytes - found.peak_bytes == step.peak_bytes
+        assert str(step).startswith(f"{step.id}={step.option}: peak {'−' if lower else '+'}")
+    assert json.loads(json.dumps(found.to_json()))["looser"]["id"] == found.looser.id  # type: ignore[union-attr]
+
+
+def test_a_step_time_is_met_with_the_least_peak(tall: Workbench) -> None:
+    tight = tall.fit(tall.plan.peak_bytes - 30000)
+    allowed_s = tight.step_s + tight.added_s
+    found = tall.fit(step_s=allowed_s)
+    assert found.step_s + found.added_s <= allowed_s
+    assert found.peak_bytes <= tight.peak_bytes
+    with pytest.raises(PlanError, match=r"no plan of blocks takes .* a step or less by the rates of .*: where all is"):
+        tall.fit(step_s=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "fit takes a peak, such as '24 GiB', or step_s="),
+        ({"peak": "1 GiB", "step_s": 1.0}, "one of the two"),
+        ({"step_s": 0}, "step_s is a number of seconds above zero; given 0"),
+        ({"step_s": float("nan")}, "step_s is a number of seconds above zero; given nan"),
+        ({"step_s": "1 s"}, "step_s is a number of seconds above zero; given '1 s'"),
+        ({"peak_bytes": 0}, "a peak is a number of bytes above zero"),
+    ],
+)
+def test_what_is_no_goal_is_refused(tall: Workbench, given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ChoiceError, match=said):
+        tall.fit(**given)
+    assert tall.choices == {}
+
+
+def test_no_point_of_a_curve_is_beaten_by_another(tall: Workbench) -> None:
+    told: list[int] = []
+    curve = tall.curve(points=8)
+    curve.observe(lambda: told.append(curve.done))
+    points = curve.wait().points
+    assert (curve.state, curve.done) == ("done", 8)
+    assert told[-1] == 8
+    assert len(points) > 2
+    assert [p.peak_bytes for p in points] == sorted({p.peak_bytes for p in points})
+    assert [p.step_s for p in points] == sorted({p.step_s for p in points}, reverse=True)
+    assert tall.choices == {}
+    for point in points:
+        assert tall.plan_under(point.choices).peak_bytes == point.peak_bytes
+        assert 0 <= point.gap < 1
+    lowest = points[0]
+    with pytest.raises(PlanError, match="the least is"):
+        tall.fit(lowest.peak_bytes - 1)
+    tall.choose_found(lowest.choices)
+    assert (tall.choices, tall.pinned) == (dict(lowest.choices), {})
+    # The curve is the same wherever one stands on it.
+    assert tall.curve(points=8).wait().points == points
+
+
+def test_a_curve_can_be_cancelled(tall: Workbench) -> None:
+    curve = tall.curve(points=500)
+    curve.observe(curve.cancel)
+    curve.wait(60)
+    assert curve.state == "cancelled"
+    assert 0 < curve.done < 500
+    with pytest.raises(ChoiceError, match="a curve has at least 2 points; given 1"):
+        tall.curve(points=1)
 
 
 def test_a_limit_that_holds_already_changes_nothing(bench: Workbench) -> None:

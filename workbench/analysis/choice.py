@@ -5,34 +5,30 @@ that are run again, offloading it the transfers that compute does not hide. A li
 choice frees at each statement; the exact prediction of `memory.Predictor` says where the model was wrong, and the
 statement is put into the model as it was found there, until no statement is over the limit. Then whatever can be saved
 again without going over it is.
-
-What no choice can beat comes from a relaxation that is wrong on one side only: every byte that a choice could free is
-counted, nothing that it adds, statements that several choices repeat are shared among them, and choices may be
-fractions.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import LinearConstraint, linprog, milp
+from scipy.optimize import LinearConstraint, milp
 from scipy.sparse import csr_array
 
-from workbench.analysis.memory import Predictor
+from workbench.analysis.places import OFFLOAD, RECOMPUTE, Places, Weighed
 from workbench.analysis.recompute import Recomputer
-from workbench.graph import BACKWARD, Graph
-
-SAVE, RECOMPUTE, OFFLOAD = "save", "recompute", "offload"
+from workbench.analysis.relaxed import Bound, Problem, fractions, problem
+from workbench.graph import BACKWARD
 
 _ROUNDS = 40
 _CUTS_PER_ROUND = 40
 _SOLVER_S = 5.0
 _PLANS_TO_SAVE_AGAIN = 4
+_TURNS = 400
+"""Single changes weighed to lower a peak that the linear model has ended at."""
 _ALONE = 1_000_000
 """Statements times variables up to which each choice is predicted alone, rather than by what it can free at most."""
 
@@ -79,137 +75,6 @@ class Point:
     def added_s(self) -> float:
         """Seconds added to a step in which everything is saved."""
         return self.recompute_s + self.transfer_s
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Bound:
-    """What no options can beat.
-
-    Attributes
-    ----------
-    added_s : float
-        Seconds that any options within the limit add at least.
-    s_per_byte : float
-        By which that falls when the limit rises by a byte.
-    """
-
-    added_s: float
-    s_per_byte: float
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Weighed:
-    """Exact memory under options.
-
-    Attributes
-    ----------
-    peak_bytes, saved_bytes : int
-    peaks : (places + 1,) int64
-        The most bytes alive at each place of `Places`, and after the last statement.
-    """
-
-    peak_bytes: int
-    saved_bytes: int
-    peaks: NDArray[np.int64]
-
-
-class Places:
-    """Where peaks stand, whatever is chosen: the joint graph's statements in the order in which stock would run them.
-
-    Parameters
-    ----------
-    work : Recomputer
-    predictor : Predictor
-        Of the same graph.
-    """
-
-    def __init__(self, work: Recomputer, predictor: Predictor) -> None:
-        schedule = work.edit((), along=True).schedule(work.graph)
-        stock = predictor.predict(schedule)
-        self.of_row = {row: place for place, row in enumerate(schedule.order[stock.entries].tolist())}
-        self.first_backward = stock.first_backward
-        self.count = len(self.of_row)
-
-    def of_plan(self, joint: Graph, plan: Graph, peaks: NDArray[np.int64], after_bytes: int) -> NDArray[np.int64]:
-        """Peaks by place, of an execution graph's: a fusion's stand wherever its members would.
-
-        Parameters
-        ----------
-        joint, plan : Graph
-        peaks : (statements,) int64
-            The most bytes alive inside each statement of `plan`.
-        after_bytes : int
-            And after the last.
-        """
-        producer = dict(zip(joint.values.name, joint.values.producer.tolist(), strict=True))
-        reached: dict[int, int] = {}
-        statements = plan.statements
-        for row in range(len(statements)):
-            top = row if statements.parent[row] < 0 else int(statements.parent[row])
-            for value in statements.outputs[row].tolist():
-                place = self.of_row.get(producer.get(plan.values.name[value], -1), -1)
-                # A forward's value made in the backward is a copy of it.
-                if (place >= self.first_backward) == (statements.side[top] == BACKWARD):
-                    reached[top] = max(reached.get(top, -1), place)
-        found = np.zeros(self.count + 1, np.int64)
-        at = 0
-        for row in np.flatnonzero(statements.parent < 0).tolist():
-            if statements.side[row] == BACKWARD:
-                at = max(at, min(self.first_backward, self.count))
-            to = max(at, reached.get(row, at))
-            found[at : to + 1] = np.maximum(found[at : to + 1], peaks[row])
-            at = to
-        found[-1] = max(int(found[-1]), after_bytes)
-        return found
-
-
-class ByArithmetic:
-    """Weighs by the joint graph alone, in milliseconds; exact where nothing is fused.
-
-    Parameters
-    ----------
-    work : Recomputer
-    predictor : Predictor
-    places : Places
-    fixed : mapping of int to str
-        Storages that are not saved whatever else is chosen.
-    along, gather : bool
-        As for `Recomputer.edit`.
-    ahead : int
-        Statements between bringing an offloaded storage back and its first use.
-    """
-
-    def __init__(
-        self,
-        work: Recomputer,
-        predictor: Predictor,
-        places: Places,
-        fixed: Mapping[int, str],
-        *,
-        along: bool,
-        gather: bool,
-        ahead: int,
-    ) -> None:
-        self._work, self._predictor, self._places, self._fixed = work, predictor, places, dict(fixed)
-        self._along, self._gather, self._ahead = along, gather, ahead
-
-    def __call__(self, options: Mapping[int, str]) -> Weighed:
-        """Weigh options."""
-        chosen = {**self._fixed, **options}
-        again = [storage for storage, option in chosen.items() if option == RECOMPUTE]
-        away = [storage for storage, option in chosen.items() if option == OFFLOAD]
-        schedule = self._work.edit(again, along=self._along, gather=self._gather).schedule(self._work.graph)
-        found = self._predictor.predict(schedule, away=away, ahead=self._ahead)
-        peaks = np.zeros(self._places.count + 1, np.int64)
-        place = self._places.count
-        # From the end, so that a clone counts where what it is made for stands.
-        for entry in range(len(found.entries) - 1, -1, -1):
-            number = int(found.entries[entry])
-            if not schedule.clone[number]:
-                place = self._places.of_row.get(int(schedule.order[number]), place)
-            peaks[place] = max(peaks[place], int(found.timeline.statement_peak_bytes[entry]))
-        peaks[-1] = max(int(peaks[-1]), found.timeline.after_bytes)
-        return Weighed(peak_bytes=found.peak_bytes, saved_bytes=found.saved_bytes, peaks=peaks)
 
 
 class Chooser:
@@ -282,7 +147,34 @@ class Chooser:
         if self.stock.peak_bytes <= limit_bytes:
             return self.stock
         found = self._cut(limit_bytes)
-        return self._saved_again(found, limit_bytes) if found is not None else None
+        if found is not None:
+            self._saved_again(found, limit_bytes)
+        return self.known(limit_bytes)
+
+    def known(self, limit_bytes: int) -> Point | None:
+        """Of all that was weighed so far, for this limit or another, the quickest within it; then the lowest."""
+        within = [point for point, _ in self._known.values() if point.peak_bytes <= limit_bytes]
+        return min(within, key=lambda point: (point.added_s, point.peak_bytes, len(point.options)), default=None)
+
+    def known_lowest(self, limit_s: float, before_s: float) -> Point:
+        """Of all that was weighed so far, the lowest with which a step of `before_s` takes at most `limit_s`."""
+        within = [point for point, _ in self._known.values() if before_s + point.added_s <= limit_s]
+        return min(within, key=lambda point: (point.peak_bytes, point.added_s, len(point.options)), default=self.stock)
+
+    def helpful(self, point: Point, place: int) -> list[tuple[int, str]]:
+        """What could be chosen beside a point to free bytes at a place: first what frees the most for its time."""
+        costs = self._costs() + self._transfers()[0] * (not self._rates.hides)
+        freed = self._model[:, place]
+        open_ = [
+            number
+            for number, (storage, _) in enumerate(self._variables)
+            if storage not in point.options and freed[number] > 0
+        ]
+        return [self._variables[n] for n in sorted(open_, key=lambda n: (costs[n] + 1e-12) / freed[n])]
+
+    def added_s(self, options: Mapping[int, str]) -> float:
+        """Seconds that options add, without weighing their memory."""
+        return sum(self._added(options))
 
     def least(self) -> Point:
         """The options of the least peak that is found, whatever they take."""
@@ -318,57 +210,55 @@ class Chooser:
             if solved.x is None or np.array_equal(np.round(solved.x[:-1]), x):
                 break
             x = np.round(solved.x[:-1])
+        if self._quick:
+            away = self.point({storage: OFFLOAD for storage, option in self._variables if option == OFFLOAD})
+            best = min(self._lowered(best), self._lowered(away), key=lambda point: (point.peak_bytes, point.added_s))
         return best
+
+    def _lowered(self, point: Point) -> Point:
+        """The same with one storage after another turned to what lowers the peak, as the linear model may not know."""
+        left = _TURNS
+        while left > 0:
+            place = int(np.argmax(self._evaluate(point.options)[1]))
+            turns: list[dict[int, str]] = []
+            for number, (storage, option) in enumerate(self._variables):
+                without = {s: o for s, o in point.options.items() if s != storage}
+                if point.options.get(storage) == option:
+                    turns.append(without)
+                elif storage in point.options or self._freed[number, place]:
+                    turns.append({**without, storage: option})
+            left -= len(turns)
+            lower = min(
+                (self.point(options) for options in turns), key=lambda p: (p.peak_bytes, p.added_s), default=point
+            )
+            if lower.peak_bytes >= point.peak_bytes:
+                break
+            point = lower
+        return point
 
     def bound(self, limit_bytes: int) -> Bound:
         """What no options under a limit can beat, in this model of time."""
+        return fractions(self.relaxed(limit_bytes))
+
+    def relaxed(self, limit_bytes: int) -> Problem:
+        """The program that says so, to be solved with whole choices, too."""
         over = np.flatnonzero(self._stock_peaks > limit_bytes)
-        if not len(over) or not len(self._variables):
-            return Bound(added_s=0.0, s_per_byte=0.0)
-        shared = Counter(row for chain in self._chains.values() for row in chain)
-        seconds = self._rates.seconds
-        least = np.asarray(
-            [
-                sum(seconds[row] / shared[row] for row in self._chains[storage]) if option == RECOMPUTE else 0.0
-                for storage, option in self._variables
-            ]
-        )
-        # Of positions that the same storages are alive at, only the highest can bind.
         freed = self._freed.astype(float)
         if not self._quick:
             # All of what a fusion covers has its peak: a byte freed in some of it counts in the whole.
             steps = np.flatnonzero(np.append(True, np.diff(self._stock_peaks) != 0))
             spread = np.maximum.reduceat(freed, steps, axis=1)
             freed = np.repeat(spread, np.diff(np.append(steps, freed.shape[1])), axis=1)
-        columns = freed[:, over]
-        needed = self._stock_peaks[over].astype(float) - limit_bytes
-        kept: dict[bytes, int] = {}
-        for place in range(len(over)):
-            key = columns[:, place].tobytes()
-            if key not in kept or needed[place] > needed[kept[key]]:
-                kept[key] = place
-        picked = list(kept.values())
         transfers, hidden = self._transfers()
-        count = len(self._variables)
-        scale = max(1.0, float(needed.max()))
-        upper = [
-            np.hstack([-columns[:, picked].T / scale, np.zeros((len(picked), 2))]),
-            np.hstack([transfers[None], [[-1.0, 0.0]]]),
-            np.hstack([transfers[None], [[0.0, -1.0]]]),
-            *([np.hstack([self._pairs(), np.zeros((len(self._pairs()), 2))])] if len(self._pairs()) else []),
-        ]
-        limits = np.concatenate([-needed[picked] / scale, hidden, np.ones(len(self._pairs()))])
-        solved = linprog(
-            np.append(least, [1.0, 1.0]),
-            A_ub=csr_array(np.vstack(upper)),
-            b_ub=limits,
-            bounds=[(0, 1)] * count + [(0, None)] * 2,
-            method="highs",
+        return problem(
+            freed[:, over],
+            self._stock_peaks[over].astype(float) - limit_bytes,
+            [self._chains[storage] if option == RECOMPUTE else () for storage, option in self._variables],
+            self._rates.seconds,
+            transfers,
+            hidden,
+            self._both(),
         )
-        if solved.x is None:
-            return Bound(added_s=0.0, s_per_byte=0.0)
-        price = max(0.0, -float(solved.ineqlin.marginals[: len(picked)].sum()) / scale)
-        return Bound(added_s=max(0.0, float(solved.fun)), s_per_byte=price)
 
     def _evaluate(self, options: Mapping[int, str]) -> tuple[Point, NDArray[np.int64]]:
         key = frozenset(options.items())
@@ -378,6 +268,18 @@ class Chooser:
 
     def _evaluated(self, options: Mapping[int, str]) -> tuple[Point, NDArray[np.int64]]:
         weighed = self._weigh(options)
+        recompute_s, transfer_s = self._added(options)
+        point = Point(
+            options=dict(options),
+            peak_bytes=weighed.peak_bytes,
+            saved_bytes=weighed.saved_bytes,
+            recompute_s=recompute_s,
+            transfer_s=transfer_s,
+        )
+        return point, weighed.peaks
+
+    def _added(self, options: Mapping[int, str]) -> tuple[float, float]:
+        """Seconds of statements run again, and of transfers that nothing hides."""
         again = self._work.again(
             {storage for storage, option in options.items() if option == RECOMPUTE},
             along=self._along,
@@ -385,14 +287,8 @@ class Chooser:
         )
         moved = sum(int(self._bytes[s]) for s, o in {**self._fixed, **options}.items() if o == OFFLOAD)
         way_s = moved / self._rates.offload_bytes_per_s
-        point = Point(
-            options=dict(options),
-            peak_bytes=weighed.peak_bytes,
-            saved_bytes=weighed.saved_bytes,
-            recompute_s=float(self._rates.seconds[sorted(again)].sum()),
-            transfer_s=sum(max(0.0, way_s - hidden) for hidden in self._transfers()[1]),
-        )
-        return point, weighed.peaks
+        hidden = self._transfers()[1]
+        return float(self._rates.seconds[sorted(again)].sum()), sum(max(0.0, way_s - hides) for hides in hidden)
 
     # The linear model.
 
@@ -450,12 +346,15 @@ class Chooser:
             float(self._rates.seconds[top & (side == BACKWARD)].sum()),
         )
 
-    def _pairs(self) -> NDArray[np.float64]:
-        """A row for each storage that could be recomputed and offloaded, which is one or the other."""
+    def _both(self) -> list[list[int]]:
+        """The variables of each storage that could be recomputed and offloaded, which is one or the other."""
         numbers: dict[int, list[int]] = {}
         for number, (storage, _) in enumerate(self._variables):
             numbers.setdefault(storage, []).append(number)
-        pairs = [both for both in numbers.values() if len(both) > 1]
+        return [both for both in numbers.values() if len(both) > 1]
+
+    def _pairs(self) -> NDArray[np.float64]:
+        pairs = self._both()
         matrix = np.zeros((len(pairs), len(self._variables)))
         for row, both in enumerate(pairs):
             matrix[row, both] = 1

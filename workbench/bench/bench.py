@@ -13,6 +13,7 @@ from workbench.analysis.overlap import Overlap
 from workbench.bench.changes import PlanDiff, diff, effect_of
 from workbench.bench.history import History
 from workbench.bench.planning import Planner, Request
+from workbench.bench.rates import machine_of, of_device
 from workbench.config import Config, installed_versions
 from workbench.errors import Advice, ChoiceError, RunError, nearest, shown
 from workbench.lever import Effect, Site, all_levers, widened
@@ -20,20 +21,13 @@ from workbench.lever import Effect, Site, all_levers, widened
 if TYPE_CHECKING:
     from workbench.analysis.memory import Prediction
     from workbench.analysis.search import Search
+    from workbench.bench.curve import Curve
     from workbench.bench.fitting import Fit
     from workbench.bench.parts import OpaquePart, Part
     from workbench.bench.worth import Worth
     from workbench.compiler.pipeline import Capture, Plan
     from workbench.runs.jobs import Run
     from workbench.runs.request import RunOptions
-
-
-def _machine_of(machine: str | Machine, ranks: int) -> Machine:
-    if isinstance(machine, Machine):
-        return machine
-    from workbench.runs.rates import machine_of
-
-    return machine_of(machine, ranks)
 
 
 class Workbench:
@@ -64,14 +58,14 @@ class Workbench:
         self, captured: Capture, choices: Mapping[str, str] | None = None, machine: str | Machine = H100
     ) -> None:
         self._captured = captured
-        self._machine = _machine_of(machine, self.ranks)
+        self._machine = machine_of(machine, self.ranks)
         self.program, self.executor = captured.program, captured.executor
         self.runs: tuple[Run, ...] = ()
         self._lock = threading.RLock()
         self._observers: list[Callable[[], None]] = []
         self._planner = Planner(self._captured)
-        self.unmatched: dict[str, str] = {}
-        self._history = History(self._fitting(choices or {}))
+        fitting, self.unmatched = self._planner.fitting(choices or {})
+        self._history = History(fitting)
 
     def __repr__(self) -> str:
         from workbench.summary import text_summary
@@ -87,29 +81,6 @@ class Workbench:
 
         show(self, tab=tab)
 
-    def _fitting(self, choices: Mapping[str, str]) -> dict[str, str]:
-        """The choices that fit; the rest goes to `unmatched`."""
-        fitting = dict(choices)
-        known = self.stock_plan.site_of
-        for id, option in choices.items():
-            try:
-                if id in known:
-                    widened(known[id], option).check(option)
-            except ChoiceError as error:
-                self.unmatched[id] = str(error)
-                del fitting[id]
-        while fitting:
-            try:
-                gone = dict.fromkeys(self._planner.plan(fitting).unmatched, "no such site in this program")
-            except ChoiceError as error:
-                gone = {error.site: str(error)}
-            if not gone:
-                break
-            for id, reason in gone.items():
-                self.unmatched[id] = reason
-                del fitting[id]
-        return fitting
-
     # What is chosen.
 
     @property
@@ -117,6 +88,12 @@ class Workbench:
         """The choices in force that differ from unmodified Thunder."""
         with self._lock:
             return self._history.choices
+
+    @property
+    def pinned(self) -> dict[str, str]:
+        """Those of them that a person made; the others were found by `fit`."""
+        with self._lock:
+            return self._history.pinned
 
     @property
     def ranks(self) -> int:
@@ -146,7 +123,7 @@ class Workbench:
 
     @machine.setter
     def machine(self, machine: str | Machine) -> None:
-        rates = _machine_of(machine, self.ranks)
+        rates = machine_of(machine, self.ranks)
         with self._lock:
             if rates == self._machine:
                 return
@@ -190,15 +167,15 @@ class Workbench:
         """What unmodified Thunder would execute."""
         return self._planner.plan({})
 
-    def plan_under(self, choices: Mapping[str, str]) -> Plan:
-        """What Thunder would execute under other choices, all of them; those in force stay.
+    def plan_under(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
+        """What Thunder would execute under other choices, all of them; those in force stay. `keep` it for later calls.
 
         Raises
         ------
         ChoiceError
             If a choice is refused.
         """
-        return self._planner.plan(choices)
+        return self._planner.plan(choices, keep=keep)
 
     def unfit(self, choices: Mapping[str, str]) -> tuple[str, Collection[str]]:
         """A choice that fits no site, if there is one, and the ids that there are.
@@ -264,6 +241,10 @@ class Workbench:
                 raise ChoiceError(
                     f"a choice is a site id and an option, both texts; given {shown(id)}: {shown(option)}"
                 )
+        self._history.pin(choices)
+        return self._chosen(choices)
+
+    def _chosen(self, choices: Mapping[str, str]) -> PlanDiff:
         done, made_here = self._planner.ask(choices, self._make)
         if made_here:
             self._notify()
@@ -346,7 +327,7 @@ class Workbench:
         """What weighs further choices on top of those in force, one by one; times by the device's own rates."""
         from workbench.bench.worth import Worth
 
-        machine = _machine_of("this CPU", self.ranks) if self.program.device == "cpu" else self.machine
+        machine = of_device(self)
         choices, planned = self.choices, functools.partial(self._planner.plan_unless_newer, keep=False)
         return Worth(self._captured, choices, self._planner.plan(choices), machine, planned)
 
@@ -380,44 +361,67 @@ class Workbench:
         """
         from workbench.levers import orders
 
-        rates = self.machine if machine is None else _machine_of(machine, self.ranks)
+        rates = self.machine if machine is None else machine_of(machine, self.ranks)
         known = self.plan.site_of
         for option in buckets:
             site = known["waits.bucket"]
             widened(site, option).check(option)
         return orders.search(self._captured, self.choices, rates, limit_bytes, buckets)
 
-    def fit(self, peak: int | str, *, machine: str | Machine | None = None) -> Fit:
-        """Choose what to save, recompute and offload so that the peak is at most `peak`, in the least time.
+    def fit(
+        self,
+        peak: int | str | None = None,
+        *,
+        peak_bytes: int | None = None,
+        step_s: float | None = None,
+        machine: str | Machine | None = None,
+    ) -> Fit:
+        """Choose what to save, recompute and offload: the least time under a peak, or the least peak in a time.
 
-        Choices in force stay as they are; those made are ordinary ones, and one `undo` takes them back.
+        What was chosen by hand stays; what an earlier `fit` chose does not. One `undo` takes it back.
 
         Parameters
         ----------
-        peak : int or str
+        peak, peak_bytes : int or str, optional
             Bytes, or a text such as ``'24 GiB'``; parameters and inputs are counted.
+        step_s : float, optional
+            Seconds of a step, in place of a peak.
         machine : str or Machine, optional
             Whose rates say what recomputing costs; by default `machine`, and on the CPU the one that runs this.
 
-        Returns
-        -------
-        Fit
-
         Raises
         ------
-        ChoiceError
-            If `peak` is no size.
-        PlanError
-            If no plan that is found is within it, with the least that is; if the program has no backward.
+        ChoiceError, PlanError
+            As `workbench.bench.fitting.fit`.
         """
         from workbench.bench import fitting
 
-        if machine is None:
-            machine = "this CPU" if self.program.device == "cpu" else self.machine
-        found = fitting.fit(self, self._captured, _machine_of(machine, self.ranks), peak)
-        if found.choices:
-            self.choose(found.choices)
+        given = peak if peak_bytes is None else peak_bytes
+        found = fitting.fit(self, self._captured, of_device(self, machine), given, step_s)
+        self.choose_found(found.choices)
         return found
+
+    def curve(self, *, points: int = 24, machine: str | Machine | None = None) -> Curve:
+        """Step time against peak, down to the least: plans as `fit` finds them, in the background; nothing is changed.
+
+        Raises
+        ------
+        ChoiceError, PlanError
+            If there are not at least two `points`; if the program has no backward.
+        """
+        from workbench.bench.curve import Curve
+
+        return Curve(self, self._captured, of_device(self, machine), points)
+
+    def choose_found(self, choices: Mapping[str, str]) -> PlanDiff | None:
+        """Put what `fit` or a point of a `curve` found in the place of what was found before; choices by hand stay."""
+        pinned, known = self.pinned, self.plan.site_of
+        gone = {id: known[id].default for id in self.choices if id not in pinned and id not in choices}
+        if not gone and not choices:
+            return None
+        done = self._chosen({**gone, **choices})
+        self._history.found(choices)
+        return done
 
     def undo(self) -> None:
         """Take the last change of choices back, if there is one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 _STAMPS = itertools.count()
 """In the order in which changes are made, of whatever program."""
@@ -26,12 +26,27 @@ class History:
     def __init__(self, choices: Mapping[str, str]) -> None:
         self._made = [dict(choices)]
         self._stamps = [next(_STAMPS)]
+        self._found: set[tuple[str, str]] = set()
         self.at = 0
 
     @property
     def choices(self) -> dict[str, str]:
         """Those in force."""
         return dict(self._made[self.at])
+
+    @property
+    def pinned(self) -> dict[str, str]:
+        """Those in force that a person made."""
+        return {id: option for id, option in self.choices.items() if (id, option) not in self._found}
+
+    def found(self, choices: Mapping[str, str]) -> None:
+        """Take note that it was a search which made these."""
+        self._found |= set(choices.items())
+
+    def pin(self, ids: Iterable[str]) -> None:
+        """Take note that a person makes the choices of these sites."""
+        of = set(ids)
+        self._found = {choice for choice in self._found if choice[0] not in of}
 
     def make(self, choices: Mapping[str, str]) -> None:
         """Put choices in force, if they are others; what was undone is gone then."""

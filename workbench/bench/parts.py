@@ -271,7 +271,7 @@ class PartsBench(Workbench):
             advice=Advice(f"ask each part for its own: {names}", "plan shows each part's"),
         )
 
-    def plan_under(self, choices: Mapping[str, str]) -> Plan:
+    def plan_under(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
         """Refused, as `plan` is."""
         self._refuse("plan")
 
@@ -387,9 +387,13 @@ class PartsBench(Workbench):
         """Refused, as `plan` is: each part has its own."""
         self._refuse("search")
 
-    def fit(self, peak: int | str, *, machine: str | Machine | None = None) -> Any:
+    def fit(self, *given: Any, **named: Any) -> Any:
         """Refused, as `plan` is: each part has its own."""
         self._refuse("fit")
+
+    def curve(self, **given: Any) -> Any:
+        """Refused, as `plan` is: each part has its own."""
+        self._refuse("curve")
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Refused, as `plan` is: each part has its own."""

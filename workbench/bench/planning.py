@@ -8,7 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from workbench.errors import WorkbenchError
+from workbench.errors import ChoiceError, WorkbenchError
+from workbench.lever import widened
 
 if TYPE_CHECKING:
     from workbench.bench.changes import PlanDiff
@@ -61,8 +62,10 @@ class Planner:
         self._changed = threading.Condition()
         self._one_at_a_time = threading.RLock()
 
-    def plan(self, choices: Mapping[str, str]) -> Plan:
+    def plan(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
         """The plan under `choices`; requests that come meanwhile go first.
+
+        `keep` is as for `plan_unless_newer`.
 
         Raises
         ------
@@ -73,7 +76,7 @@ class Planner:
 
         while True:
             try:
-                return self.plan_unless_newer(choices)
+                return self.plan_unless_newer(choices, keep=keep)
             except Superseded:
                 with self._changed:
                     self._changed.wait_for(lambda: not self._waiting)
@@ -106,6 +109,29 @@ class Planner:
             if len(self._plans) > PLANS_KEPT:
                 del self._plans[next(kept for kept in self._plans if kept)]
         return made
+
+    def fitting(self, choices: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+        """The choices that fit, and the others, each with the reason."""
+        fitting, unmatched = dict(choices), {}
+        known = self.plan({}).site_of
+        for id, option in choices.items():
+            try:
+                if id in known:
+                    widened(known[id], option).check(option)
+            except ChoiceError as error:
+                unmatched[id] = str(error)
+                del fitting[id]
+        while fitting:
+            try:
+                gone = dict.fromkeys(self.plan(fitting).unmatched, "no such site in this program")
+            except ChoiceError as error:
+                gone = {error.site: str(error)}
+            if not gone:
+                break
+            for id, reason in gone.items():
+                unmatched[id] = reason
+                del fitting[id]
+        return fitting, unmatched
 
     def _known(self, key: tuple[tuple[str, str], ...]) -> Plan | None:
         with self._changed:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.analysis.choice import OFFLOAD, RECOMPUTE
 from workbench.analysis.memory import alive_at
 from workbench.analysis.overlap import costs
+from workbench.analysis.places import OFFLOAD, RECOMPUTE
 from workbench.lever import lever_of
 from workbench.summary import human_bytes
 

@@ -22,11 +22,20 @@ from workbench.cli.options import (
 )
 from workbench.cli.output import print_json, print_line
 from workbench.cli.statuses import DONE
+from workbench.errors import ChoiceError
 
 
 def fit(
     program: ProgramArgument,
-    peak: Annotated[str, typer.Option("--peak", metavar="SIZE", help="The most bytes, such as 24GiB or 512MB.")],
+    peak: Annotated[
+        str | None, typer.Option("--peak", metavar="SIZE", help="The most bytes, such as 24GiB or 512MB.")
+    ] = None,
+    step: Annotated[
+        float | None, typer.Option("--step", metavar="SECONDS", help="In place of a peak: the longest step.")
+    ] = None,
+    curve: Annotated[
+        int | None, typer.Option("--curve", metavar="POINTS", help="Step time against peak, from stock to the least.")
+    ] = None,
     settings: SetOption = None,
     choices: ChooseOption = None,
     config: ConfigOption = None,
@@ -42,13 +51,24 @@ def fit(
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Choose what to save, recompute and offload, so that the peak is at most SIZE in the least time. Nothing runs."""
+    """Choose what to save, recompute and offload: the least time under a peak. Nothing runs."""
     check_program(program, settings)
     from workbench.bench.fitting import size_bytes
 
-    limit_bytes = size_bytes(peak)
+    if (peak is not None) + (step is not None) + (curve is not None) != 1:
+        raise ChoiceError("fit takes one of --peak SIZE, --step SECONDS and --curve POINTS")
+    if curve is not None and export is not None:
+        raise ChoiceError("a curve is of many plans: --export goes with --peak or --step, which choose one")
+    limit_bytes = None if peak is None else size_bytes(peak)
     bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, capture=capture)
-    found = bench.fit(limit_bytes, machine=machine)
+    if curve is not None:
+        line = bench.curve(points=curve, machine=machine).wait()
+        if as_json:
+            print_json(line.to_json())
+        else:
+            print_line(repr(line))
+        return DONE
+    found = bench.fit(limit_bytes, step_s=step, machine=machine)
     document = found.to_json()
     if export is not None:
         document["exported"] = str(bench.export(export, overwrite=force))
@@ -57,7 +77,7 @@ def fit(
         return DONE
     print_line(repr(found))
     for chosen in found.why:
-        print_line(f"{chosen.id}={chosen.option}  {chosen.source}".rstrip())
+        print_line(f"{chosen.id}={chosen.option}  {chosen.reason}  {chosen.source}".rstrip())
     if export is not None:
         print_line(f"exported: {document['exported']}")
     return DONE

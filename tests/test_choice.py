@@ -1,0 +1,106 @@
+"""`analysis.choice` against every combination there is, weighed exactly, whatever statements and transfers take."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import workbench
+from workbench.analysis.choice import Chooser, Rates
+from workbench.analysis.places import OFFLOAD, RECOMPUTE, SAVE, ByArithmetic, Places, Weighed
+from workbench.analysis.relaxed import fractions, whole
+
+
+def residual(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    x = x + torch.sin(torch.nn.functional.silu(x @ w) @ w)
+    return (x @ w).tanh().exp().sum()
+
+
+def tower(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    for _ in range(5):
+        x = torch.tanh(x @ w)
+    return x.sum()
+
+
+class Small:
+    """A program's graph, all options for its storages, and what they weigh, each worked out once for all tests."""
+
+    def __init__(self, program: Callable[..., torch.Tensor]) -> None:
+        arguments = torch.randn(256, 16, requires_grad=True), torch.randn(16, 16, requires_grad=True)
+        opened = workbench.open(program, *arguments, device="cpu", executor="torch", capture="interpreter")
+        stage = opened._captured.stage
+        self.work = work = stage.recomputer
+        self.places = Places(work, stage.predictor)
+        self._exactly = ByArithmetic(work, stage.predictor, self.places, {}, along=True, gather=False, ahead=4)
+        self._known: dict[frozenset[tuple[int, str]], Weighed] = {}
+        self.free = {int(s): (OFFLOAD,) if work.why_not(int(s)) else (RECOMPUTE, OFFLOAD) for s in work.storages()}
+        self.everything = tuple(
+            {s: o for s, o in zip(self.free, taken, strict=True) if o != SAVE}
+            for taken in itertools.product(*((SAVE, *options) for options in self.free.values()))
+        )
+
+    def weigh(self, options: Mapping[int, str]) -> Weighed:
+        key = frozenset(options.items())
+        if key not in self._known:
+            self._known[key] = self._exactly(options)
+        return self._known[key]
+
+    def chooser(self, rates: Rates) -> Chooser:
+        return Chooser(self.work, self.places, rates, self.weigh, self.free, {}, quick=True)
+
+    def rates(self, seed: int) -> Rates:
+        draw = np.random.default_rng(seed)
+        count = len(self.work.graph.statements)
+        return Rates(
+            seconds=draw.uniform(0.01, 1.0, count) * (draw.choice([0.0, 1.0], count) if draw.integers(2) else 1.0),
+            offload_bytes_per_s=float(draw.choice([4e3, 16e3, 1e6])),
+            hides=bool(draw.integers(2)),
+        )
+
+
+@pytest.fixture(scope="module", params=[residual, tower], ids=lambda program: str(program.__name__))
+def small(request: pytest.FixtureRequest) -> Small:
+    found = Small(request.param)
+    assert 4 <= len(found.free) <= 7
+    return found
+
+
+@settings(max_examples=8)
+@given(seed=st.integers(0, 10**6))
+def test_no_combination_is_quicker_under_any_limit(small: Small, seed: int) -> None:
+    rates = small.rates(seed)
+    other, chooser = small.chooser(rates), small.chooser(rates)
+    points = [other.point(options) for options in small.everything]
+    least, stock = min(point.peak_bytes for point in points), points[0].peak_bytes
+    assert chooser.least().peak_bytes == least
+    assert chooser.fit(least - 1) is None
+    for limit in np.random.default_rng(seed).integers(least, stock + 1, 4).tolist():
+        found = chooser.fit(limit)
+        best = min(point.added_s for point in points if point.peak_bytes <= limit)
+        assert found is not None
+        assert found.peak_bytes <= limit
+        assert found.added_s == pytest.approx(best, abs=1e-9)
+        asked = chooser.relaxed(limit)
+        assert fractions(asked).added_s <= whole(asked, 5.0) + 1e-6 <= best + 2e-6
+
+
+@pytest.mark.parametrize("small", [residual], indirect=True)
+def test_recomputing_and_offloading_together_beat_either_alone(small: Small) -> None:
+    # The compute of forward or backward hides the transfer of one storage, not of two.
+    seconds = np.full(len(small.work.graph.statements), 0.1)
+    rates = Rates(seconds=seconds, offload_bytes_per_s=16384 / 0.8, hides=True)
+    every = small.chooser(rates)
+    points = [every.point(options) for options in small.everything]
+    alone = [[p for p in points if set(p.options.values()) <= {option}] for option in (RECOMPUTE, OFFLOAD)]
+    limit = max(min(p.peak_bytes for p in within) for within in alone)
+    best = [min(p.added_s for p in within if p.peak_bytes <= limit) for within in alone]
+    found = small.chooser(rates).fit(limit)
+    assert found is not None
+    assert set(found.options.values()) == {RECOMPUTE, OFFLOAD}
+    assert found.added_s < 0.8 * min(best)
