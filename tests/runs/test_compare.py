@@ -22,18 +22,27 @@ class Anything:
         return {"kind": "builtin", "name": "mlp", "settings": {}, "device": "cpu", "seed": 0}
 
 
-def recorded(folder: Path, samples_s: list[float], *, noise: float = 0.01, peak_bytes: int = 1000) -> Run:
-    """A finished run with these step times."""
+def recorded(
+    folder: Path,
+    samples_s: list[float],
+    *more: events.Event,
+    noise: float = 0.01,
+    peak_bytes: int = 1000,
+    yardstick_s: float = 50e-6,
+) -> Run:
+    """A finished run with these step times, and more in its log."""
     request.prepare(folder, Anything(), predicted_peak_bytes=1000)
     log = EventLog(folder / logs.LOG_FILE)
     step_s = float(np.median(samples_s))
-    log.write(events.StepTimes(t_s=1.0, step_s=step_s, samples_s=samples_s, noise=noise))
+    times = {"step_s": step_s, "samples_s": samples_s, "noise": noise, "yardstick_s": yardstick_s}
+    log.write(events.StepTimes(t_s=1.0, **times))
     log.write(
         events.PeakMeasured(
             t_s=1.0, measured_peak_bytes=peak_bytes, baseline_bytes=0, timeline_s=[], live_bytes=[], method=""
         )
     )
-    log.write(events.Finished(t_s=2.0))
+    for event in (*more, events.Finished(t_s=2.0)):
+        log.write(event)
     return store.open(folder)
 
 
@@ -57,6 +66,33 @@ def test_step_times_differ_or_are_noise(tmp_path: Path, center: float, verdict: 
 def test_a_difference_within_the_machines_noise_is_noise(tmp_path: Path) -> None:
     base = recorded(tmp_path / "a", around(1.0), noise=0.5)
     assert of(recorded(tmp_path / "b", around(1.2)), base, "step_s").verdict == "noise"
+
+
+def test_a_difference_within_the_drift_between_the_runs_is_noise_and_beyond_it_a_verdict(tmp_path: Path) -> None:
+    base = recorded(tmp_path / "a", around(1.0))
+    slow = recorded(tmp_path / "b", around(1.2), yardstick_s=60e-6)
+    assert of(slow, base, "step_s").drift == pytest.approx(0.2)
+    assert of(slow, base, "step_s").verdict == "noise"
+    assert of(recorded(tmp_path / "c", around(1.5), yardstick_s=60e-6), base, "step_s").verdict == "slower"
+
+
+def test_a_difference_within_the_runs_own_intervals_is_noise(tmp_path: Path) -> None:
+    wide = [0.5, 0.6, 0.7, 1.5, 1.6, 1.7]
+    base = recorded(tmp_path / "a", [*wide, 1.0], noise=0.0)
+    assert of(recorded(tmp_path / "b", [*wide, 1.49], noise=0.0), base, "step_s").verdict == "noise"
+
+
+def test_runs_of_before_the_drift_was_kept_have_no_winner_and_say_so(tmp_path: Path) -> None:
+    base = recorded(tmp_path / "a", around(1.0), yardstick_s=0.0)
+    found = compare(base, recorded(tmp_path / "b", around(2.0)))
+    assert next(d for d in found.differences if d.figure == "step_s").verdict == "unknown"
+    assert any("a is of before" in warning for warning in found.warnings)
+
+
+def test_a_comparison_says_that_it_was_not_measured_in_turns(tmp_path: Path) -> None:
+    found = compare(recorded(tmp_path / "a", around(1.0)), recorded(tmp_path / "b", around(1.1), yardstick_s=51e-6))
+    assert found.words.startswith("not measured in turns")
+    assert "drifted by 2.0%" in found.words
 
 
 def test_bytes_are_counted_and_not_sampled(tmp_path: Path) -> None:

@@ -137,6 +137,19 @@ def test_the_statements_of_a_step_are_clocked(finished: Run) -> None:
     assert "host is the device" in clocked.verdict
 
 
+def test_one_step_is_kept_as_it_happened(finished: Run) -> None:
+    clocked = finished.statements
+    assert clocked is not None
+    starts, seconds, frees = clocked.drawn
+    ends = [start + spent + free for start, spent, free in zip(starts, seconds, frees, strict=True)]
+    assert clocked.one_start_s
+    assert starts == sorted(starts)
+    assert all(end <= following + 1e-9 for end, following in zip(ends, starts[1:], strict=False))
+    assert ends[-1] <= clocked.one_step_s + 1e-6
+    forward_ends = max(end for end, side in zip(ends, clocked.sides, strict=True) if not side)
+    assert forward_ends <= min(start for start, side in zip(starts, clocked.sides, strict=True) if side)
+
+
 def test_the_measured_peak_is_one_statements(finished: Run) -> None:
     peak = events.last_of(finished.events, events.PeakMeasured)
     assert finished.statements is not None

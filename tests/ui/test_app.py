@@ -286,7 +286,10 @@ def test_a_chosen_pin_is_what_the_strip_compares_with(bench, tmp_path, monkeypat
     app.experiments._receive({"type": "pin", "folder": row["folder"], "pinned": True})
     until(lambda: "delta" in figure(app, "saved"))
     assert figure(app, "saved")["delta"] == "+32.0 KiB"
-    assert "less, pinned" in figure(app, "saved")["delta_tip"]
+    changes = [value for figure in app.strip.content["figures"] for value in figure["values"] if "delta" in value]
+    assert {value["delta_vs"] for value in changes} == {"vs pinned: less"}
+    look(app, "Memory")
+    assert app.memory.content["set"]["start legend"]["label"]["value"] == "pinned: less, predicted"
     app.experiments._receive({"type": "delete", "folder": row["folder"]})
     assert "pinned" in app.controls.content["message"]["text"]
     app.experiments._receive({"type": "pin", "folder": row["folder"], "pinned": False})
@@ -333,6 +336,7 @@ def test_runs_are_timed_against_other_ways_and_take_a_snapshot_where_the_setting
     assert not any(way["on"] for way in app.settings.content["runs"]["ways"])
     app.settings._handle_custom_msg({"type": "runs", "against": ["thunder", "stock"], "snapshot": True}, [])
     assert all(way["on"] for way in app.settings.content["runs"]["ways"])
+    assert app.controls.content["in_turns"]
     app.controls._handle_custom_msg({"type": "run"}, [])
     run = bench.runs[-1]
     run.wait()
@@ -341,8 +345,12 @@ def test_runs_are_timed_against_other_ways_and_take_a_snapshot_where_the_setting
     assert (run.run_dir / SNAPSHOT_FILE).exists()
     assert str(run.run_dir / SNAPSHOT_FILE) in app.controls.content["message"]["text"]
     kinds = [value["kind"] for value in strip(app, "step")]
-    assert [kind.partition(",")[0] for kind in kinds[1:]] == ["stock", "thunder"]
+    assert [kind.partition(",")[0] for kind in kinds[1:]] == ["95 %", "stock", "thunder"]
     assert all("measured" in kind for kind in kinds)
+    assert figure(app, "step")["delta_vs"] == "vs stock"
+    assert "measured in turns" in figure(app, "step")["delta_tip"]
+    app.controls._handle_custom_msg({"type": "in_turns", "on": False}, [])
+    assert [way["name"] for way in app.settings.content["runs"]["ways"] if way["on"]] == ["thunder"]
     app.settings._handle_custom_msg({"type": "runs", "against": [], "snapshot": False}, [])
     assert not any(way["on"] for way in app.settings.content["runs"]["ways"])
     app.close()
@@ -374,17 +382,39 @@ def test_the_waterfall_tells_what_is_compiled_now_and_what_took_how_long():
     assert waterfall.seconds_of == {"nvFusion0": 2.0}
 
 
-def test_the_timeline_shows_statements_on_the_host_and_work_on_streams():
-    times = events.StatementTimes(
+def statement_times(**others) -> events.StatementTimes:
+    one = {"one_start_s": [0.0, 0.12], "one_seconds": [0.11, 0.2], "one_free_s": [0.0, 0.05], "one_step_s": 0.4}
+    return events.StatementTimes(
         t_s=1.0, names=["torch.add", "nvFusion0"], sides=[0, 1], sources=["a.py:1", ""], outputs=[["t1"], ["t2"]],
-        start_s=[0.0, 0.1], seconds=[0.1, 0.2], free_s=[0.0, 0.05], step_s=0.3, overhead=0.01, overhead_low=0.0,
-        overhead_high=0.02, kernels=[{"name": "k", "stream": 7, "start_s": 0.05, "end_s": 0.2}], launch_bound=True,
+        start_s=[0.0, 0.05], seconds=[0.1, 0.2], free_s=[0.0, 0.05], step_s=0.3,
+        kernels=[{"name": "k", "stream": 7, "start_s": 0.05, "end_s": 0.2}], launch_bound=True,
         verdict="launch-bound", head_gap_s=0.05, bubbles_s=0.0, device_busy_s=0.15,
+        **{"overhead": -0.061, "overhead_low": -0.2, "overhead_high": 0.1} | one | others,
     )  # fmt: skip
-    content = timeline_content(times, {"t1": "t:t1", "nvFusion0": "f:nvFusion0"})
-    assert [lane["name"] for lane in content["lanes"]] == ["host, forward", "host, backward", "stream 7"]
+
+
+def test_the_timeline_shows_one_step_that_happened_and_its_medians_apart():
+    content = timeline_content(statement_times(), {"t1": "t:t1", "nvFusion0": "f:nvFusion0"}, step_s=0.25)
+    assert [lane["name"] for lane in content["lanes"]] == ["host, forward", "host, backward", "stream 7, profiled"]
     assert [lane["bars"][0]["id"] for lane in content["lanes"]] == ["t:t1", "f:nvFusion0", ""]
-    assert content["head"].startswith("launch-bound. the device is idle for 50 ms before its first work")
+    forward, backward = (lane["bars"] for lane in content["lanes"][:2])
+    assert forward[-1]["end_s"] <= backward[0]["start_s"]
+    assert [row["seconds"] for row in content["medians"]] == [0.1, 0.2]
+    assert "a step takes 250 ms" in content["head"]
+    assert "the device is idle for 50 ms before its first work" in content["head"]
+    before = timeline_content(statement_times(one_start_s=[], one_seconds=[], one_free_s=[], one_step_s=0.0), {})
+    assert [lane["name"] for lane in before["lanes"]] == ["stream 7, profiled"]
+    assert len(before["medians"]) == 2
+
+
+def test_what_clocks_add_is_said_only_beyond_noise():
+    assert "within noise" in timeline_content(statement_times(), {})["head"]
+    assert "-6.1" not in timeline_content(statement_times(), {})["head"]
+    beyond = statement_times(overhead=0.06, overhead_low=0.01, overhead_high=0.1)
+    assert "clocks add +6.0% to a step" in timeline_content(beyond, {})["head"]
+
+
+def test_a_timeline_without_a_run_is_empty():
     assert timeline_content(None, {})["lanes"] == []
 
 

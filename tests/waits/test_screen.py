@@ -27,7 +27,7 @@ QUICKER = {"waits.issue": "in_flight(2)", "waits.wait": "late", "waits.gradients
 
 def test_the_strip_shows_exposed_communication_and_its_change(planned: wb.Workbench) -> None:
     stock, plan = planned.stock_plan, planned.plan_under(QUICKER)
-    shown = figures(plan, None, Against(stock, "unmodified Thunder", None, ""), same_choices=True)
+    shown = figures(plan, None, Against("stock", stock), same_choices=True)
     (overlap,) = (figure for figure in shown if figure["key"] == "overlap")
     exposed, step, bound, flight = overlap["values"]
     assert overlap["title"] == "Communication, simulated on H100"
@@ -42,7 +42,7 @@ def test_the_strip_shows_exposed_communication_and_its_change(planned: wb.Workbe
 
 def test_a_program_for_one_process_shows_none(alone: wb.Workbench) -> None:
     plan = alone.plan
-    shown = figures(plan, None, Against(plan, "unmodified Thunder", None, ""), same_choices=True)
+    shown = figures(plan, None, Against("stock", plan), same_choices=True)
     assert "overlap" not in [figure["key"] for figure in shown]
 
 

@@ -39,7 +39,7 @@ def compare(
             each.verdict,
         )
     print_table(table)
-    print_line(f"the machine's own speed varied by {found.noise:.1%} meanwhile")
+    print_line(found.words)
     for warning in found.warnings:
         complain(f"warning: {warning}")
     return DONE

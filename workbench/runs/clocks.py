@@ -108,7 +108,8 @@ def measure(
 ) -> events.StatementTimes:
     """Step with clocks and without interleaved, and take the median time of each statement.
 
-    A step has clocks on one side only, the forward or the backward, so that it is half as much disturbed.
+    A step has clocks on one side only, the forward or the backward, so that it is half as much disturbed. Others have
+    them on both: one of those, of median length, is kept as it happened.
 
     Parameters
     ----------
@@ -123,15 +124,20 @@ def measure(
         The log's clock.
     """
     rows: dict[int, list[list[int]]] = {side: [] for side in clocks.sides}
+    whole: list[tuple[float, list[int]]] = []
 
-    def with_clocks(side: int) -> float:
+    def with_clocks(*sides: int) -> float:
         clocks.clear()
-        clocks.start(side)
+        clocks.start(*sides)
         begun_ns = time.perf_counter_ns()
         found = timing.time_step(stepper)
         # The step began when the device had been waited for: right before the time that was taken.
         end_ns = time.perf_counter_ns()
-        rows[side].append([max(begun_ns, end_ns - round(found.wall_s * 1e9)), *clocks.times_ns])
+        row = [max(begun_ns, end_ns - round(found.wall_s * 1e9)), *clocks.times_ns]
+        if len(sides) == 1:
+            rows[sides[0]].append(row)
+        if len(sides) == len(clocks.sides):
+            whole.append((found.wall_s, row))
         return found.wall_s
 
     def without() -> float:
@@ -139,15 +145,20 @@ def measure(
         return timing.time_step(stepper).wall_s
 
     variants: dict[str, Callable[[], float]] = {f"with {side}": functools.partial(with_clocks, side) for side in rows}
+    both: dict[str, Callable[[], float]] = {}
+    if len(clocks.sides) > 1:
+        both["whole"] = functools.partial(with_clocks, *clocks.sides)
     try:
         turns = min(max(CLOCKED_STEPS, int(CLOCKED_S / (2 * without()))), MOST_CLOCKED_STEPS)
-        found = timing.interleaved({**variants, "without": without}, turns, budget_s)
+        found = timing.interleaved({**variants, **both, "without": without}, turns, budget_s)
     finally:
         clocks.stop()
     clocked_s = [seconds for variant in variants for seconds in found[variant]]
     overhead = timing.ratio(clocked_s, found["without"] * len(variants), paired=True)
     starts, durations, frees = medians(clocks, rows)
     host_s = statistics.median((row[-1] - row[0]) / 1e9 for row in rows[clocks.sides[-1]])
+    one_step_s, one_row = sorted(whole, key=lambda each: each[0])[(len(whole) - 1) // 2]
+    one_starts, one_seconds, one_frees = one_step(clocks, one_row)
     idle = gaps(kernels)
     bound, words = launch_bound(host_s, idle.busy_s, stepper.device.type)
     return events.StatementTimes(
@@ -169,6 +180,10 @@ def measure(
         head_gap_s=idle.head_gap_s,
         bubbles_s=idle.bubbles_s,
         device_busy_s=idle.busy_s,
+        one_start_s=one_starts,
+        one_seconds=one_seconds,
+        one_free_s=one_frees,
+        one_step_s=one_step_s,
     )
 
 
@@ -195,6 +210,28 @@ def medians(
             else:
                 durations[tick.statement] = seconds
                 starts[tick.statement] = statistics.median((row[at] - row[0]) / 1e9 for row in steps)
+    return starts, durations, frees
+
+
+def one_step(clocks: StatementClocks, row: Sequence[int]) -> tuple[list[float], list[float], list[float]]:
+    """Start, duration, and time of deletions after it, of each statement in one step with clocks on all sides.
+
+    Parameters
+    ----------
+    clocks : StatementClocks
+    row : sequence of int
+        The step's beginning and all its ticks, in nanoseconds.
+    """
+    count = len(clocks.statements)
+    starts, durations, frees = [0.0] * count, [0.0] * count, [0.0] * count
+    for tick, begun_ns, ended_ns in zip(clocks.ticks, row, row[1:], strict=False):
+        if tick.statement < 0:
+            continue
+        seconds = (ended_ns - begun_ns) / 1e9
+        if tick.frees:
+            frees[tick.statement] = seconds
+        else:
+            durations[tick.statement], starts[tick.statement] = seconds, (begun_ns - row[0]) / 1e9
     return starts, durations, frees
 
 
@@ -259,7 +296,7 @@ def chrome_trace(run: Run) -> dict[str, Any]:
             begun_s = event.t_s
     times = events.last_of(run.events, events.StatementTimes)
     if times is not None:
-        columns = zip(times.names, times.sides, times.sources, times.start_s, times.seconds, times.free_s, strict=True)
+        columns = zip(times.names, times.sides, times.sources, *times.drawn, strict=True)
         for name, side, source, start_s, seconds, free_s in columns:
             thread = "host, backward" if side else "host, forward"
             span("step", thread, name, begun_s + start_s, seconds, source=source)

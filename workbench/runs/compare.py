@@ -28,8 +28,12 @@ class Difference:
     ratio, low, high : float, optional
         Value over base, with its 95 % interval where there are samples.
     verdict : str
-        ``noise`` where the interval holds 1, or the difference is within the noise of the machine; ``unknown`` where
-        there is but one sample, or none.
+        Of times ``faster`` or ``slower`` only where the two runs' own intervals lie apart and the difference is larger
+        than the drift and the noise of the machine together; else ``noise``. ``unknown`` where there are too few
+        samples, or where the drift is not known.
+    drift : float, optional
+        How far the machine's own speed moved between the two runs, as a share; None where a log does not say, and for
+        what is no time.
     """
 
     run: str
@@ -40,6 +44,7 @@ class Difference:
     low: float | None
     high: float | None
     verdict: Verdict
+    drift: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +57,8 @@ class Comparison:
         Name of the first run.
     noise : float
         How much the machine's own speed varied during the noisiest of the runs.
+    drift : float, optional
+        The most that it moved between the first run and another; None where no log says.
     differences : tuple of Difference
         Run by run.
     warnings : tuple of str
@@ -62,6 +69,16 @@ class Comparison:
     noise: float
     differences: tuple[Difference, ...]
     warnings: tuple[str, ...]
+    drift: float | None = None
+
+    @property
+    def words(self) -> str:
+        """What the times can say, in a sentence or two."""
+        by = "by an unknown share (a run is of before that was kept)" if self.drift is None else f"by {self.drift:.1%}"
+        return (
+            "not measured in turns: the runs are of different moments, between which the machine's own speed drifted "
+            f"{by}; during them it varied by {self.noise:.1%}. `run --against` measures in turns."
+        )
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON data."""
@@ -72,7 +89,8 @@ def compare(*runs: Run) -> Comparison:
     """Compare runs with the first one.
 
     Runs of different processes were not measured interleaved: beyond the samples' intervals, they differ by what the
-    machine did meanwhile, so a difference within its noise counts as noise, too.
+    machine did meanwhile. So no time wins unless the difference exceeds both runs' intervals and what the machine's own
+    speed moved between and during them.
 
     Parameters
     ----------
@@ -97,24 +115,29 @@ def compare(*runs: Run) -> Comparison:
         found.append(_step_times(run, base, noise))
         found.append(_single(run, base, "compile_s", run.compile_s, base.compile_s))
         found.extend(_bytes(run, base, figure) for figure in ("measured_peak_bytes", "predicted_peak_bytes"))
-    return Comparison(base.name, noise, tuple(found), tuple(_warnings(runs)))
+    drifts = [each.drift for each in found if each.drift is not None]
+    return Comparison(base.name, noise, tuple(found), tuple(_warnings(runs)), max(drifts, default=None))
 
 
-def _samples(run: Run) -> list[float]:
-    times = events.last_of(run.events, events.StepTimes)
-    return times.samples_s if times is not None else []
+def step_times(run: Run, base: Run) -> Difference:
+    """The step times of two runs of different moments; see `Difference`."""
+    noise = max((times["noise"] for each in (run, base) if (times := each.times) is not None), default=0.0)
+    return _step_times(run, base, noise)
 
 
 def _step_times(run: Run, base: Run, noise: float) -> Difference:
-    one, other = _samples(run), _samples(base)
-    if not one or not other:
+    now, then = (events.last_of(each.events, events.StepTimes) for each in (run, base))
+    if now is None or then is None or not now.samples_s or not then.samples_s:
         return _single(run, base, "step_s", run.step_s, base.step_s)
-    ratio = timing.ratio(one, other)
-    verdict: Verdict = "faster" if ratio.median < 1 else "slower"
-    if ratio.low <= 1 <= ratio.high or abs(ratio.median - 1) <= noise:
-        verdict = "noise"
-    if ratio.samples < timing.LEAST_SAMPLES:
+    ratio = timing.ratio(now.samples_s, then.samples_s)
+    drift = None
+    if now.yardstick_s > 0 and then.yardstick_s > 0:
+        drift = abs(now.yardstick_s / then.yardstick_s - 1)
+    verdict: Verdict = "noise"
+    if ratio.samples < timing.LEAST_SAMPLES or drift is None:
         verdict = "unknown"
+    elif _apart(now.samples_s, then.samples_s) and abs(ratio.median - 1) > drift + noise:
+        verdict = "faster" if ratio.median < 1 else "slower"
     return Difference(
         run=run.name,
         figure="step_s",
@@ -124,7 +147,14 @@ def _step_times(run: Run, base: Run, noise: float) -> Difference:
         low=ratio.low,
         high=ratio.high,
         verdict=verdict,
+        drift=drift,
     )
+
+
+def _apart(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether the medians' intervals of two runs do not meet."""
+    first, second = timing.estimate(one), timing.estimate(other)
+    return first.high < second.low or second.high < first.low
 
 
 def _single(run: Run, base: Run, figure: str, value: float | None, of_base: float | None) -> Difference:
@@ -155,6 +185,8 @@ def _warnings(runs: Sequence[Run]) -> list[str]:
         found += [f"{run.name}: {warning}" for warning in run.warnings]
         if run.times is None:
             found.append(f"{run.name} has no step times")
+        elif not getattr(events.last_of(run.events, events.StepTimes), "yardstick_s", 0.0):
+            found.append(f"{run.name} is of before the machine's own speed was kept: its times have no verdict")
     for name in ("versions", "machine"):
         kinds = {
             str(sorted(getattr(environment, name).items()))

@@ -257,6 +257,9 @@ class StepTimes(Event):
         Medians of the time that issuing takes, and of the device's; see `workbench.runs.timing.StepTime`.
     noise : float
         How much the machine's own speed varied meanwhile: a share of itself.
+    yardstick_s : float
+        Median of the fixed little computation beside the steps: by it runs of different moments know how far the
+        machine drifted between them. 0 in logs of before it was kept.
     """
 
     type = "step_times"
@@ -267,6 +270,7 @@ class StepTimes(Event):
     host_s: float = 0.0
     device_s: float = 0.0
     noise: float = 0.0
+    yardstick_s: float = 0.0
 
 
 @_event
@@ -325,6 +329,12 @@ class StatementTimes(Event):
         That, in words.
     head_gap_s, bubbles_s, device_busy_s : float
         Until the device's first work, without work after it, and with work.
+    one_start_s, one_seconds, one_free_s : list of float
+        As above, of one step that happened, with clocks on both sides: the one of median length among several. Empty in
+        logs of before it was kept. Medians of starts are of no step: in them a backward may begin before its forward
+        ends.
+    one_step_s : float
+        How long that step took.
     """
 
     type = "statement_times"
@@ -345,11 +355,24 @@ class StatementTimes(Event):
     head_gap_s: float
     bubbles_s: float
     device_busy_s: float
+    one_start_s: list[float] = dataclasses.field(default_factory=list)
+    one_seconds: list[float] = dataclasses.field(default_factory=list)
+    one_free_s: list[float] = dataclasses.field(default_factory=list)
+    one_step_s: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse a record whose statements are not as many in each list."""
         columns = (self.names, self.sides, self.sources, self.outputs, self.start_s, self.seconds, self.free_s)
         _same_length(*columns)
+        one = (self.one_start_s, self.one_seconds, self.one_free_s)
+        _same_length(*one, *([self.names] if any(one) else []))
+
+    @property
+    def drawn(self) -> tuple[list[float], list[float], list[float]]:
+        """Starts, durations and deletions of the one step, and of the medians where a log has no step."""
+        if self.one_start_s:
+            return self.one_start_s, self.one_seconds, self.one_free_s
+        return self.start_s, self.seconds, self.free_s
 
 
 @_event

@@ -246,6 +246,12 @@ class Record:
         return (peak.timeline_s, peak.live_bytes) if peak is not None else None
 
     @property
+    def statement_peak_bytes(self) -> list[int]:
+        """Measured: the most memory inside each statement, without members of fusions; empty where not known."""
+        peak = self._last(events.PeakMeasured)
+        return peak.statement_peak_bytes if peak is not None else []
+
+    @property
     def accuracy(self) -> Accuracy | None:
         """Outcome of the check; None before it is done and where none was asked for."""
         checked = self._last(events.AccuracyChecked)

@@ -243,6 +243,7 @@ def _time(stepper: Stepper, variants: dict[str, Stepper], log: logs.EventLog, op
     )
     samples_s = [sample.wall_s for sample in found[own]]
     step = timing.estimate(samples_s)
+    yardsticks_s = [sample.yardstick_s for samples in found.values() for sample in samples]
     log.write(
         events.StepTimes(
             t_s=log.now_s(),
@@ -252,7 +253,8 @@ def _time(stepper: Stepper, variants: dict[str, Stepper], log: logs.EventLog, op
             high_s=step.high,
             host_s=statistics.median(sample.host_s for sample in found[own]),
             device_s=statistics.median(sample.device_s for sample in found[own]),
-            noise=timing.noise([sample.yardstick_s for samples in found.values() for sample in samples]),
+            noise=timing.noise(yardsticks_s),
+            yardstick_s=statistics.median(yardsticks_s),
         )
     )
     for name in variants:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import ipywidgets
 
-from workbench.errors import ChoiceError, WorkbenchError
+from workbench.errors import WorkbenchError
 from workbench.graph import Kind
 from workbench.lever import Effect, Site
 from workbench.runs.rates import MACHINE_NAMES
 from workbench.runs.request import RunOptions
 from workbench.runs.snapshot import SNAPSHOT_FILE
 from workbench.runs.store import choices_of
-from workbench.summary import count_name, human_bytes, human_change, human_seconds, text_summary
+from workbench.summary import text_summary
 from workbench.ui import inspector, svg, tables
 from workbench.ui.alive import Alive, measured_content, predicted_content
 from workbench.ui.compile_tab import CompileTab
@@ -28,6 +28,7 @@ from workbench.ui.figures import Against, Strip, figures
 from workbench.ui.fusions import Fusions, fusions_content
 from workbench.ui.graph_view import GraphView
 from workbench.ui.memory_tab import MemoryTab
+from workbench.ui.messages import limit_bytes_of, words_of_change, words_of_search
 from workbench.ui.names import next_option
 from workbench.ui.outline import OutlineTab
 from workbench.ui.passes import Passes
@@ -37,8 +38,7 @@ from workbench.ui.timeline import TimelineTab, simulated_lanes, timeline_content
 from workbench.ui.worth import WorthTab
 
 if TYPE_CHECKING:
-    from workbench.analysis.search import Search
-    from workbench.bench import PlanDiff, Workbench
+    from workbench.bench import Workbench
     from workbench.runs.jobs import Run
 
 _LOGGER = logging.getLogger(__name__)
@@ -196,6 +196,7 @@ class App:
             "choose": lambda: self._choose({message["id"]: message["option"]}),
             "choose_all": lambda: self._choose(message["choices"]),
             "runs": lambda: self._ask_of_runs(message["against"], message["snapshot"]),
+            "in_turns": lambda: self._time_in_turns(bool(message["on"])),
             "machine": lambda: self._in_background("simulating", lambda: self._simulate_on(message["name"])),
             "search": lambda: self._in_background("searching", lambda: self._search(message["limit"])),
             "go": lambda: self.graph.reveal(message["id"]),
@@ -255,13 +256,13 @@ class App:
     def _search(self, limit: str) -> None:
         """Find the best order and choose it, as one change."""
         bench = self.bench
-        asked, limit_bytes = bench.choices, _limit_bytes(limit)
+        asked, limit_bytes = bench.choices, limit_bytes_of(limit)
         found = bench.search_waits(limit_bytes=limit_bytes)
         if bench.choices != asked:
             self._say("The choices changed while the best order was searched for: search again", bad=True)
             return
         bench.choose(found.choices)
-        self._say(_found(found))
+        self._say(words_of_search(found))
 
     def _say(self, text: str | None, *, bad: bool = False) -> None:
         self.controls.update(message=None if text is None else {"text": text, "bad": bad})
@@ -287,14 +288,20 @@ class App:
             label = first.label if first is not None else id
             if len(self.graph.peers(id)) < len(choices):
                 label, option, peers = "what was listed", "chosen", "places"
-            self._say(_told(label, option, len(choices), peers, diff, self.bench.machine.name))
+            self._say(words_of_change(label, option, len(choices), peers, diff, self.bench.machine.name))
         else:
             # What was refused must not stay on the screen as if it were chosen.
             self._refresh()
 
     def _ask_of_runs(self, against: list[str], snapshot: bool) -> None:
         self._asked = RunsAsked(tuple(name for name in VARIANTS if name in against), snapshot)
+        self.controls.update(in_turns="stock" in against)
         self._redraw("Settings")
+
+    def _time_in_turns(self, on: bool) -> None:
+        """Whether runs are timed in turns with stock, too: the box beside the button, and the same of the Settings."""
+        others = [name for name in self._asked.against if name != "stock"]
+        self._ask_of_runs([*others, "stock"] if on else others, self._asked.snapshot)
 
     def _run(self) -> None:
         asked = self._asked
@@ -404,26 +411,28 @@ class App:
         if latest is not None and latest.state in ("failed", "cancelled") and runs:
             # What was measured before is not lost because a later run came to nothing.
             latest = runs[-1]
-        against = self._against(runs[0] if runs else None)
         same = self._has_choices(latest)
+        against = self._against(latest)
         shown = figures(self.bench.plan, latest, against, same_choices=same, machine=self.bench.machine)
         self.strip.content = {"figures": shown}
 
-    def _against(self, first: Run | None) -> Against:
-        """With what the strip compares: the pinned run, or unmodified Thunder and the first run."""
+    def _against(self, shown: Run | None) -> Against:
+        """The baseline of all changes: the pinned run, or the program without choices."""
         pinned = self.experiments.pinned
         if pinned is None:
-            return Against(self.bench.stock_plan, "unmodified Thunder", first, "the first run")
+            return Against("stock", self.bench.stock_plan, self._stock_run(shown), interleaved="stock")
         choices = choices_of(pinned)
         try:
             plan = None if choices is None else self.bench.plan_under(choices)
         except WorkbenchError:
             plan = None
-        name = f"{pinned.name or pinned.run_dir.name}, pinned"
-        if plan is None or plan.unmatched:
-            # Its choices are for another form of the program: only what was measured can be compared.
-            return Against(self.bench.stock_plan, "unmodified Thunder", pinned, name)
-        return Against(plan, name, pinned, name)
+        name = f"pinned: {pinned.name or pinned.run_dir.name}"
+        return Against(name, None if plan is None or plan.unmatched else plan, pinned)
+
+    def _stock_run(self, shown: Run | None) -> Run | None:
+        """The latest run without choices beside the one that is shown."""
+        runs = [run for run in self.bench.runs if run is not shown and run.state == "done"]
+        return next((run for run in reversed(runs) if self._choices_of.get(run.run_dir) == {}), None)
 
     def _has_choices(self, run: Run | None) -> bool:
         return run is None or self._choices_of.get(run.run_dir) == self.bench.choices
@@ -431,6 +440,7 @@ class App:
     def _on_pinned(self) -> None:
         with self._lock:
             self._show_figures()
+            self._redraw("Memory")
 
     def _show_fusions(self) -> None:
         # What another plan's fusions took says nothing about this one's of the same name.
@@ -446,11 +456,12 @@ class App:
             simulated_lanes(plan.graph, overlap, self.graph.shown_ids()) if overlap is not None else [],
             overlap,
             same_choices=self._has_choices(clocked),
+            step_s=clocked.step_s if clocked is not None else None,
         )
 
     def _show_memory(self) -> None:
         same = self._has_choices(self._peak_run)
-        self.memory.show(self.bench.plan, self.bench.stock_plan, self._peak_run, same_choices=same)
+        self.memory.show(self.bench.plan, self._against(None), self._peak_run, same_choices=same)
         measured = measured_content(self._peak_run, self._nodes_of(self._peak_run))
         predicted = predicted_content(self.bench.plan, self.graph.shown_ids())
         self.alive.content = {"predicted": predicted, "measured": measured}
@@ -551,49 +562,3 @@ def _machines(bench: Workbench) -> dict[str, Any]:
     """What ranks are simulated on, and what else they can be."""
     name = bench.machine.name
     return {"machine": name, "machines": list(dict.fromkeys((*MACHINE_NAMES, name)))}
-
-
-def _limit_bytes(text: str) -> int | None:
-    """A limit in MiB as a person writes it; none where nothing is written."""
-    if not text:
-        return None
-    try:
-        limit = int(float(text) * (1 << 20))
-    except (ValueError, OverflowError):
-        limit = 0
-    if limit < 1:
-        raise ChoiceError(f"{text!r} is no limit: give a number of MiB greater than 0, or nothing for no limit")
-    return limit
-
-
-def _found(found: Search) -> str:
-    """What a search found, in one line."""
-    best = found.best
-    chosen = ", ".join(f"{id}: {option}" for id, option in found.best.choices.items() if id.startswith("waits."))
-    return (
-        f"Found among {len(found.tried)} orders, simulated on {found.machine.name}: {chosen}. A step takes "
-        f"{human_seconds(best.step_s)}, before {human_seconds(found.now.step_s)}; no order takes less than "
-        f"{human_seconds(found.lower_bound_s)}. {human_bytes(best.in_flight_peak_bytes)} of what is read in flight."
-    )
-
-
-def _told(label: str, option: str, count: int, peers: str, diff: PlanDiff, machine: str) -> str:
-    """What a choice did, in one line."""
-    changes = [
-        f"{name} {human_bytes(change, signed=True)}"
-        for name, change in (("predicted peak", diff.peak_bytes), ("saved", diff.saved_bytes))
-        if change
-    ]
-    changes += [f"{count_name(name)} {human_change(name, by)}" for name, by in diff.counts.items()]
-    if diff.overlap is not None:
-        moved = {"step": diff.overlap.step_s, "exposed communication": diff.overlap.exposed_communication_s}
-        simulated = [
-            f"{name} {'+' if by > 0 else '−'}{human_seconds(abs(by))}" for name, by in moved.items() if round(by, 9)
-        ]
-        if simulated:
-            changes.append(f"simulated on {machine} {' and '.join(simulated)}")
-    others = len(diff.changed) - count
-    if others > 0:
-        changes.append(f"{others} other site{'s' * (others != 1)} moved")
-    where = f"{label} in {count} {peers}" if count > 1 else label
-    return f"{where} is now {option}: {', '.join(changes) if changes else 'no figure changes'}."

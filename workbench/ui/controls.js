@@ -13,6 +13,9 @@ function render({ model, el }) {
   const button = (label, type, title, cls = "") => h("button", { class: cls, title, onclick: act(type) }, label);
   const name = h("div", { class: "wb-program" });
   const run = button("Compile & run", "run", "Compile and run in a process of its own, under the choices made", "wb-primary");
+  const turns = h("input", { type: "checkbox", onchange: () => model.send({ type: "in_turns", on: turns.checked }) });
+  const inTurns = h("label", { class: "wb-turns", title: "Step the program without choices in the same process, in turns with this one: what differs is then the choices', and not the machine's. It is compiled, too, which takes as long again" },
+    turns, "in turns with stock");
   const cancel = button("Cancel", "cancel", "Stop the run and everything it started");
   const undo = button("Undo", "undo", "Take the last choice back (u)"), redo = button("Redo", "redo", "Make it again (r)");
   const file = h("input", { type: "text", "aria-label": "File to export to", spellcheck: "false", value: model.get("file") });
@@ -33,7 +36,7 @@ function render({ model, el }) {
   const live = h("div", { class: "wb-live" },
     h("div", { class: "wb-live-words" }, h("div", { class: "wb-live-head" }, state, clock), stages), h("div", { class: "wb-live-memory" }, canvas, memory));
   el.replaceChildren(
-    h("div", { class: "wb-bar" }, name, h("span", { class: "wb-group" }, run, cancel), h("span", { class: "wb-group" }, undo, redo),
+    h("div", { class: "wb-bar" }, name, h("span", { class: "wb-group" }, run, inTurns, cancel), h("span", { class: "wb-group" }, undo, redo),
       h("span", { class: "wb-group wb-export" }, file, save), h("span", { class: "wb-group" }, tab, full)),
     ranks, h("div", { class: "wb-status" }, message, live));
   el.dataset.app = model.get("app");
@@ -104,6 +107,8 @@ function render({ model, el }) {
     name.replaceChildren(h("strong", {}, shown.program ?? ""), h("span", { class: "wb-muted" }, shown.place ?? ""));
     run.disabled = Boolean(shown.cannot_run) || Boolean(shown.run?.busy);
     run.title = shown.cannot_run || "Compile and run in a process of its own, under the choices made";
+    turns.checked = Boolean(shown.in_turns);
+    turns.disabled = run.disabled;
     cancel.disabled = !shown.run?.busy;
     undo.disabled = !shown.can_undo;
     redo.disabled = !shown.can_redo;

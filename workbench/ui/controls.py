@@ -26,7 +26,7 @@ _ENDS = {"done": "Done", "failed": "Failed", "cancelled": "Cancelled"}
 
 
 class Controls(Panel):
-    """Buttons, message and live readout; content: ``program place cannot_run can_undo can_redo message run``.
+    """Buttons, message and live readout; content: ``program place cannot_run can_undo can_redo in_turns message run``.
 
     For programs with ranks ``ranks machine machines busy``, too.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.machines import H100
 from workbench.executor import executor_named
+from workbench.runs.compare import step_times
 from workbench.summary import human_bytes, human_seconds, proof_text
 from workbench.ui.panel import Panel, esm
 
@@ -30,12 +31,24 @@ class Strip(Panel):
 
 @dataclasses.dataclass(frozen=True)
 class Against:
-    """With what the figures are compared: a plan and a run, each with its name."""
+    """The one baseline of all figures.
 
-    plan: Plan
-    plan_name: str
-    run: Run | None
-    run_name: str
+    Attributes
+    ----------
+    name : str
+        ``stock``, or ``pinned: `` and a run's name.
+    plan : Plan or None
+        None where its choices are for another form of the program: then only what was measured can be compared.
+    run : Run or None
+        Of another moment than the run that is shown.
+    interleaved : str
+        The name under which the run that is shown was timed beside the baseline, in turns; empty where it is none.
+    """
+
+    name: str
+    plan: Plan | None
+    run: Run | None = None
+    interleaved: str = ""
 
 
 def figures(
@@ -55,7 +68,7 @@ def figures(
     machine : Machine
         What ranks are simulated on.
     """
-    start, first, name = against.plan, against.run, against.plan_name
+    start, name = against.plan or plan, against.name
     measured = "measured" if same_choices else "measured, other choices"
     peak = [_predicted_bytes(plan.peak_bytes, start.peak_bytes, name)]
     if run is not None and (found := run.memory["measured_peak_bytes"]) is not None:
@@ -73,16 +86,8 @@ def figures(
         shown.append({"key": "copies", "title": "In place", "values": _copies(plan, start, name)})
     if plan.counts["offloaded_bytes"]:
         shown.append({"key": "offload", "title": "Offloaded", "values": _offloaded(plan)})
-    seconds = (("compile", "Compile time", "compile_s"), ("step", "Step time", "step_s"))
-    for key, title, attribute in seconds:
-        now = None if run is None else getattr(run, attribute)
-        before = None if first is None or first is run else getattr(first, attribute)
-        change = None if now is None or before is None else now - before
-        value = {"text": "–", "kind": "not measured yet"}
-        if now is not None:
-            value = _value(human_seconds(now), measured, change, human_seconds, against.run_name)
-        beside = _beside(run, measured) if key == "step" and run is not None else []
-        shown.append({"key": key, "title": title, "values": [value, *beside]})
+    shown.append({"key": "compile", "title": "Compile time", "values": [_compile_time(run, measured, against)]})
+    shown.append({"key": "step", "title": "Step time", "values": _step_time(run, measured, against)})
     overlap = plan.overlap_on(machine)
     if overlap is not None:
         values = _overlap(overlap, start.overlap_on(machine), name)
@@ -92,17 +97,93 @@ def figures(
     return shown
 
 
-def _beside(run: Run, measured: str) -> list[dict[str, Any]]:
-    """What a run was timed against, interleaved."""
-    return [
+_UNMEASURED = {"text": "–", "kind": "not measured yet"}
+
+
+def _compile_time(run: Run | None, measured: str, against: Against) -> dict[str, Any]:
+    """One sample, of which no change has a verdict."""
+    if run is None or run.compile_s is None:
+        return dict(_UNMEASURED)
+    value = {"text": human_seconds(run.compile_s), "kind": measured}
+    base = against.run
+    if base is None or base is run or base.compile_s is None:
+        return value
+    change = run.compile_s - base.compile_s
+    text = f"{'+' if change > 0 else '−'}{human_seconds(abs(change))}"
+    return value | _delta(
+        text,
+        against.name,
+        "",
+        f"one sample of each, not measured in turns: no verdict; {against.name} took {human_seconds(base.compile_s)}",
+    )
+
+
+def _step_time(run: Run | None, measured: str, against: Against) -> list[dict[str, Any]]:
+    """The median, its change with a verdict, its interval, and what was timed beside it in turns."""
+    times = run.times if run is not None else None
+    if run is None or times is None:
+        return [dict(_UNMEASURED)]
+    value = {"text": human_seconds(times["step_s"]), "kind": measured, **_step_change(run, against)}
+    interval = {"text": _interval(times["low_s"], times["high_s"]), "kind": f"95 %, {measured}"}
+    beside = [
         {
             "text": human_seconds(other["step_s"]),
             "kind": f"{name}, {measured}",
-            "tip": f"{other['verdict']}: {other['ratio']:.3f} of this run's time, "
+            "tip": f"in turns; {_BESIDE[other['verdict']]}: {other['ratio']:.3f} times this run's, "
             f"95 % interval {other['low']:.3f} to {other['high']:.3f}",
         }
         for name, other in run.against.items()
     ]
+    return [value, *([interval] if times["high_s"] > 0 else []), *beside]
+
+
+def _interval(low_s: float, high_s: float) -> str:
+    """Two times with their unit once, where it is the same."""
+    low, high = human_seconds(low_s), human_seconds(high_s)
+    number, _, unit = low.rpartition(" ")
+    return f"{number}–{high}" if high.endswith(f" {unit}") else f"{low}–{high}"
+
+
+_BESIDE = {"faster": "faster than this run", "slower": "slower than this run", "noise": "no difference beyond noise"}
+
+
+def _step_change(run: Run, against: Against) -> dict[str, str]:
+    """How a run's step differs from the baseline's: in turns where it was timed so, else with what drift allows."""
+    other = run.against.get(against.interleaved)
+    if other is not None and other["ratio"]:
+        # Of the other variant's time to this run's, where the reader asks for this run's to it.
+        verdict = {"faster": "slower", "slower": "faster"}.get(other["verdict"], "noise")
+        ratio, low, high = (1 / other[name] for name in ("ratio", "high", "low"))
+        tip = f"measured in turns: {ratio:.3f} of its time, 95 % interval {low:.3f} to {high:.3f}"
+        return _time_delta(ratio, verdict, against.name, tip)
+    if against.run is None or against.run is run:
+        return {}
+    found = step_times(run, against.run)
+    if found.ratio is None:
+        return {}
+    drift = "an unknown share" if found.drift is None else f"{found.drift:.1%}"
+    interval = f", 95 % interval {found.low:.3f} to {found.high:.3f}" if found.low is not None else ""
+    tip = f"not measured in turns: {found.ratio:.3f} of its time{interval}; the machine's own speed drifted by {drift}"
+    return _time_delta(found.ratio, found.verdict, against.name, tip)
+
+
+def _time_delta(ratio: float, verdict: str, name: str, tip: str) -> dict[str, str]:
+    change = f"{'+' if ratio > 1 else '−'}{100 * abs(ratio - 1):.1f} %"
+    if verdict == "noise":
+        return _delta("within noise", name, "", f"{change}; {tip}")
+    if verdict not in ("faster", "slower"):
+        return _delta(f"{change}, no verdict", name, "", tip)
+    return _delta(f"{change}, {verdict}", name, "good" if verdict == "faster" else "bad", tip)
+
+
+def _delta(text: str, name: str, tone: str, tip: str = "") -> dict[str, str]:
+    """A change beside its baseline's name; without a tone it is grey."""
+    return {
+        "delta": text,
+        "delta_vs": f"vs {name}",
+        "delta_tone": tone or "even",
+        "delta_tip": f"vs {name}{tip and f': {tip}'}",
+    }
 
 
 def _overlap(now: Overlap, before: Overlap | None, against: str) -> list[dict[str, Any]]:
@@ -133,12 +214,8 @@ def _predicted_bytes(now: int, before: int, against: str) -> dict[str, Any]:
 def _value(text: str, kind: str, change: float | None, write: Any, against: str) -> dict[str, Any]:
     value: dict[str, Any] = {"text": text, "kind": kind}
     if change:
-        sign = "+" if change > 0 else "−"
-        value |= {
-            "delta": f"{sign}{write(abs(change))}",
-            "delta_tone": "bad" if change > 0 else "good",
-            "delta_tip": f"against {against}",
-        }
+        text = f"{'+' if change > 0 else '−'}{write(abs(change))}"
+        value |= _delta(text, against, "bad" if change > 0 else "good")
     return value
 
 

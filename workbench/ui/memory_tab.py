@@ -1,4 +1,4 @@
-"""The Memory tab: predicted memory over the statements of a step, and measured memory over it, in Bokeh."""
+"""The Memory tab: predicted and measured memory over the statements of a step, in Bokeh."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from workbench.ui.panel import Panel, esm
 if TYPE_CHECKING:
     from workbench.compiler.pipeline import Plan
     from workbench.runs.jobs import Run
+    from workbench.ui.figures import Against
 
 _LIBRARY = pathlib.Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
 _TICKS = """
@@ -49,7 +50,7 @@ _HEADROOM = 1.3
 
 
 class MemoryTab(Panel):
-    """Two curves on one axis of bytes: the plan's below statements, a run's above its own time.
+    """Curves on one axis of bytes and one of statements; a run whose statements are not known has its own time above.
 
     BokehJS travels once over the widget's own channel, and never lands in the notebook's file.
     """
@@ -69,35 +70,48 @@ class MemoryTab(Panel):
         """Take the colours of the page's theme."""
         self.plot = _plot(dark=dark)
 
-    def show(self, plan: Plan, start: Plan, run: Run | None, *, same_choices: bool = True) -> None:
-        """Draw what a plan predicts, over what unmodified Thunder would take, and what a run measured, if one has.
+    def show(self, plan: Plan, against: Against, run: Run | None, *, same_choices: bool = True) -> None:
+        """Draw what a plan predicts, over what the baseline would take, and what a run measured, if one has.
 
         Parameters
         ----------
-        plan, start : Plan
+        plan : Plan
+        against : Against
+            The baseline of the figures.
         run : Run, optional
         same_choices : bool
             Whether the run has the choices in force.
         """
-        sources, settings = _predicted(plan, start)
-        times, curve = (run.timeline if run is not None else None) or ([], [])
+        start = against.plan or plan
+        sources, settings = _predicted(plan, start, against.name)
+        end = settings["statements"]["end"]
+        inside = run.statement_peak_bytes if run is not None else []
+        times, curve = ([], []) if run is None or inside else run.timeline or ([], [])
         milliseconds = [1e3 * second for second in times]
-        sources["measured"] = {"x": milliseconds, "y": curve, "bytes": [human_bytes(value) for value in curve]}
+        # Under other choices the statements are others: that curve is stretched to the width of the plan's.
+        at = list(range(len(inside))) if len(inside) == end + 1 else np.linspace(0, end, len(inside)).tolist()
+        name = f"measured, inside each statement{'' if same_choices else ' under other choices, stretched'}"
+        sources["measured"] = {"x": at, "y": inside, "bytes": [human_bytes(value) for value in inside]}
+        sources["measured over time"] = {"x": milliseconds, "y": curve, "bytes": [human_bytes(b) for b in curve]}
         settings |= {
             "time": {"start": 0, "end": max(milliseconds, default=1.0) or 1.0},
             "time axis": {
                 "visible": bool(times),
                 "axis_label": f"measured{'' if same_choices else ' under other choices'}: ms of one step",
             },
-            "measured line": {"visible": bool(times)},
-            "measured legend": {"visible": bool(times)},
-            "bytes": {"start": 0, "end": _HEADROOM * max(plan.peak_bytes, start.peak_bytes, 1, *curve)},
+            "measured line": {"visible": bool(inside)},
+            "measured legend": {"visible": bool(inside), "label": {"value": name}},
+            "measured over time line": {"visible": bool(times)},
+            "measured over time legend": {"visible": bool(times)},
+            "bytes": {"start": 0, "end": _HEADROOM * max(plan.peak_bytes, start.peak_bytes, 1, *curve, *inside)},
         }
         self.content = {"sources": sources, "set": settings}
 
 
-def _predicted(plan: Plan, start: Plan) -> tuple[dict[str, dict[str, list[Any]]], dict[str, dict[str, Any]]]:
-    """The curves of a plan and of unmodified Thunder: data by its source, and settings by the model's name."""
+def _predicted(
+    plan: Plan, start: Plan, start_name: str
+) -> tuple[dict[str, dict[str, list[Any]]], dict[str, dict[str, Any]]]:
+    """The curves of a plan and of its baseline: data by its source, and settings by the model's name."""
     rows, curve = _curve(plan)
     names, sides = plan.graph.statements.name, plan.graph.statements.side
     peak = int(np.argmax(curve)) if len(curve) else 0
@@ -117,7 +131,7 @@ def _predicted(plan: Plan, start: Plan) -> tuple[dict[str, dict[str, list[Any]]]
         "peak": {"x": [peak], "y": [plan.peak_bytes], "label": [f"{human_bytes(plan.peak_bytes)} predicted peak"]},
     }
     return sources, {
-        "start legend": {"visible": len(before) > 0},
+        "start legend": {"visible": len(before) > 0, "label": {"value": f"{start_name}, predicted"}},
         "statements": {"start": 0, "end": end},
         "peak label": {"text_align": "right" if late else "left", "x_offset": -10 if late else 10},
     }
@@ -146,18 +160,19 @@ def _plot(*, dark: bool) -> dict[str, Any]:
             "predicted": "x y statement bytes side",
             "start": "x y",
             "measured": "x y bytes",
+            "measured over time": "x y bytes",
             "peak": "x y label",
         }.items()
     }
     plot.extra_x_ranges = {"time": Range1d(name="time", start=0, end=1)}
-    plot.xaxis.axis_label = "predicted: statements, forward then backward"
+    plot.xaxis.axis_label = "statements, forward then backward"
     time_axis = LinearAxis(name="time axis", x_range_name="time", axis_label="measured: ms of one step", visible=False)
     plot.add_layout(time_axis, "above")
     # Steps that are whole in binary units.
     plot.yaxis.ticker = AdaptiveTicker(base=2, mantissas=[1], desired_num_ticks=5, num_minor_ticks=0)
     plot.yaxis.formatter = CustomJSTickFormatter(code=_TICKS)
     plot.step("x", "y", source=sources["start"], mode="center", line_color=colors["start"], line_dash="4 3",
-              legend_label="unmodified, predicted")  # fmt: skip
+              legend_label="stock, predicted")  # fmt: skip
     # Not `varea_step`: BokehJS 3.9 never returns from drawing one without points.
     plot.vbar("x", 1, "y", source=sources["predicted"], fill_color=colors["predicted"], fill_alpha=0.1, line_color=None)
     predicted = plot.step(
@@ -170,8 +185,13 @@ def _plot(*, dark: bool) -> dict[str, Any]:
         line_width=1.75,
     )
     measured = plot.step(
-        "x", "y", source=sources["measured"], x_range_name="time", mode="after", line_color=colors["measured"],
+        "x", "y", source=sources["measured"], mode="center", line_color=colors["measured"],
         legend_label="measured", name="measured line", visible=False, line_width=1.75,
+    )  # fmt: skip
+    timed = plot.step(
+        "x", "y", source=sources["measured over time"], x_range_name="time", mode="after", visible=False,
+        line_color=colors["measured"], legend_label="measured, over time", name="measured over time line",
+        line_width=1.75,
     )  # fmt: skip
     plot.scatter(
         "x", "y", source=sources["peak"], size=9, line_width=2, fill_color=None, line_color=colors["predicted"]
@@ -186,12 +206,14 @@ def _plot(*, dark: bool) -> dict[str, Any]:
         HoverTool(
             renderers=[predicted], mode="vline", tooltips=[("", "@statement"), ("predicted", "@bytes"), ("", "@side")]
         ),
-        HoverTool(renderers=[measured], mode="vline", tooltips=[("measured", "@bytes"), ("at", "@x{0.00} ms")]),
+        HoverTool(renderers=[measured], mode="vline", tooltips=[("measured", "@bytes")]),
+        HoverTool(renderers=[timed], mode="vline", tooltips=[("measured", "@bytes"), ("at", "@x{0.00} ms")]),
     )
     # What has no points yet is not in the legend either.
-    start_item, _, measured_item = plot.legend[0].items
+    start_item, _, measured_item, timed_item = plot.legend[0].items
     start_item.update(name="start legend", visible=False)
     measured_item.update(name="measured legend", visible=False)
+    timed_item.update(name="measured over time legend", visible=False)
     # Outside the plot, where no label of a peak can meet it.
     plot.add_layout(plot.legend[0], "above")
     _paint(plot, colors)

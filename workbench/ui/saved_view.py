@@ -33,7 +33,7 @@ def content(plan: Plan, stock: Plan, machine: Machine) -> dict[str, Any]:
         ``figures`` as `Strip` shows them, but for what only a run measures; ``graph`` as `GraphView` sends it, with
         the bytes of each column in base64.
     """
-    against = Against(plan=stock, plan_name="stock", run=None, run_name="")
+    against = Against("stock", stock)
     shown = figures(plan, None, against, same_choices=True, machine=machine)
     for figure in shown:
         figure["values"] = [value for value in figure["values"] if value["text"] != UNKNOWN]

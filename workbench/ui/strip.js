@@ -5,7 +5,8 @@ const UNCHANGING = ["accuracy", "offload", "overlap"]; // figures that keep no l
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
   panel(el, "strip");
-  const delta = (value) => value.delta && h("span", { class: `wb-delta wb-${value.delta_tone}`, title: value.delta_tip }, value.delta);
+  const delta = (value) => value.delta && h("span", { class: `wb-delta wb-${value.delta_tone}`, title: value.delta_tip },
+    value.delta, value.delta_vs && h("span", { class: "wb-vs" }, ` ${value.delta_vs}`));
   const line = (value, ...more) => h("div", { class: "wb-value", title: value.tip || null },
     h("span", { class: `wb-number ${value.tone ? `wb-${value.tone}` : ""}` }, value.text), h("span", { class: "wb-kind", title: value.kind }, value.kind), more);
   const lines = ({ key, values: [first, ...others] }) => (UNCHANGING.includes(key)

@@ -7,7 +7,10 @@ function render({ model, el }) {
   panel(el, "timeline");
   const head = h("p", { class: "wb-muted" }), canvas = h("canvas", { tabindex: "0", "aria-label": "Timeline of a step. Plus and minus zoom, arrows move." });
   const tip = h("div", { class: "wb-bar-tip", hidden: true }), box = h("div", { class: "wb-timeline-box" }, canvas, tip);
-  el.replaceChildren(head, box);
+  const views = { step: h("button", { "aria-pressed": "true", onclick: () => look("step") }, "One step"), medians: h("button", { "aria-pressed": "false", onclick: () => look("medians") }, "Medians") };
+  const choice = h("div", { class: "wb-views", role: "group", "aria-label": "What is shown" }, views.step, views.medians), table = h("div", { class: "wb-scroll wb-medians", hidden: true });
+  el.replaceChildren(head, choice, box, table);
+  let shownView = "step", sorted = "seconds";
   let from = 0, to = 1, drag = null, hover = null;
 
   const seconds = (value) => (value === 0 ? "0" : value >= 1 ? `${value.toFixed(2)} s` : value >= 1e-3 ? `${(value * 1e3).toFixed(2)} ms` : `${(value * 1e6).toFixed(1)} µs`);
@@ -15,6 +18,27 @@ function render({ model, el }) {
   const whole = () => Math.max(model.get("content").step_s ?? 0, ...lanes().map(({ bars }) => bars.at(-1).end_s), 1e-9);
   const x = (time) => NAMES + (time - from) / (to - from) * (canvas.clientWidth - NAMES - 4);
   const time = (at) => from + (at - NAMES) / (canvas.clientWidth - NAMES - 4) * (to - from);
+
+  /** One step as it happened, or the medians of all steps with clocks, which are of no step. */
+  function look(name) {
+    shownView = name;
+    for (const [key, button] of Object.entries(views)) button.setAttribute("aria-pressed", String(key === name));
+    draw();
+  }
+  function list() {
+    const { medians = [] } = model.get("content");
+    choice.hidden = !medians.length;
+    table.hidden = shownView !== "medians" || !medians.length;
+    if (table.hidden) return;
+    const rows = sorted ? [...medians].sort((a, b) => b[sorted] - a[sorted]) : medians, sum = medians.reduce((all, row) => all + row.seconds, 0) || 1;
+    const by = (key, label, title) => h("th", { class: key ? "wb-right" : null, "aria-sort": sorted === key && key ? "descending" : null },
+      h("button", { class: "wb-link", title, onclick: () => { sorted = key; list(); } }, label));
+    table.replaceChildren(h("table", {},
+      h("thead", {}, h("tr", {}, by("", "statement", "In the order of the program"), h("th", {}, "side"), h("th", {}, "source"), by("seconds", "median", "Of the statement, the longest first"), h("th", { class: "wb-right" }, "share"), by("free_s", "freeing", "Of deletions after it, where they were clocked by themselves"))),
+      h("tbody", {}, rows.map((row) => h("tr", { class: row.id ? "wb-can" : null, onclick: row.id ? () => model.send({ type: "go", id: row.id }) : null },
+        h("td", {}, h("code", {}, row.name)), h("td", {}, row.side), h("td", {}, h("code", { class: "wb-muted" }, row.tip)),
+        h("td", { class: "wb-right" }, seconds(row.seconds)), h("td", { class: "wb-right" }, `${(100 * row.seconds / sum).toFixed(1)} %`), h("td", { class: "wb-right" }, row.free_s ? seconds(row.free_s) : ""))))));
+  }
 
   function view(start, span) {
     const all = whole(), width = Math.min(all, Math.max(all / 5000, span));
@@ -24,7 +48,8 @@ function render({ model, el }) {
   }
   function draw() {
     const width = canvas.clientWidth, shown = lanes(), height = AXIS + shown.length * LANE_HEIGHT, ratio = window.devicePixelRatio || 1;
-    box.hidden = !shown.length;
+    list();
+    box.hidden = !shown.length || shownView !== "step";
     if (!width || !shown.length) return;
     canvas.style.height = `${height}px`;
     canvas.width = width * ratio;
@@ -97,8 +122,11 @@ function render({ model, el }) {
     canvas.style.cursor = hover?.id ? "pointer" : "";
     if (hover) {
       tip.replaceChildren(h("b", {}, hover.name), ` ${seconds(hover.end_s - hover.start_s)}${hover.free_s ? `, ${seconds(hover.free_s)} of it freeing` : ""}`, hover.tip && h("div", { class: "wb-muted" }, hover.tip));
-      tip.style.left = `${Math.min(event.offsetX + 12, canvas.clientWidth - 240)}px`;
-      tip.style.top = `${event.offsetY + 16}px`;
+      // Beside the pointer, and wholly inside of what the panel shows: below it where there is room, above it elsewhere.
+      const panelBox = (el.closest(".widget-tab-contents") ?? el).getBoundingClientRect(), frame = box.getBoundingClientRect();
+      const below = event.offsetY + 16, above = event.offsetY - tip.offsetHeight - 8;
+      tip.style.left = `${Math.max(0, Math.min(event.offsetX + 12, box.clientWidth - tip.offsetWidth - 2))}px`;
+      tip.style.top = `${frame.top + below + tip.offsetHeight > panelBox.bottom && frame.top + above >= panelBox.top ? above : below}px`;
     }
     draw();
   });

@@ -63,8 +63,9 @@ def timeline_content(
     overlap: Overlap | None = None,
     *,
     same_choices: bool = True,
+    step_s: float | None = None,
 ) -> dict[str, Any]:
-    """What the tab shows.
+    """What the tab shows: one step that happened, and the medians of all steps as a table.
 
     Parameters
     ----------
@@ -78,41 +79,60 @@ def timeline_content(
         What they are of.
     same_choices : bool
         Whether the run has the choices in force.
+    step_s : float, optional
+        The run's step time, of steps without clocks.
     """
     simulated_text = _simulated_words(overlap) if overlap is not None else ""
     if times is None:
         head = simulated_text or "Nothing was measured yet. Compile & run shows here when each statement runs."
-        step_s = {} if overlap is None else {"step_s": overlap.simulation.step_s}
-        return {"head": head, "says": "Simulated", "lanes": list(simulated), **step_s}
+        whole = {} if overlap is None else {"step_s": overlap.simulation.step_s}
+        return {"head": head, "says": "Simulated", "lanes": list(simulated), **whole}
     lanes: list[dict[str, Any]] = [
         {"name": "host, forward", "kind": "forward", "bars": []},
         {"name": "host, backward", "kind": "backward", "bars": []},
     ]
+    rows: list[dict[str, Any]] = []
     columns = zip(
-        times.names, times.sides, times.sources, times.outputs, times.start_s, times.seconds, times.free_s, strict=True
+        times.names, times.sides, times.sources, times.outputs, times.seconds, times.free_s, *times.drawn, strict=True
     )
-    for name, side, source, outputs, start_s, seconds, free_s in columns:
+    for name, side, source, outputs, median_s, median_free_s, start_s, seconds, free_s in columns:
         id = next((named[known] for known in (name, *outputs) if known in named), "")
         bar = {"name": short_name(name), "tip": source, "id": id, "start_s": start_s, "end_s": start_s + seconds}
-        lanes[1 if side else 0]["bars"].append({**bar, "free_s": free_s})
+        if times.one_start_s:
+            lanes[1 if side else 0]["bars"].append({**bar, "free_s": free_s})
+        rows.append({**bar, "side": "backward" if side else "forward", "seconds": median_s, "free_s": median_free_s})
     streams: dict[int, list[dict[str, Any]]] = {}
     for work in times.kernels:
         bar = {"name": work["name"], "tip": "", "id": "", "start_s": work["start_s"], "end_s": work["end_s"]}
         streams.setdefault(work["stream"], []).append({**bar, "free_s": 0.0})
-    lanes += [{"name": f"stream {n}", "kind": "device", "bars": bars} for n, bars in sorted(streams.items())]
+    lanes += [{"name": f"stream {n}, profiled", "kind": "device", "bars": bars} for n, bars in sorted(streams.items())]
     facts = [simulated_text] if simulated_text else []
+    if step_s is not None:
+        facts.append(f"a step takes {human_seconds(step_s)}, the median without clocks")
+    if times.one_start_s:
+        facts.append(f"drawn is one step that happened, {human_seconds(times.one_step_s)} with clocks")
+    else:
+        facts.append("this run is of before a step was kept as it happened: its medians are a table")
     facts += [times.verdict] if same_choices else ["measured under other choices", times.verdict]
     if times.kernels:
         gaps = [f"{human_seconds(times.head_gap_s)} before its first work", f"{human_seconds(times.bubbles_s)} between"]
         facts.append(f"the device is idle for {' and '.join(gaps)}")
-    facts.append(f"clocks add {times.overhead:+.1%} to a step")
+    facts.append(clocks_words(times))
     return {
         "head": ". ".join(facts),
         "says": ("Simulated above, measured below" if simulated else "Measured")
         + ("" if same_choices else " under other choices"),
-        "step_s": max(times.step_s, overlap.simulation.step_s if overlap is not None else 0.0),
+        "medians": rows,
+        "step_s": max(times.one_step_s, overlap.simulation.step_s if overlap is not None else 0.0),
         "lanes": [*simulated, *(lane for lane in lanes if lane["bars"])],
     }
+
+
+def clocks_words(times: StatementTimes) -> str:
+    """What the clocks add to a step, where that is more than noise."""
+    if times.overhead_low <= 0 <= times.overhead_high:
+        return f"what clocks add to a step is within noise ({times.overhead_low:+.1%} to {times.overhead_high:+.1%})"
+    return f"clocks add {times.overhead:+.1%} to a step"
 
 
 def _simulated_words(overlap: Overlap) -> str:

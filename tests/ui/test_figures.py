@@ -1,0 +1,71 @@
+"""The strip's times: a verdict where there is one, grey where there is none, and always the baseline's name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import workbench as wb
+from tests.runs.test_compare import around, recorded
+from workbench.runs import events
+from workbench.runs.jobs import Run
+from workbench.ui.figures import Against, figures
+
+
+@pytest.fixture(scope="module")
+def bench() -> wb.Workbench:
+    return wb.open("mlp", device="cpu", layers=1)
+
+
+def step(bench: wb.Workbench, run: Run, against: Against) -> dict[str, Any]:
+    shown = figures(bench.plan, run, against, same_choices=True)
+    return next(figure for figure in shown if figure["key"] == "step")["values"][0]
+
+
+@pytest.mark.parametrize(
+    ("center", "text", "tone"), [(1.0, "within noise", "even"), (1.5, "slower", "bad"), (0.5, "faster", "good")]
+)
+def test_a_step_of_another_moment_is_red_or_green_only_beyond_noise(bench, tmp_path: Path, center, text, tone) -> None:
+    pinned = recorded(tmp_path / "before", around(1.0), yardstick_s=50e-6)
+    run = recorded(tmp_path / "now", around(center), yardstick_s=51e-6)
+    value = step(bench, run, Against("pinned: before", None, pinned))
+    assert text in value["delta"]
+    assert (value["delta_vs"], value["delta_tone"]) == ("vs pinned: before", tone)
+    assert "not measured in turns" in value["delta_tip"]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict", "text", "tone"),
+    [(1.25, "slower", "−20.0 %, faster", "good"), (1.01, "noise", "within", "even")],
+)
+def test_a_step_beside_stock_has_the_verdict_of_the_turns(bench, tmp_path: Path, ratio, verdict, text, tone) -> None:
+    beside = events.VariantTimes(
+        t_s=1.5, name="stock", step_s=ratio, samples_s=[ratio], ratio=ratio, ratio_low=0.9 * ratio,
+        ratio_high=1.1 * ratio, verdict=verdict,
+    )  # fmt: skip
+    run = recorded(tmp_path / "now", around(1.0), beside)
+    value = step(bench, run, Against("stock", bench.stock_plan, interleaved="stock"))
+    assert value["delta"].startswith(text)
+    assert (value["delta_vs"], value["delta_tone"]) == ("vs stock", tone)
+
+
+def test_compile_times_have_one_sample_and_so_no_colour(bench, tmp_path: Path) -> None:
+    runs = [
+        recorded(tmp_path / name, around(1.0), events.Compiled(t_s=1.5, compile_s=s, attributed=1.0, stages=[]))
+        for name, s in (("before", 2.0), ("now", 3.65))
+    ]
+    shown = figures(bench.plan, runs[1], Against("stock", bench.stock_plan, runs[0]), same_choices=True)
+    value = next(figure for figure in shown if figure["key"] == "compile")["values"][0]
+    assert (value["delta"], value["delta_tone"]) == ("+1.65 s", "even")
+    assert "no verdict" in value["delta_tip"]
+
+
+def test_a_pin_of_another_form_of_the_program_is_no_baseline_of_plans(bench, tmp_path: Path) -> None:
+    pinned = recorded(tmp_path / "other", around(1.0))
+    site = next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
+    bench.choose({site.id: "recompute"})
+    shown = figures(bench.plan, None, Against("pinned: other", None, pinned), same_choices=True)
+    bench.undo()
+    assert [value for figure in shown for value in figure["values"] if "delta" in value] == []

@@ -1,0 +1,58 @@
+"""The sentences with which the app answers: what a choice did, what a search found, a limit that was typed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workbench.errors import ChoiceError
+from workbench.summary import count_name, human_bytes, human_change, human_seconds
+
+if TYPE_CHECKING:
+    from workbench.analysis.search import Search
+    from workbench.bench import PlanDiff
+
+
+def limit_bytes_of(text: str) -> int | None:
+    """A limit in MiB as a person writes it; none where nothing is written."""
+    if not text:
+        return None
+    try:
+        limit = int(float(text) * (1 << 20))
+    except (ValueError, OverflowError):
+        limit = 0
+    if limit < 1:
+        raise ChoiceError(f"{text!r} is no limit: give a number of MiB greater than 0, or nothing for no limit")
+    return limit
+
+
+def words_of_search(found: Search) -> str:
+    """What a search found, in one line."""
+    best = found.best
+    chosen = ", ".join(f"{id}: {option}" for id, option in found.best.choices.items() if id.startswith("waits."))
+    return (
+        f"Found among {len(found.tried)} orders, simulated on {found.machine.name}: {chosen}. A step takes "
+        f"{human_seconds(best.step_s)}, before {human_seconds(found.now.step_s)}; no order takes less than "
+        f"{human_seconds(found.lower_bound_s)}. {human_bytes(best.in_flight_peak_bytes)} of what is read in flight."
+    )
+
+
+def words_of_change(label: str, option: str, count: int, peers: str, diff: PlanDiff, machine: str) -> str:
+    """What a choice did, in one line."""
+    changes = [
+        f"{name} {human_bytes(change, signed=True)}"
+        for name, change in (("predicted peak", diff.peak_bytes), ("saved", diff.saved_bytes))
+        if change
+    ]
+    changes += [f"{count_name(name)} {human_change(name, by)}" for name, by in diff.counts.items()]
+    if diff.overlap is not None:
+        moved = {"step": diff.overlap.step_s, "exposed communication": diff.overlap.exposed_communication_s}
+        simulated = [
+            f"{name} {'+' if by > 0 else '−'}{human_seconds(abs(by))}" for name, by in moved.items() if round(by, 9)
+        ]
+        if simulated:
+            changes.append(f"simulated on {machine} {' and '.join(simulated)}")
+    others = len(diff.changed) - count
+    if others > 0:
+        changes.append(f"{others} other site{'s' * (others != 1)} moved")
+    where = f"{label} in {count} {peers}" if count > 1 else label
+    return f"{where} is now {option}: {', '.join(changes) if changes else 'no figure changes'}."
