@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from workbench.analysis.equivalence import Proof, fault, prove
-from workbench.compiler import interpreting, parallel, patches, thunder_api
+from workbench.compiler import parallel, patches, quick, thunder_api
 from workbench.compiler.fusion import (
     Control,
     FusionOptions,
@@ -48,7 +48,7 @@ from workbench.lever import Site, all_levers
 
 patches.record_scopes()
 patches.refuse_second_derivatives()
-interpreting.hasten()
+quick.hasten()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -133,6 +133,7 @@ _NAMES: Mapping[str, str] = {
     "_get_cache_info": "thunder:_get_cache_info",
     "_transform_for_operator_executor_execution": "thunder.executors.passes:_transform_for_operator_executor_execution",
     "_vjp_impl": "thunder.torch:_vjp_impl",
+    "codeutils": "thunder.core.codeutils",
     "clear_mutable_collection": "thunder.executors.passes:clear_mutable_collection",
     "comment_symbols": "thunder.executors.passes:comment_symbols",
     "compile_data": "thunder.core.compile_data",
@@ -157,10 +158,12 @@ _NAMES: Mapping[str, str] = {
     "opcode_handlers": "thunder.core.interpreter:_default_opcode_handler_map",
     "order_proxies": "thunder.core.transform_common:order_proxies",
     "prims": "thunder.core.prims",
+    "pytree": "thunder.core.pytree",
     "sdpaex": "thunder.executors.sdpaex",
     "split_into_forward_and_backward": "thunder.transforms.autodiff:split_into_forward_and_backward",
     "to_torch_device": "thunder.core.devices:to_torch_device",
     "to_torch_dtype": "thunder.core.dtypes:to_torch_dtype",
+    "symbol": "thunder.core.symbol",
     "thunder": "thunder",
     "thunder_functions": "thunder.torch:_torch_to_thunder_function_map",
     "thunder_trace": "thunder:trace",
@@ -235,6 +238,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
     ),
     "TraceTag": ("BACKWARD",),
     "clear_mutable_collection": ("bind",),
+    "codeutils": ("tree_flatten",),
     "compile_data": (
         "_compile_data.get",
         "compile_data_and_stats",
@@ -298,9 +302,20 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "python_return",
         "shallow_copy.bind",
     ),
+    "pytree": (
+        "OPTREE_NAMESPACE",
+        "optree.tree_flatten",
+        "tree_flatten",
+        "tree_flatten_with_dataclass",
+    ),
     "sdpaex": (
         "SpdaBackend.FLASH_ATTENTION",
         "SpdaBackend.MEMORY_EFFICIENT",
+    ),
+    "symbol": (
+        "inspect.signature",
+        "tree_flatten",
+        "tree_flatten_with_dataclass",
     ),
     "thunder_functions": ("get",),
     "torch_executor": (
@@ -312,6 +327,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "consumers",
         "producers_and_consumers",
         "sequencify",
+        "tree_flatten",
     ),
 }
 

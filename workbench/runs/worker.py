@@ -326,7 +326,7 @@ def _compile(
 
     original, args, kwargs = build()
     # Seconds that are no part of what compiling a program costs; and what cannot be built fails without them.
-    from workbench.compiler import interpreting
+    from workbench.compiler import quick
     from workbench.compiler.pipeline import proofs_of
 
     _phase(log, "compile")
@@ -336,7 +336,7 @@ def _compile(
     stepper = accuracy.Stepper(original, args, kwargs, jitted, seed=options.seed, modes=modes)
     torch.manual_seed(options.seed)
     # What unmodified Thunder takes is what it takes without the workbench.
-    with interpreting.as_shipped() if stock else contextlib.nullcontext():
+    with quick.as_shipped() if stock else contextlib.nullcontext():
         outputs = stepper.forward()
     stepper.synchronize()
     forward_s = log.now_s()

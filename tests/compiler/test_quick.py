@@ -1,8 +1,10 @@
-"""Thunder's interpreter made quicker gives what it gives as shipped, and interprets less on the way."""
+"""Thunder made quicker gives what it gives as shipped, and does less on the way."""
 
 from __future__ import annotations
 
 import builtins
+import dataclasses
+import inspect
 import re
 from collections.abc import Callable
 from typing import Any
@@ -10,10 +12,10 @@ from typing import Any
 import pytest
 import thunder
 import torch
-from thunder.core import interpreter
+from thunder.core import interpreter, pytree, symbol
 
 import workbench
-from workbench.compiler import hooks, interpreting
+from workbench.compiler import hooks, quick
 
 assert hooks.Hooks  # what is tried here is in force once this module is imported
 
@@ -53,14 +55,14 @@ def frames(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.slow
 def test_traces_are_the_same_and_a_third_of_the_frames_is_interpreted(frames: list[str]) -> None:
     net, x = Net(), torch.ones(2, 4)
-    with interpreting.as_shipped():
+    with quick.as_shipped():
         shipped = traced(net, x)
     count = len(frames)
     frames.clear()
     assert traced(net, x) == shipped
     assert 0 < len(frames) < count / 3
     frames.clear()
-    with interpreting.as_shipped():
+    with quick.as_shipped():
         traced(net, x)
     assert len(frames) == count
 
@@ -90,7 +92,7 @@ def test_a_builtin_that_a_program_hides_while_it_runs_stays_hidden() -> None:
 
     x = torch.full((2,), -1.0)
     try:
-        with interpreting.as_shipped():
+        with quick.as_shipped():
             shipped = _outcome(shadows, x)
         globals().pop("abs", None)
         assert _outcome(shadows, x) == shipped
@@ -111,3 +113,54 @@ def test_an_unknown_name_is_refused_as_ever() -> None:
 
     with pytest.raises(workbench.ProgramError, match="no_such_name"):
         workbench.open(lost, torch.ones(2), capture="interpreter")
+
+
+@dataclasses.dataclass
+class Pair:
+    first: Any
+    second: Any
+
+
+@pytest.mark.parametrize("tree", [(), ((1, [2.0, None]), {"a": "b"}), Pair(1, 2), ([Pair(1, [2])], {}), slice(1, 2)])
+def test_trees_are_flattened_as_ever(tree: Any) -> None:
+    with quick.as_shipped():
+        pytree.tree_flatten_with_dataclass(tree)  # makes the dataclass known, here and there
+        shipped = [pytree.tree_flatten(tree), pytree.tree_flatten_with_dataclass(tree)]
+    assert [symbol.tree_flatten(tree), symbol.tree_flatten_with_dataclass(tree)] == shipped
+
+
+def test_a_dataclass_is_looked_into_when_it_is_first_seen() -> None:
+    @dataclasses.dataclass
+    class New:
+        inside: Any
+
+    assert symbol.tree_flatten_with_dataclass([1, 2])[0] == [1, 2]
+    assert symbol.tree_flatten_with_dataclass([1, New([2, 3])])[0] == [1, 2, 3]
+
+
+def test_what_is_no_tree_is_refused_each_time() -> None:
+    class Own:
+        pass
+
+    for _ in range(2):
+        with pytest.raises(TypeError, match=r"tree_flatten of type .*Own'> is not supported"):
+            symbol.tree_flatten(Own())
+
+
+def test_a_signature_is_inspected_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    inspected: list[Any] = []
+    signature = inspect.signature
+
+    def count(function: Any) -> inspect.Signature:
+        inspected.append(function)
+        return signature(function)
+
+    def meta(a: Any, *, b: int = 3) -> Any:
+        return a
+
+    own = symbol.Symbol("own", meta=meta)
+    monkeypatch.setattr(inspect, "signature", count)
+    assert [own.normalize(1), own.normalize(a=1, b=2)] == [((1,), {"b": 3}), ((1,), {"b": 2})]
+    assert inspected == [meta]
+    with pytest.raises(TypeError, match="missing a required argument: 'a'"):
+        own.normalize()

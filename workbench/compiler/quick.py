@@ -1,0 +1,144 @@
+"""Thunder in less time: what it does again and again with one outcome is done once; every trace stays what it was.
+
+Its bytecode interpreter interprets its own helpers too (what ``bool(x)`` and ``x in y`` do), and looks each builtin in
+them up by four more frames of interpreted code: most of what it interprets is that. Each statement that it binds has
+the signature of its symbol inspected, and each nesting of arguments is walked twice to find dataclasses that are not
+there. A part can go once Thunder no longer does that: ``globals_lookup`` interprets nothing to find a builtin,
+``Symbol.normalize`` keeps signatures, ``tree_flatten`` has its types in a constant.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import dis
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from workbench.compiler.thunder_api import codeutils, interpreter, opcode_handlers, pytree, symbol, utils
+
+_KINDS = (BuiltinFunctionType, FunctionType, ModuleType, type, type(NotImplemented))
+"""What Thunder never puts a proxy in the place of, as it does with numbers and tensors."""
+
+_known: WeakKeyDictionary[Any, dict[tuple[bool, str], Any]] = WeakKeyDictionary()
+"""Of each interpretation, what names stood for: names of the interpreter's own module or not, and builtins of both."""
+
+_load_global = opcode_handlers["LOAD_GLOBAL"]
+
+
+def _load_global_once(inst: Any, /, stack: Any, co: CodeType, globals_dict: Any, **kwargs: Any) -> Any:
+    """A global, looked up as ever, but for a builtin or a name of the interpreter's own that was looked up before."""
+    name = co.co_names[inst.arg >> 1]  # the lowest bit says whether a call follows, which wants a null below
+    names = interpreter.unwrap(globals_dict)
+    own = names is vars(interpreter)
+    value = names[name] if own and name in names else None if name in names else _builtin(names, name)
+    if not isinstance(value, _KINDS):
+        return _load_global(inst, stack=stack, co=co, globals_dict=globals_dict, **kwargs)
+    known = _known.setdefault(interpreter.get_interpreterruntimectx(), {})
+    found = known.get((own, name))
+    if found is not None and found.value is value:
+        if inst.arg & 1:
+            stack.append(interpreter.wrap_const(interpreter.Py_NULL()))
+        stack.append(found)
+        return None
+    outcome = _load_global(inst, stack=stack, co=co, globals_dict=globals_dict, **kwargs)
+    if outcome is None:
+        known[own, name] = stack.getitem_wrapped(-1)
+    return outcome
+
+
+def _builtin(names: dict[str, Any], name: str) -> Any:
+    builtins = names.get("__builtins__")
+    return (vars(builtins) if isinstance(builtins, ModuleType) else builtins or {}).get(name)
+
+
+class _Standing:
+    """A module of Python's, in the place of itself, with functions of it that keep what they gave."""
+
+    def __init__(self, module: ModuleType, **functions: Callable[..., Any]) -> None:
+        self._module = module
+        vars(self).update(functions)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+_instructions = functools.lru_cache(8192)(lambda code: tuple(dis.get_instructions(code)))
+
+_signatures: WeakKeyDictionary[FunctionType, inspect.Signature] = WeakKeyDictionary()
+
+
+def _signature(function: Any) -> inspect.Signature:
+    if type(function) is not FunctionType:
+        return inspect.signature(function)
+    found = _signatures.get(function)
+    if found is None:
+        found = _signatures[function] = inspect.signature(function)
+    return found
+
+
+_tree_flatten = pytree.tree_flatten
+_tree_flatten_with_dataclass = pytree.tree_flatten_with_dataclass
+_legal: set[type] = set()
+"""Types that Thunder flattens."""
+_plain: set[type] = set()
+"""Types of leaves that are no dataclasses."""
+
+
+def _flatten(args: Any, namespace: str = pytree.OPTREE_NAMESPACE) -> Any:
+    kind = type(args)
+    if kind in _legal:
+        return pytree.optree.tree_flatten(args, none_is_leaf=True, namespace=namespace)
+    found = _tree_flatten(args, namespace)
+    if not isinstance(args, type):  # of a class it matters which
+        _legal.add(kind)
+    return found
+
+
+def _flatten_with_dataclass(tree: Any) -> Any:
+    """Flattened at once where no leaf is a dataclass, which Thunder would have to make known first."""
+    if type(tree) not in _legal:
+        return _tree_flatten_with_dataclass(tree)
+    leaves, spec = _flatten(tree)
+    for leaf in leaves:
+        kind = type(leaf)
+        if kind in _plain:
+            continue
+        if dataclasses.is_dataclass(kind):
+            return _tree_flatten_with_dataclass(tree)
+        _plain.add(kind)
+    return leaves, spec
+
+
+_QUICK: tuple[tuple[Any, str, Any], ...] = (
+    (interpreter, "dis", _Standing(dis, get_instructions=_instructions)),
+    (symbol, "inspect", _Standing(inspect, signature=_signature)),
+    (symbol, "tree_flatten_with_dataclass", _flatten_with_dataclass),
+    *((module, "tree_flatten", _flatten) for module in (codeutils, pytree, symbol, utils)),
+)
+"""A module of Thunder's, a name in it, and what stands there instead."""
+
+_SHIPPED = tuple((module, name, getattr(module, name)) for module, name, _ in _QUICK)
+
+
+def hasten() -> None:
+    """Put what is quicker in its place, for all that Thunder compiles in this process."""
+    opcode_handlers["LOAD_GLOBAL"] = _load_global_once
+    for module, name, instead in _QUICK:
+        setattr(module, name, instead)
+
+
+@contextlib.contextmanager
+def as_shipped() -> Iterator[None]:
+    """Inside, Thunder takes the time that it takes without the workbench, where that is what is measured."""
+    opcode_handlers["LOAD_GLOBAL"] = _load_global
+    for module, name, before in _SHIPPED:
+        setattr(module, name, before)
+    try:
+        yield
+    finally:
+        hasten()
