@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ui.synthetic import Builder, llama
-from workbench.graph import BACKWARD, FORWARD, Graph, Kind, ValueFlag
+from workbench.graph import BACKWARD, FORWARD, Graph, Kind, StatementFlag, ValueFlag
 from workbench.lever import Site
 from workbench.ui.drawing import Columns, Layout, Shape, Style
 from workbench.ui.graph_view import payload
@@ -32,7 +32,9 @@ def graphs(draw: st.DrawFn) -> tuple[Graph, tuple[Site, ...]]:
             for _ in range(max(1, size)):
                 inputs = draw(st.lists(st.sampled_from(values), max_size=3))
                 output = made.value((4,))
-                made.add("mul", side, origin, inputs, [output], parent=fusion)
+                view = bool(inputs) and draw(st.booleans())
+                made.add("reshape" if view else "mul", side, origin, inputs, [output], parent=fusion,
+                         flags=StatementFlag.VIEW if view else 0)  # fmt: skip
                 values.append(output)
                 if draw(st.booleans()):
                     name = made.values[output]["name"]
@@ -57,10 +59,10 @@ def overlaps(layout: Layout) -> int:
     return count
 
 
-@given(graphs(), st.sampled_from([(), ("layers",)]))
-def test_no_two_statements_overlap_and_every_one_has_a_node(made, unfolded):
+@given(graphs(), st.sampled_from([(), ("layers",)]), st.booleans())
+def test_no_two_statements_overlap_and_every_one_has_a_node(made, unfolded, views):
     graph, sites = made
-    layout = compute(graph, sites, unfolded=unfolded)
+    layout = compute(graph, sites, unfolded=unfolded, views=views)
     assert overlaps(layout) == 0
     shown = (graph.statements.kind != Kind.ARGUMENT) & (graph.statements.kind != Kind.RETURN)
     assert (layout.node_of[shown] >= 0).all()
@@ -78,19 +80,19 @@ def test_forward_and_backward_of_an_origin_stand_at_one_height(made):
             assert blocks.origin[nodes.block[node]] == graph.statements.origin[statement]
 
 
-@given(graphs(), st.sampled_from([(), ("layers",)]))
-def test_every_site_is_on_an_arc_or_a_mark_or_named_as_unplaced(made, unfolded):
+@given(graphs(), st.sampled_from([(), ("layers",)]), st.booleans())
+def test_every_site_is_on_an_arc_or_a_mark_or_named_as_unplaced(made, unfolded, views):
     graph, sites = made
-    layout = compute(graph, sites, unfolded=unfolded)
+    layout = compute(graph, sites, unfolded=unfolded, views=views)
     reached = {n for group in (*layout.arcs.sites, *layout.arcs.peers, *layout.marks.peers) for n in group}
     assert reached | set(layout.unplaced) == set(range(len(sites)))
     assert not reached & set(layout.unplaced)
 
 
-@given(graphs())
-def test_arcs_start_at_their_node_each_at_a_height_of_its_own(made):
+@given(graphs(), st.booleans())
+def test_arcs_start_at_their_node_each_at_a_height_of_its_own(made, views):
     graph, sites = made
-    layout = compute(graph, sites)
+    layout = compute(graph, sites, views=views)
     arcs, nodes = layout.arcs, layout.nodes
     starts = list(zip(arcs.source.tolist(), arcs.y0.tolist(), strict=True))
     assert len(set(starts)) == len(starts)
@@ -169,3 +171,38 @@ def test_columns_stand_apart_inside_the_width(width):
     edges = [*columns.label, *columns.forward, *columns.backward, columns.width]
     assert edges == sorted(edges)
     assert columns.backward[0] - columns.forward[1] > 70
+
+
+def test_a_hidden_view_lets_edges_and_arcs_through_to_what_makes_and_reads_its_storage():
+    made = Builder()
+    origin = made.origin("", "linear", 3, "y = f(x.t())")
+    weight, view, product, again, grad = [made.value((4,), name=name) for name in ("w", "w_t", "y", "y_t", "g")]
+    made.add("mul", FORWARD, origin, [], [weight])
+    made.add("permute", FORWARD, origin, [weight], [view], flags=StatementFlag.VIEW)
+    made.add("matmul", FORWARD, origin, [view], [product])
+    made.add("permute", BACKWARD, origin, [view], [again], flags=StatementFlag.VIEW)
+    made.add("matmul", BACKWARD, origin, [again], [grad])
+    site = Site(
+        id="saved:w",
+        lever="saved",
+        label="w",
+        options=("save",),
+        choice="save",
+        default="save",
+        values=("w_t",),
+        bytes=4,
+    )
+    graph = made.graph()
+    assert len(compute(graph, [site]).nodes) == 5
+    layout = compute(graph, [site], views=False)
+    assert [graph.statements.name[row] for row in layout.nodes.statement.tolist()] == ["mul", "matmul", "matmul"]
+    assert layout.hidden.tolist() == [False, True, False, True, False]
+    # The view stands with what makes its storage; the backward's with what reads it.
+    assert layout.node_of.tolist() == [0, 0, 1, 2, 2]
+    assert (layout.arcs.source.tolist(), layout.arcs.target.tolist()) == ([0], [2])
+    drawn = payload(graph, layout, [site])
+    assert drawn["views"] == {"count": 2, "hidden": 2}
+    sources, targets = (
+        np.frombuffer(drawn["tables"]["edge"][end][1], np.int32).tolist() for end in ("source", "target")
+    )
+    assert list(zip(sources, targets, strict=True)) == [(0, 1), (0, 2)]

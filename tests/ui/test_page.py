@@ -161,3 +161,18 @@ def test_the_legend_opens_over_the_graph_and_closes(mount):
 def test_the_theme_is_the_pages(mount):
     assert mount(1, dark=True).evaluate(f"{VIEW}.state().dark") is True
     assert mount(1).evaluate(f"{VIEW}.state().dark") is False
+
+
+def test_a_button_shows_views_and_says_how_many_there_are(mount):
+    page = mount()
+    button = page.locator("[data-do=views]")
+    assert button.is_hidden()
+    page.evaluate(
+        """() => {
+            const data = { ...model.get("data"), views: { count: 7, hidden: 7 } };
+            model.set("data", data);
+        }"""
+    )
+    assert button.inner_text() == "Show 7 views"
+    button.click()
+    assert messages(page) == [{"type": "views", "shown": True}]

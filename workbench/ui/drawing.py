@@ -219,6 +219,8 @@ class Layout:
     ----------
     node_of : int32
         For each statement of the graph the node that shows it (in a folded layer its representative), or -1.
+    hidden : bool
+        For each statement of the graph whether it is a view that is left out; `node_of` is then what stands for it.
     unplaced : tuple of int
         Sites about values that the graph does not show; they are reached through the table of sites.
     """
@@ -231,6 +233,7 @@ class Layout:
     arcs: Arcs
     marks: Marks
     node_of: Ints
+    hidden: NDArray[np.bool_]
     unplaced: tuple[int, ...]
     height: float
 

@@ -66,7 +66,7 @@ const TYPES = { f: Float32Array, d: Float64Array, i: Int32Array, b: Uint8Array }
 function scene(data) {
   if (!data?.strings) return null;
   /** @type {any} */
-  const out = { strings: data.strings, sections: data.sections, height: data.height };
+  const out = { strings: data.strings, sections: data.sections, height: data.height, views: data.views ?? { count: 0, hidden: 0 } };
   for (const [table, columns] of Object.entries(data.tables)) {
     out[table] = {};
     for (const [name, [code, view]] of Object.entries(columns)) out[table][name] = array(TYPES[code], view);

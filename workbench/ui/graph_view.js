@@ -15,6 +15,7 @@ class View extends Drawing {
     this.texts = new Map();
     this.build();
     this.scene = scene(model.get("data"));
+    this.nameViews();
     this.paintTheme();
   }
 
@@ -33,6 +34,7 @@ class View extends Drawing {
         <span class="wb-key wb-key-away">on the CPU</span>
         <span class="wb-key wb-key-wire" hidden>on its way, from issue to wait</span>
         <button data-do="legend" aria-expanded="false" title="What every line, box and colour means">Legend</button>
+        <button data-do="views" hidden title="Statements that own no memory: reshapes, transposes, slices, shallow_copy"></button>
         <span class="wb-grow"></span>
         <input type="search" placeholder="Search  /" aria-label="Search statements" spellcheck="false">
         <span class="wb-found" aria-live="polite"></span>
@@ -42,6 +44,7 @@ class View extends Drawing {
         <button data-do="fit" title="Show all (f)">Fit</button>
       </div>
       <div class="wb-tip" hidden></div>`;
+    this.viewsButton = /** @type {HTMLElement} */ (el.querySelector('[data-do="views"]'));
     this.wireKey = /** @type {HTMLElement} */ (el.querySelector(".wb-key-wire"));
     this.canvas = /** @type {HTMLCanvasElement} */ (el.querySelector("canvas"));
     this.search = /** @type {HTMLInputElement} */ (el.querySelector("input"));
@@ -66,12 +69,19 @@ class View extends Drawing {
     this.sizes.observe(el);
     this.themes = new MutationObserver(() => this.paintTheme());
     this.themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
-    this.onData = () => { this.scene = scene(model.get("data")); this.texts.clear(); this.setHover(null); this.clamp(); this.redraw(); };
+    this.onData = () => { this.scene = scene(model.get("data")); this.nameViews(); this.texts.clear(); this.setHover(null); this.clamp(); this.redraw(); };
     this.onSelected = () => { this.redraw(); };
     this.onReveal = (message) => { if (message?.type === "reveal") this.reveal(message.id, true); };
     model.on("change:data", this.onData);
     model.on("change:selected", this.onSelected);
     model.on("msg:custom", this.onReveal);
+  }
+
+  /** The button that shows and hides views says how many there are, and which it would do. */
+  nameViews() {
+    const { count, hidden } = this.scene?.views ?? { count: 0, hidden: 0 };
+    this.viewsButton.hidden = count === 0 || this.readOnly;
+    this.viewsButton.textContent = hidden ? `Show ${hidden} views` : `Hide ${count} views`;
   }
 
   destroy() {
@@ -238,6 +248,7 @@ class View extends Drawing {
     else if (what === "one") this.setZoom(1);
     else if (what === "fit") this.fit();
     else if (what === "legend") toggleLegend(this);
+    else if (what === "views") this.model.send({ type: "views", shown: this.scene.views.hidden > 0 });
   }
 
   /** Move the selection up or down its column; an arc's neighbours are the arcs above and below. */

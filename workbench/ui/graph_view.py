@@ -18,6 +18,8 @@ from workbench.summary import human_bytes, human_shape
 from workbench.ui import lanes
 from workbench.ui import layout as u_layout
 from workbench.ui.drawing import Layout, Style
+from workbench.ui.ends import Index
+from workbench.ui.hiding import views_of
 from workbench.ui.names import next_option, node_ids, short_name
 from workbench.ui.panel import Answering, esm
 
@@ -118,6 +120,7 @@ def payload(
         "strings": list(strings.index),
         "sections": [vars(section) for section in layout.sections],
         "height": layout.height,
+        "views": {"count": int(views_of(graph, Index.of(graph)).sum()), "hidden": int(layout.hidden.sum())},
         "tables": {
             table: {name: [_code(column), column.tobytes()] for name, column in columns.items()}
             for table, columns in tables.items()
@@ -354,7 +357,7 @@ class Shown:
         layout, parents, ids = self.layout, self.graph.statements.parent, self.node_ids
         found = [ids[node] if node >= 0 else "" for node in layout.node_of.tolist()]
         headings = {int(layout.nodes.fusion[node]): ids[node] for node in np.flatnonzero(layout.nodes.heading).tolist()}
-        for member in np.flatnonzero(parents >= 0).tolist()[::-1]:
+        for member in np.flatnonzero((parents >= 0) & ~layout.hidden).tolist()[::-1]:
             node = int(layout.node_of[member])
             if node >= 0:
                 found[int(parents[member])] = headings.get(int(layout.nodes.fusion[node]), ids[node])
@@ -403,13 +406,14 @@ class GraphView(Answering):
         self._on_turn, self._on_undo, self._on_redo = on_turn, on_undo, on_redo
         self._on_place = on_place
         self._unfolded: set[str] = set()
+        self._views = False
         self.shown: Shown | None = None
         self.on_msg(self._receive)
 
     def show(self, graph: Graph, sites: Sequence[Site]) -> None:
         """Draw a graph and its sites; scroll position, zoom and selection stay."""
         sites = tuple(sites)
-        layout = u_layout.compute(graph, sites, unfolded=self._unfolded)
+        layout = u_layout.compute(graph, sites, unfolded=self._unfolded, views=self._views)
         self.shown = Shown(graph, sites, layout, node_ids(graph, layout, sites))
         self.data = payload(graph, layout, sites, self.shown.node_ids)
 
@@ -488,4 +492,7 @@ class GraphView(Answering):
             self._on_redo()
         elif kind == "fold" and shown is not None:
             self._unfolded ^= {message["stem"]}
+            self.show(shown.graph, shown.sites)
+        elif kind == "views" and shown is not None:
+            self._views = bool(message["shown"])
             self.show(shown.graph, shown.sites)

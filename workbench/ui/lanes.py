@@ -136,11 +136,12 @@ def moved(graph: Graph, layout: Layout, sites: Sequence[Site], id: str, node: in
 def _rows(graph: Graph, layout: Layout, node: int) -> list[int]:
     """The statements that a node stands for, one in each folded layer."""
     if not layout.nodes.heading[node]:
-        return np.flatnonzero(layout.node_of == node).tolist()
+        return np.flatnonzero((layout.node_of == node) & ~layout.hidden).tolist()
     # A heading has no twins of its own: its fusion's are those of its members.
     parent = graph.statements.parent
-    member = np.flatnonzero((parent == layout.nodes.statement[node]) & (layout.node_of >= 0))[0]
-    return np.unique(parent[layout.node_of == layout.node_of[member]]).tolist()
+    placed = (layout.node_of >= 0) & ~layout.hidden
+    member = np.flatnonzero((parent == layout.nodes.statement[node]) & placed)[0]
+    return np.unique(parent[(layout.node_of == layout.node_of[member]) & placed]).tolist()
 
 
 def _twins(one: str, other: str) -> bool:
@@ -163,7 +164,7 @@ def _next(graph: Graph, layout: Layout) -> tuple[NDArray[np.int32], NDArray[np.i
     node_of, sides, node_sides = layout.node_of.tolist(), statements.side.tolist(), layout.nodes.side.tolist()
     keeps = ~np.isin(statements.kind, list(_PASSES)) & (statements.flags & StatementFlag.VIEW.value == 0)
     parts: dict[int, int] = {}
-    for member in np.flatnonzero(statements.parent >= 0).tolist()[::-1]:
+    for member in np.flatnonzero((statements.parent >= 0) & ~layout.hidden).tolist()[::-1]:
         if node_of[member] >= 0:
             parts[int(statements.parent[member])] = node_of[member]
     coming: dict[int, tuple[int, int]] = {}

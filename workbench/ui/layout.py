@@ -35,6 +35,7 @@ from workbench.ui.drawing import (
     Shape,
 )
 from workbench.ui.ends import Arc, Index, Mark, arcs_of_sites, marks_of_sites
+from workbench.ui.hiding import Hidden, arcs_through, hide, marks_through, without
 
 _LAYER = re.compile(r"^(.*?(?:^|\.)\d+)(?:\.|$)")
 
@@ -65,7 +66,7 @@ class _Fold:
     """For each statement the one that is shown in its place; -1 where it is shown itself."""
 
 
-def compute(graph: Graph, sites: Sequence[Site] = (), *, unfolded: Collection[str] = ()) -> Layout:
+def compute(graph: Graph, sites: Sequence[Site] = (), *, unfolded: Collection[str] = (), views: bool = True) -> Layout:
     """Lay out a graph.
 
     Parameters
@@ -77,10 +78,18 @@ def compute(graph: Graph, sites: Sequence[Site] = (), *, unfolded: Collection[st
     unfolded : collection of str
         Stems of layer scopes, such as ``layers``, whose identical layers are shown one by one; ``waits:`` with the name
         of what the first of them makes, for waits of one moment that are.
+    views : bool
+        Whether views are drawn; else edges go through them, and what sits on one stands where its storage does.
     """
     index = Index.of(graph)
     arcs, lost = arcs_of_sites(graph, sites, index)
     marks, unmarked = marks_of_sites(graph, sites, index)
+    hidden = Hidden(np.full(len(graph.statements), -1, np.int32))
+    if not views:
+        hidden = hide(graph, index, arcs, ["", *(_layer(origin.scope) for origin in graph.origins)])
+        arcs = arcs_through(graph, index, arcs, hidden)
+        marks = marks_through(index, marks, hidden)
+        index = without(index, hidden)
     fold = _fold(graph, index, sites, arcs, marks, unfolded)
     arcs = [replace(arc, peers=tuple(p.sites[0] for p in peers)) for arc, peers in _folded(arcs, fold)]
     marks = [replace(mark, peers=tuple(p.site for p in peers)) for mark, peers in _folded(marks, fold)]
@@ -89,7 +98,7 @@ def compute(graph: Graph, sites: Sequence[Site] = (), *, unfolded: Collection[st
     closed = [moment for moment in moments if waits_key(graph, moment[0]) not in unfolded]
     marks = _of_moments(marks, closed)
     nodes, ghosts = _nodes(graph, index, fold, arcs, closed, opened)
-    node_of = _node_of(graph, nodes, fold, closed)
+    node_of = _node_of(graph, nodes, fold, closed, hidden)
     nodes, blocks, sections, height = _heights(nodes, arcs, node_of, ghosts, fold)
     return Layout(
         nodes=nodes,
@@ -100,6 +109,7 @@ def compute(graph: Graph, sites: Sequence[Site] = (), *, unfolded: Collection[st
         arcs=_place_arcs(arcs, graph, nodes, node_of, ghosts, fold, sections),
         marks=_place_marks(marks, node_of),
         node_of=node_of,
+        hidden=hidden.rows,
         unplaced=(*lost, *unmarked),
         height=height,
     )
@@ -323,14 +333,19 @@ def _nodes(
     return nodes, {int(nodes.ghost[i]): int(i) for i in np.flatnonzero(nodes.ghost >= 0)}
 
 
-def _node_of(graph: Graph, nodes: Nodes, fold: _Fold, closed: list[tuple[int, ...]]) -> Ints:
+def _node_of(graph: Graph, nodes: Nodes, fold: _Fold, closed: list[tuple[int, ...]], hidden: Hidden) -> Ints:
     node_of = np.full(len(graph.statements), -1, np.int32)
     real = np.flatnonzero(nodes.statement >= 0)
     node_of[nodes.statement[real]] = real
     for moment in closed:
         node_of[list(moment[1:])] = node_of[moment[0]]
-    hidden = np.flatnonzero(fold.twin >= 0)
-    node_of[hidden] = node_of[fold.twin[hidden]]
+    folded = np.flatnonzero(fold.twin >= 0)
+    node_of[folded] = node_of[fold.twin[folded]]
+    # A fusion in a folded layer is shown by the heading of its members' twins.
+    parent = graph.statements.parent
+    fused = folded[parent[folded] >= 0]
+    node_of[parent[fused]] = np.maximum(node_of[parent[fused]], node_of[parent[fold.twin[fused]]])
+    node_of[hidden.rows] = node_of[hidden.stand_in[hidden.rows]]
     return node_of
 
 

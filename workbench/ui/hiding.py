@@ -1,0 +1,128 @@
+"""Views left out: edges go through them, and what sits on one stands where its storage is made or read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.graph import Graph, Kind, StatementFlag
+from workbench.ui.drawing import Ints
+from workbench.ui.ends import Arc, Index, Mark
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """Which views are left out, and what stands for each.
+
+    Attributes
+    ----------
+    stand_in : int32
+        For each statement that is hidden the shown one that stands for it; -1 for all others.
+    """
+
+    stand_in: Ints
+
+    @property
+    def rows(self) -> NDArray[np.bool_]:
+        """Per statement whether it is hidden."""
+        return self.stand_in >= 0
+
+
+def views_of(graph: Graph, index: Index) -> NDArray[np.bool_]:
+    """Statements that own no memory and write none: views, and `shallow_copy`."""
+    statements = graph.statements
+    views = (statements.flags & StatementFlag.VIEW.value != 0) & (statements.flags & StatementFlag.INPLACE.value == 0)
+    return np.asarray(index.shown & ~index.headed & views & (statements.kind == Kind.OP))
+
+
+def hide(graph: Graph, index: Index, arcs: Sequence[Arc], layers: Sequence[str]) -> Hidden:
+    """Choose what stands for each view.
+
+    It is the statement that makes what is viewed, else the first that reads the view, of the same side and layer. A
+    view without either stays, and so do those of a fusion of nothing else, and of a block that a ghost stands in.
+
+    Parameters
+    ----------
+    graph : Graph
+    index : Index
+    arcs : sequence of Arc
+    layers : sequence of str
+        Per block the layer that it belongs to; empty outside of layers.
+    """
+    statements = graph.statements
+    views = views_of(graph, index)
+    parent, side = statements.parent, statements.side
+    for fusion in np.unique(parent[views & (parent >= 0)]).tolist():
+        members = np.flatnonzero((parent == fusion) & index.shown & ~index.headed)
+        if views[members].all():
+            views[members] = False
+    for arc in arcs:
+        if arc.source < 0:
+            views[index.block == arc.block] = False
+    stand_in = np.full(len(statements), -1, np.int32)
+
+    def together(one: int, other: int) -> bool:
+        return bool(side[one] == side[other]) and layers[index.block[one]] == layers[index.block[other]]
+
+    def shown(row: int) -> int:
+        """What stands where `row` does, or -1 where that is not known yet."""
+        return int(stand_in[row]) if views[row] else row
+
+    def above(row: int) -> int:
+        for value in statements.inputs[row].tolist():
+            maker = int(index.producer[value])
+            if maker >= 0 and maker != row and together(row, maker):
+                return shown(maker)
+        return -1
+
+    def below(row: int) -> int:
+        for value in statements.outputs[row].tolist():
+            for reader in index.readers_of(value):
+                if reader != row and together(row, reader) and (found := shown(reader)) >= 0:
+                    return found
+        return -1
+
+    rows = np.flatnonzero(views).tolist()
+    for order, search in ((rows, above), (rows[::-1], below), (rows, above)):
+        for row in order:
+            if stand_in[row] < 0:
+                stand_in[row] = search(row)
+    return Hidden(stand_in)
+
+
+def without(index: Index, hidden: Hidden) -> Index:
+    """The index with what is hidden no longer shown."""
+    return replace(index, shown=index.shown & ~hidden.rows)
+
+
+def arcs_through(graph: Graph, index: Index, arcs: Sequence[Arc], hidden: Hidden) -> list[Arc]:
+    """Arcs whose ends are views begin at what stands for them, and end at what reads them."""
+
+    def ends(target: int) -> list[int]:
+        if not hidden.rows[target]:
+            return [target]
+        readers = [r for value in graph.statements.outputs[target].tolist() for r in index.readers_of(value)]
+        found = [end for reader in readers if reader > target for end in ends(reader)]
+        return found or [int(hidden.stand_in[target])]
+
+    moved = []
+    for arc in arcs:
+        source = int(hidden.stand_in[arc.source]) if arc.source >= 0 and hidden.rows[arc.source] else arc.source
+        targets = list(dict.fromkeys(end for target in arc.targets for end in ends(target)))
+        apart = tuple(end for end in targets if end != source) or tuple(targets)
+        block = int(index.block[source]) if source >= 0 else arc.block
+        moved.append(replace(arc, source=source, targets=apart, block=block))
+    return moved
+
+
+def marks_through(index: Index, marks: Sequence[Mark], hidden: Hidden) -> list[Mark]:
+    """Marks on views stand on what stands for these."""
+    return [
+        replace(mark, statement=row, block=int(index.block[row]))
+        if (row := int(hidden.stand_in[mark.statement])) >= 0
+        else mark
+        for mark in marks
+    ]
