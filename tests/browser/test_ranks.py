@@ -18,7 +18,7 @@ def drag_wait(lab: Lab, id: str, node: int) -> None:
     """Drag the filled end of a bar, where it is waited for, to where a node of its side begins."""
     graph(lab, "view.fit()")
     bar = next(bar for bar in graph(lab, "state().bars") if bar["id"] == id)
-    box = lab.page.locator(".wb-graph canvas").bounding_box()
+    box = lab.page.locator(".wb-graph canvas").first.bounding_box()
     assert box is not None
     x, y = box["x"] + bar["x"], box["y"] + bar["wait"]
     assert graph(lab, "hit(given[0], given[1])", x, y) == f"{id}!wait"

@@ -99,7 +99,7 @@ def test_keys_move_the_selection_turn_undo_and_redo(mount):
 
 def test_a_folded_layer_unfolds_by_a_click_and_stands_for_all_its_sites(mount):
     page = mount()
-    box = page.locator("canvas").bounding_box()
+    box = page.locator("canvas").first.bounding_box()
     section = page.evaluate(f"{VIEW}.state().sections[0]")
     page.mouse.click(box["x"] + 60, box["y"] + section["y"] + 10)
     assert messages(page) == [{"type": "fold", "stem": "layers"}]
@@ -109,7 +109,7 @@ def test_a_folded_layer_unfolds_by_a_click_and_stands_for_all_its_sites(mount):
 
 def test_search_finds_and_goes_to_what_it_found(mount):
     page = mount()
-    page.locator("canvas").focus()
+    page.locator("canvas").first.focus()
     page.keyboard.press("/")
     page.keyboard.type("softmax")
     assert page.evaluate(f"{VIEW}.state().matches") == 1
@@ -119,7 +119,7 @@ def test_search_finds_and_goes_to_what_it_found(mount):
 
 def test_fit_shows_all_and_wheel_and_drag_move(mount):
     page = mount(30, unfolded=("layers",))
-    page.locator("canvas").focus()
+    page.locator("canvas").first.focus()
     page.mouse.move(400, 400)
     page.mouse.wheel(0, 500)
     page.wait_for_function(f"{VIEW}.state().top === 500")
@@ -176,3 +176,28 @@ def test_a_button_shows_views_and_says_how_many_there_are(mount):
     assert button.inner_text() == "Show 7 views"
     button.click()
     assert messages(page) == [{"type": "views", "shown": True}]
+
+
+def test_the_overview_shows_the_part_in_view_and_moves_it_by_drag_and_keys(mount):
+    page = mount(8, unfolded=("layers",), near=False)
+    overview = page.locator(".wb-map")
+    assert overview.get_attribute("aria-valuetext") == "all of it"
+    page.evaluate(f"{VIEW}.view.setZoom(1, 0, 0)")
+    page.wait_for_function("document.querySelector('.wb-map').ariaValueText !== 'all of it'")
+    assert overview.get_attribute("aria-valuenow") == "0"
+    box = overview.bounding_box()
+    bottom = box["y"] + box["height"] - 3
+    page.mouse.move(box["x"] + 20, box["y"] + 3)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 20, bottom, steps=4)
+    page.mouse.up()
+    page.wait_for_function("document.querySelector('.wb-map').ariaValueNow === '100'")
+    end = page.evaluate(f"{VIEW}.state().top")
+    assert end > 1000
+    overview.press("PageUp")
+    assert page.evaluate(f"{VIEW}.state().top") < end - 300
+    overview.press("Home")
+    assert page.evaluate(f"{VIEW}.state().top") == 0
+    page.mouse.click(box["x"] + 20, box["y"] + box["height"] / 2)
+    assert page.evaluate(f"{VIEW}.state().top") == pytest.approx(end / 2, rel=0.1)
+    assert messages(page) == []

@@ -51,7 +51,7 @@ class Drawing extends Places {
       this.drawNodes(low, high);
       this.drawSelection();
       this.drawHeadings();
-      this.drawMap();
+      this.overview.draw();
     }
     this.drawHead();
     this.drawn = performance.now() - began;
@@ -468,18 +468,5 @@ class Drawing extends Places {
       c.fillStyle = this.ink.fusionText;
       c.fillText(this.shorten(`↑ ${strings[run.name[i]]}`, x1 - x0 - 8), x0 + 4, HEAD + tall / 2);
     }
-  }
-
-  /** Where the view stands in the whole, at the right edge. */
-  drawMap() {
-    const total = HEAD + (this.scene.height - HEAD) * this.zoom, room = this.heightPx - HEAD;
-    if (total <= this.heightPx + 1) return;
-    const c = this.context, size = Math.max(24, room * room / total);
-    c.beginPath();
-    c.roundRect(this.width - 6, HEAD + (room - size) * this.top / (total - this.heightPx), 4, size, 2);
-    c.fillStyle = this.ink.muted;
-    c.globalAlpha = 0.5;
-    c.fill();
-    c.globalAlpha = 1;
   }
 }

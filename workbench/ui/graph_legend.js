@@ -32,7 +32,7 @@ function legendRows(ink, bars) {
     [box("none", ink.select, 'stroke-width="2.5"'), "Selected. Outlined in the column's colour: what it reads from; in green: who reads it."],
     [box(ink.found, ink.found), "Found by the search."],
     ["", "Views (reshapes, transposes, slices, shallow_copy) own no memory and are left out: lines go through them, and what can be chosen there stands on what makes or reads their storage. A button below shows them."],
-    [sample(`<rect x="21" y="2" width="4" height="14" rx="2" fill="${ink.muted}" opacity="0.5"/>`), "At the right edge: which part of the whole is in view."],
+[box("none", ink.select), "At the right edge: the whole graph, with the part in view. Dragging it moves the view; so do the arrow keys there."],
   ];
 }
 

@@ -65,6 +65,7 @@ class View extends Drawing {
     on(this.search, "input", () => this.onSearch());
     on(this.search, "keydown", (e) => this.onSearchKey(e));
     on(el.querySelector(".wb-foot"), "click", (e) => this.onTool(e.target.dataset?.do));
+    this.overview = new Overview(this);
     this.sizes = new ResizeObserver(() => this.resize());
     this.sizes.observe(el);
     this.themes = new MutationObserver(() => this.paintTheme());
@@ -105,7 +106,7 @@ class View extends Drawing {
 
   resize() {
     const ratio = window.devicePixelRatio || 1;
-    this.width = this.el.clientWidth;
+    this.width = this.canvas.clientWidth;
     this.heightPx = this.el.clientHeight - FOOT;
     if (!this.width) return;
     this.canvas.width = Math.round(this.width * ratio);

@@ -24,7 +24,7 @@ from workbench.ui.names import next_option, node_ids, short_name
 from workbench.ui.panel import Answering, esm
 
 HERE = pathlib.Path(__file__).parent
-MODULES = ("graph_scene.js", "graph_places.js", "graph_drawing.js", "graph_legend.js", "graph_view.js")
+MODULES = ("graph_scene.js", "graph_places.js", "graph_drawing.js", "graph_map.js", "graph_legend.js", "graph_view.js")
 """The page's side, each file building on those before it."""
 
 HEADING, GHOST, RANDOM, CLONE, VIEW, COLLECTIVE, MOMENT = 1, 2, 4, 8, 16, 32, 64

@@ -1,0 +1,128 @@
+// The whole graph, small, beside the canvas, with the part in view: dragged, or moved by keys. After `graph_drawing.js`.
+
+class Overview {
+  /** @param {any} view */
+  constructor(view) {
+    this.view = view;
+    this.canvas = document.createElement("canvas");
+    this.canvas.className = "wb-map";
+    this.canvas.tabIndex = 0;
+    for (const [name, value] of Object.entries({ role: "scrollbar", "aria-label": "Part of the graph in view", "aria-orientation": "vertical", "aria-valuemin": "0", "aria-valuemax": "100" }))
+      this.canvas.setAttribute(name, value);
+    this.canvas.title = "The whole graph: drag the part in view, or use the arrow keys";
+    view.canvas.after(this.canvas);
+    this.whole = document.createElement("canvas"); // drawn once per scene, theme and size
+    this.drawnOf = null;
+    const on = (type, handler) => this.canvas.addEventListener(type, handler, { signal: view.stop.signal });
+    on("pointerdown", (event) => this.onDown(event));
+    on("pointermove", (event) => { if (this.canvas.hasPointerCapture(event.pointerId)) this.moveTo(event.offsetY - this.grip); });
+    on("keydown", (event) => this.onKey(event));
+    for (const type of ["focus", "blur"]) on(type, () => view.redraw());
+  }
+
+  /** Pixels of the map per pixel of height at zoom 1. */
+  get scale() { return Math.min(1, (this.height - 2) / Math.max(1, this.view.scene.height - HEAD)); }
+  get height() { return this.view.heightPx - HEAD; }
+
+  /** The part in view on the map: from, and how tall. */
+  window() {
+    const { view, scale } = this, from = Math.max(0, (view.worldY(HEAD) - HEAD) * scale);
+    const to = Math.min(view.scene.height - HEAD, view.worldY(view.heightPx) - HEAD) * scale;
+    return { from, tall: Math.max(6, to - from) };
+  }
+
+  /** Bring a place of the map to the upper edge of the view. */
+  moveTo(y) {
+    const { view } = this;
+    view.atFit = false;
+    view.top = (y / this.scale) * view.zoom;
+    view.setHover(null);
+    view.clamp();
+    view.redraw();
+  }
+
+  onDown(event) {
+    event.preventDefault();
+    this.canvas.focus({ preventScroll: true });
+    this.canvas.setPointerCapture(event.pointerId);
+    const { from, tall } = this.window(), inside = event.offsetY >= from && event.offsetY <= from + tall;
+    this.grip = inside ? event.offsetY - from : tall / 2;
+    this.moveTo(event.offsetY - this.grip);
+  }
+
+  onKey(event) {
+    const { view } = this, page = (view.heightPx - HEAD) * 0.9;
+    const act = {
+      ArrowDown: () => view.scroll(60), ArrowUp: () => view.scroll(-60), PageDown: () => view.scroll(page), PageUp: () => view.scroll(-page),
+      Home: () => view.scroll(-Infinity), End: () => view.scroll(Infinity), "+": () => view.onTool("in"), "=": () => view.onTool("in"), "-": () => view.onTool("out"),
+    }[event.key];
+    if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    event.stopPropagation();
+    view.atFit = false;
+    act();
+  }
+
+  /** The whole: a line per statement in its column's colour, arcs between, and layers. */
+  paintWhole(wide, ratio) {
+    const { view, whole, scale } = this, c = /** @type {CanvasRenderingContext2D} */ (whole.getContext("2d")), { node, arc, sections } = view.scene, ink = view.ink;
+    whole.width = wide * ratio;
+    whole.height = this.height * ratio;
+    c.setTransform(ratio, 0, 0, ratio, 0, 0);
+    const y = (value) => (value - HEAD) * scale, column = (wide - 8) * 0.36, left = [4, wide - 4 - column];
+    for (const section of sections) { c.fillStyle = ink.rule; c.fillRect(0, y(section.y), wide, 1); }
+    for (let i = 0; i < node.y.length; i++) {
+      if (node.flags[i] & (HEADING | GHOST)) continue;
+      c.fillStyle = ink.strokes[node.side[i]];
+      c.fillRect(left[node.side[i]], y(node.y[i]), column, Math.max(0.75, node.height[i] * scale - 0.25));
+    }
+    c.lineWidth = 0.75;
+    for (let i = 0; i < arc.y0.length; i++) {
+      if (arc.shape[i] !== CROSS) continue;
+      c.strokeStyle = ink.arcs[arc.style[i]];
+      c.beginPath();
+      c.moveTo(left[0] + column, y(arc.y0[i]));
+      c.lineTo(left[1], y(arc.y1[i]));
+      c.stroke();
+    }
+  }
+
+  draw() {
+    const { view } = this, wide = this.canvas.clientWidth;
+    if (!wide || !view.scene || this.height <= 0) return;
+    const ratio = view.ratio, key = [view.scene, view.ink, wide, this.height, ratio];
+    if (!this.drawnOf || key.some((part, i) => part !== this.drawnOf[i])) {
+      this.drawnOf = key;
+      this.canvas.width = wide * ratio;
+      this.canvas.height = this.height * ratio;
+      this.paintWhole(wide, ratio);
+    }
+    const c = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d"));
+    c.setTransform(1, 0, 0, 1, 0, 0);
+    c.fillStyle = view.paper;
+    c.fillRect(0, 0, this.canvas.width, this.canvas.height);
+    c.drawImage(this.whole, 0, 0);
+    c.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.drawChosen(c, wide);
+    const { from, tall } = this.window(), room = Math.max(1, (view.scene.height - HEAD) * this.scale);
+    const all = tall >= room - 1;
+    c.fillStyle = view.ink.select;
+    c.globalAlpha = all ? 0 : 0.12;
+    c.fillRect(0, from, wide, tall);
+    c.globalAlpha = 1;
+    c.strokeStyle = document.activeElement === this.canvas ? view.ink.select : view.ink.muted;
+    c.lineWidth = document.activeElement === this.canvas ? 2 : 1;
+    c.strokeRect(1, from + 1, wide - 2, Math.min(tall, this.height - from) - 2);
+    const at = all ? 0 : Math.round(100 * from / Math.max(1, room - tall));
+    this.canvas.setAttribute("aria-valuenow", String(Math.max(0, Math.min(100, at))));
+    this.canvas.setAttribute("aria-valuetext", all ? "all of it" : `${Math.round(100 * tall / room)} % of it, from ${Math.round(100 * from / room)} %`);
+  }
+
+  /** What is selected, and what the search found, as they stand in the whole. */
+  drawChosen(c, wide) {
+    const { view, scale } = this, { node, at } = view.scene, chosen = view.chosenPlace();
+    const tick = (y, color) => { c.fillStyle = color; c.fillRect(0, (y - HEAD) * scale - 1, wide, 2.5); };
+    for (const i of view.matches ?? []) tick(node.y[i] + node.height[i] / 2, view.ink.found);
+    if (chosen && at) tick(chosen.kind === "arc" ? view.scene.arc.y0[chosen.index] : node.y[chosen.index] + node.height[chosen.index] / 2, view.ink.select);
+  }
+}
