@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.analysis.machines import H100, Machine
 from workbench.analysis.overlap import Overlap
 from workbench.bench.changes import PlanDiff, diff, effect_of
+from workbench.bench.files import Files
 from workbench.bench.history import History
 from workbench.bench.planning import Planner, Request
 from workbench.bench.rates import machine_of, of_device
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from workbench.runs.request import RunOptions
 
 
-class Workbench:
+class Workbench(Files):
     """A program with its choices, plan and runs. Made by `workbench.open`.
 
     Parameters
@@ -558,40 +559,6 @@ class Workbench:
     def notes(self) -> dict[str, str]:
         """What each site is, and the person's own line, as exported configs have them."""
         return {site.id: " ".join(t for t in (site.label, site.source) if t) for site in self.plan.sites}
-
-    def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the choices as a Python file that anyone can read, and `workbench.load` reads back.
-
-        Parameters
-        ----------
-        path : path
-        overwrite : bool
-            Replace a file that is no config, too; a config is always replaced.
-
-        Raises
-        ------
-        ConfigError
-            If it cannot be written, and why; see `Config.write`.
-        """
-        return self.config.write(path, self.notes(), overwrite=overwrite)
-
-    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write plan, choices and figures as one ``.plan.json``, which JupyterLab shows without a kernel.
-
-        Parameters
-        ----------
-        path : path
-        overwrite : bool
-            Replace a file that is no saved plan, too; a saved plan is always replaced.
-
-        Raises
-        ------
-        ConfigError
-            If it cannot be written, and why.
-        """
-        from workbench.bench import saving
-
-        return saving.write(self, path, overwrite=overwrite)
 
     def app(self) -> Any:
         """The app, as a widget."""

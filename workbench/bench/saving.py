@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,21 +81,51 @@ def write(bench: Workbench, path: str | os.PathLike[str], *, overwrite: bool = F
     ConfigError
         If it cannot be written, and why; what was there before is unchanged.
     """
+    return write_document(
+        path,
+        lambda: json.dumps(document(bench), allow_nan=False, ensure_ascii=False),
+        begin=_BEGIN,
+        kind="saved plan",
+        overwrite=overwrite,
+    )
+
+
+def write_document(
+    path: str | os.PathLike[str], text: Callable[[], str], *, begin: bytes, kind: str, overwrite: bool
+) -> Path:
+    """Write a document over none but its own kind.
+
+    Parameters
+    ----------
+    path : path
+    text : callable
+        Makes the document; called only where it can be written.
+    begin : bytes
+        Of every document of this kind.
+    kind : str
+        In words.
+    overwrite : bool
+        Replace a file of another kind, too.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be written, and why; what was there before is unchanged.
+    """
 
     def why_not(target: Path) -> str:
         if overwrite:
             return ""
         with target.open("rb") as file:
-            begin = file.read(len(_BEGIN))
-        return "" if begin in (b"", _BEGIN) else "it is there, and no saved plan"
+            found = file.read(len(begin))
+        return "" if found in (b"", begin) else f"it is there, and no {kind}"
 
     failed = f"cannot write {one_line(str(path))}"
     try:
         # Refused before anything is worked out for it.
         paths.check_writable(path)
-        text = json.dumps(document(bench), allow_nan=False, ensure_ascii=False)
         # Half of a surrogate pair, in a program's own name, is nothing that UTF-8 can hold.
-        return paths.write(path, text.encode(errors="backslashreplace"), may_replace=why_not)
+        return paths.write(path, text().encode(errors="backslashreplace"), may_replace=why_not)
     except FileExistsError as error:
         raise ConfigError(
             f"{failed}: {paths.reason(error)}; nothing was changed there",

@@ -15,6 +15,7 @@ from workbench.cli.compare import compare
 from workbench.cli.fit import fit
 from workbench.cli.gpu_check import gpu_check
 from workbench.cli.plan import plan
+from workbench.cli.report import report
 from workbench.cli.run import run as run_program
 from workbench.cli.statuses import BAD_USAGE, DONE, FAILED, INTERRUPTED, UNREAD
 from workbench.cli.sweep import sweep
@@ -43,6 +44,7 @@ for name, command in (
     ("run", run_program),
     ("compare", compare),
     ("sweep", sweep),
+    ("report", report),
     ("gpu-check", gpu_check),
 ):
     app.command(name)(command)

@@ -130,9 +130,10 @@ def timeline_content(
 
 def clocks_words(times: StatementTimes) -> str:
     """What the clocks add to a step, where that is more than noise."""
+    interval = f"{times.overhead_low:+.1%} to {times.overhead_high:+.1%}"
     if times.overhead_low <= 0 <= times.overhead_high:
-        return f"what clocks add to a step is within noise ({times.overhead_low:+.1%} to {times.overhead_high:+.1%})"
-    return f"clocks add {times.overhead:+.1%} to a step"
+        return f"what clocks add to a step is within noise ({interval})"
+    return f"clocks add {times.overhead:+.1%} to a step ({interval})"
 
 
 def _simulated_words(overlap: Overlap) -> str:

@@ -1,0 +1,59 @@
+"""`report`: a plan as one HTML page to attach to an issue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from workbench.cli.opening import open_bench
+from workbench.cli.options import (
+    CaptureOption,
+    ChooseOption,
+    ConfigOption,
+    DeviceOption,
+    ExecutorOption,
+    JsonOption,
+    ParallelOption,
+    ProgramArgument,
+    RanksOption,
+    SetOption,
+)
+from workbench.cli.output import print_json, print_line
+from workbench.cli.statuses import DONE, FAILED
+from workbench.errors import ChoiceError
+
+
+def report(
+    program: ProgramArgument,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write the page.")] = Path("report.html"),
+    run: Annotated[
+        bool, typer.Option("--run", help="Compile and run it first, in turns with stock, so that figures are measured.")
+    ] = False,
+    settings: SetOption = None,
+    choices: ChooseOption = None,
+    config: ConfigOption = None,
+    device: DeviceOption = None,
+    executor: ExecutorOption = None,
+    ranks: RanksOption = None,
+    parallel: ParallelOption = "",
+    capture: CaptureOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is no report, too.")] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Write one HTML page that needs no network: graph, figures, plots, choices, and how to have them again."""
+    from workbench.bench import PartsBench
+
+    bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, capture=capture)
+    if isinstance(bench, PartsBench):
+        raise ChoiceError(f"report is for one plan, and {bench.program.name} comes in as {len(bench.parts)} parts")
+    # Also a page of a run that failed is worth something: it has the plan, and says that the run failed.
+    made = bench.run(wait=True, against={"stock": {}}) if run else None
+    written = bench.report(out, overwrite=force)
+    error = made.error if made is not None else None
+    if as_json:
+        print_json({"report": str(written), "error": error})
+    else:
+        print_line(f"report: {written}{f'; the run failed: {error}' if error else ''}")
+    return FAILED if error else DONE

@@ -1,0 +1,203 @@
+"""A bench as one HTML page without a network: the widgets' own modules and what they draw, all inside of it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from workbench.graph import BACKWARD
+from workbench.runs.store import choices_of
+from workbench.ui import layout as u_layout
+from workbench.ui import saved_view
+from workbench.ui.alive import measured_content, predicted_content
+from workbench.ui.compile_tab import Waterfall
+from workbench.ui.curves import memory_curves
+from workbench.ui.experiments import run_row
+from workbench.ui.figures import Against, figures
+from workbench.ui.graph_view import MODULES, Shown
+from workbench.ui.names import node_ids
+from workbench.ui.panel import HERE, esm
+from workbench.ui.tables import is_setting
+from workbench.ui.timeline import timeline_content
+
+if TYPE_CHECKING:
+    from workbench.bench import Workbench
+    from workbench.runs.jobs import Run
+
+_EXPORT = "export default { render };"
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+_WIDGETS = {
+    "strip": ("strip.js",),
+    "graph": MODULES,
+    "alive": ("alive.js",),
+    "compile": ("compile.js",),
+    "timeline": ("timeline.js",),
+}
+
+
+def page(bench: Workbench, commands: Sequence[str]) -> str:
+    """The page's text behind its first line.
+
+    Parameters
+    ----------
+    bench : Workbench
+    commands : sequence of str
+        Command lines that make the same plan again.
+    """
+    config, plan = bench.config, bench.plan
+    run = next((run for run in reversed(bench.runs) if run.state == "done" and choices_of(run) == bench.choices), None)
+    settings = ", ".join(f"{name}={value}" for name, value in config.settings.items())
+    versions = ", ".join(f"{name} {version}" for name, version in config.versions.items())
+    title = f"{bench.program.name}{f' ({settings})' if settings else ''}"
+    place = f"on {config.device}, {bench.executor} executor"
+    measured = "Nothing here is measured: no run had these choices."
+    if run is not None:
+        measured = f"What is measured is of the run {escape(run.name or run.run_dir.name)}, with these choices."
+    widgets = "".join(f"{name}: (() => {{{_module(files)}}})(),\n" for name, files in _WIDGETS.items())
+    # Every "<" of what is data or source is written so that no text in it can end the element.
+    data = json.dumps(_data(bench, run), allow_nan=False).replace("<", "\\u003c")
+    return f"""
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<title>{escape(title)}: Thunder Workbench</title>
+<style>{(HERE / "style.css").read_text()}{(HERE / "report_page.css").read_text()}</style></head>
+<body data-jp-theme-light="true"><main class="wb-app wb-panel wb-report">
+<header><h1>{escape(title)}</h1><span class="wb-muted">{escape(place)}</span>
+<button id="wb-theme" type="button">Dark</button></header>
+<p class="wb-muted">{escape(versions)}. Changes are against stock, the program without choices.
+{measured}</p>
+{"".join(f'<p class="wb-bad">{escape(warning)}</p>' for warning in plan.warnings)}
+<div id="wb-strip"></div>
+<h2>Graph</h2><p class="wb-muted">Forward on the left, backward on the right, what is saved as arcs.
+Ctrl and wheel zoom, the wheel moves, a click selects.</p>
+<div id="wb-graph"></div><div id="wb-about" class="wb-about" aria-live="polite"></div>
+<h2>Memory</h2><div class="wb-curve">{_curves(bench, run)}</div><div id="wb-alive"></div>
+<section {"" if run else "hidden"}><h2>Compilation</h2><div id="wb-compile"></div></section>
+<section {"" if run and run.statements else "hidden"}><h2>Timeline</h2><div id="wb-timeline"></div></section>
+<h2>Choices</h2>{_choices(bench)}
+<h2>Runs</h2>{_runs(bench)}
+<h2>How to have this again</h2>{_again(bench, commands)}
+</main>
+<script type="application/json" id="wb-data">{data}</script>
+<script>
+const WIDGETS = {{
+{widgets}}};
+{(HERE / "report_page.js").read_text()}</script></body></html>
+"""
+
+
+def _module(files: Sequence[str]) -> str:
+    """A widget's modules as the body of a function: a page that was attached somewhere may import nothing."""
+    source = esm(*files)
+    assert source.count(_EXPORT) == 1
+    return source.replace(_EXPORT, "return { render };").replace("</", "<\\/")
+
+
+def _data(bench: Workbench, run: Run | None) -> dict[str, Any]:
+    """What each widget shows, and what can be told of a site that is selected."""
+    plan = bench.plan
+    stock = Against("stock", bench.stock_plan, interleaved="stock")
+    view = saved_view.content(plan, bench.stock_plan, bench.machine)
+    ids = _statement_ids(bench)
+    named = {
+        plan.graph.values.name[v]: ids[s] for s in range(len(ids)) for v in plan.graph.statements.outputs[s].tolist()
+    }
+    waterfall = Waterfall()
+    for event in run.events if run is not None else ():
+        waterfall.take(event)
+    shown = view["figures"] if run is None else figures(plan, run, stock, same_choices=True, machine=bench.machine)
+    sites = [
+        {"id": s.id, "label": s.label, "source": s.source, "choice": s.choice, "default": s.default}
+        | {"options": list(s.options), "illegal": dict(s.illegal)}
+        for s in plan.sites
+    ]
+    times = run.statements if run is not None else None
+    return {
+        "strip": {"content": {"figures": shown}},
+        "graph": {"data": view["graph"], "selected": "", "height": 620, "dark": False, "read_only": True},
+        "alive": {"content": {"predicted": predicted_content(plan, ids), "measured": measured_content(run, named)}},
+        "compile": {"content": waterfall.content()},
+        "timeline": {"content": timeline_content(times, named, step_s=run.step_s if run is not None else None)},
+        "sites": sites,
+    }
+
+
+def _statement_ids(bench: Workbench) -> list[str]:
+    """Per statement the node that shows it."""
+    graph, sites = bench.plan.graph, bench.plan.sites
+    layout = u_layout.compute(graph, sites)
+    return Shown(graph, sites, layout, node_ids(graph, layout, sites)).statement_ids
+
+
+def _curves(bench: Workbench, run: Run | None) -> str:
+    def inside(plan: Any) -> list[int]:
+        rows = plan.graph.statements.parent < 0
+        curve: list[int] = plan.timeline.statement_peak_bytes[rows].tolist()
+        return curve
+
+    statements = bench.plan.graph.statements
+    forward = int(((statements.parent < 0) & (statements.side != BACKWARD)).sum())
+    curves = {"predicted": inside(bench.plan)}
+    if bench.choices:
+        curves["stock, predicted"] = inside(bench.stock_plan)
+    if run is not None and run.statement_peak_bytes:
+        curves["measured, inside each statement"] = run.statement_peak_bytes
+    return memory_curves(curves, forward=forward)
+
+
+def _choices(bench: Workbench) -> str:
+    if not bench.choices:
+        return '<p class="wb-muted">None: what stock executes.</p>'
+    sites = bench.plan.site_of
+    rows = [
+        (id, option, sites[id].default, "a setting of the lever" if is_setting(sites[id]) else sites[id].source)
+        if id in sites
+        else (id, option, "", "no site of the plan as it is")
+        for id, option in bench.choices.items()
+    ]
+    return _table(("site", "choice", "stock", "source"), rows)
+
+
+def _runs(bench: Workbench) -> str:
+    if not bench.runs:
+        return '<p class="wb-muted">None was made in this session.</p>'
+    rows = []
+    for row in map(run_row, bench.runs):
+        choices = "; ".join(row["choices"]) or "none"
+        beside = "; ".join(row["against"])
+        cells = [row[name] for name in ("predicted", "measured", "compile", "step")]
+        rows.append((row["name"], choices, *cells, beside, row["accuracy"], row["state"]))
+    heads = (
+        "run",
+        "choices",
+        "peak, predicted",
+        "measured",
+        "compile",
+        "step",
+        "beside, in turns",
+        "accuracy",
+        "state",
+    )
+    return _table(heads, rows)
+
+
+def _again(bench: Workbench, commands: Sequence[str]) -> str:
+    text = bench.config.text(bench.notes())
+    link = f"data:text/x-python;base64,{base64.b64encode(text.encode(errors='backslashreplace')).decode()}"
+    lines = "".join(f"<pre>{escape(command)}</pre>" for command in commands)
+    replay = (
+        "import workbench as wb\n\nfast = wb.load('choices.py').jit(model)  # thunder.jit with exactly these choices"
+    )
+    return (
+        f"{lines}<pre>{escape(replay)}</pre><p><a download='choices.py' href='{link}'>choices.py</a>, which holds:</p>"
+        f"<pre class='wb-config'>{escape(text)}</pre>"
+    )
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<div class='wb-scroll'><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
