@@ -289,7 +289,8 @@ def test_a_chosen_pin_is_what_the_strip_compares_with(bench, tmp_path, monkeypat
     changes = [value for figure in app.strip.content["figures"] for value in figure["values"] if "delta" in value]
     assert {value["delta_vs"] for value in changes} == {"vs pinned: less"}
     look(app, "Memory")
-    assert app.memory.content["set"]["start legend"]["label"]["value"] == "pinned: less, predicted"
+    legend = "pinned: less, predicted"
+    until(lambda: app.memory.content["set"]["start legend"]["label"]["value"] == legend)
     app.experiments._receive({"type": "delete", "folder": row["folder"]})
     assert "pinned" in app.controls.content["message"]["text"]
     app.experiments._receive({"type": "pin", "folder": row["folder"], "pinned": False})
