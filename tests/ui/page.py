@@ -45,13 +45,14 @@ window.ready = true;
 """
 
 
-def _encode(value: Any) -> Any:
+def encoded(value: Any) -> Any:
+    """A trait's value as JSON can carry it."""
     if isinstance(value, (bytes, memoryview)):
         return {"base64": base64.b64encode(value).decode()}
     if isinstance(value, dict):
-        return {key: _encode(item) for key, item in value.items()}
+        return {key: encoded(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_encode(item) for item in value]
+        return [encoded(item) for item in value]
     return value
 
 
@@ -64,6 +65,6 @@ def page(module: str, state: dict[str, Any], *, dark: bool = False, width: int =
         paper="#111111" if dark else "#ffffff",
         width=width,
         cls=cls,
-        state=json.dumps(_encode(state)),
+        state=json.dumps(encoded(state)),
         module=json.dumps(source).replace("</", "<\\/"),
     )

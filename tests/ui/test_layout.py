@@ -12,7 +12,7 @@ from workbench.graph import BACKWARD, FORWARD, Graph, Kind, StatementFlag, Value
 from workbench.lever import Site
 from workbench.ui.drawing import Columns, Layout, Shape, Style
 from workbench.ui.graph_view import payload
-from workbench.ui.layout import compute
+from workbench.ui.layout import block_key, compute
 
 
 @st.composite
@@ -206,3 +206,26 @@ def test_a_hidden_view_lets_edges_and_arcs_through_to_what_makes_and_reads_its_s
         np.frombuffer(drawn["tables"]["edge"][end][1], np.int32).tolist() for end in ("source", "target")
     )
     assert list(zip(sources, targets, strict=True)) == [(0, 1), (0, 2)]
+
+
+SILU = frozenset(f"saved:layers.{layer}.mlp/silu#0" for layer in range(4))
+
+
+def places(graph: Graph, layout: Layout) -> dict[str, tuple[float, float]]:
+    """Where each block is: its upper edge and its height."""
+    keys = [block_key(graph, origin) for origin in layout.blocks.origin.tolist()]
+    return dict(zip(keys, zip(layout.blocks.y.tolist(), layout.blocks.height.tolist(), strict=True), strict=True))
+
+
+@pytest.mark.parametrize("views", [False, True])
+def test_a_choice_moves_no_block_and_neither_does_taking_it_back(views):
+    stock, chosen = llama(4, fused=False), llama(4, fused=False, recompute=SILU)
+    before = places(stock[0], compute(*stock, views=views))
+    kept = {key: height for key, (_, height) in before.items()}
+    # Without its memory the layout makes room for what is computed again, and moves what stands below.
+    assert places(chosen[0], compute(*chosen, views=views)) != before
+    after = compute(*chosen, views=views, kept=kept)
+    assert places(chosen[0], after) == before
+    assert overlaps(after) == 0
+    assert (after.nodes.y + after.nodes.height <= (after.blocks.y + after.blocks.height)[after.nodes.block]).all()
+    assert places(stock[0], compute(*stock, views=views, kept=kept)) == before

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Page, sync_playwright
 
 from tests.browser.chromium import find_chromium
+from tests.ui.page import encoded
 from tests.ui.page import page as page_text
 from tests.ui.synthetic import llama
 from workbench.ui.graph_view import payload
@@ -18,6 +19,13 @@ from workbench.ui.layout import compute
 pytestmark = pytest.mark.browser
 
 SITE = "saved:layers.0.attn/linear#0"
+DECODE = """(value) => {
+    const decode = (value) => Array.isArray(value) ? value.map(decode)
+        : !value || typeof value !== "object" ? value
+        : "base64" in value ? new DataView(Uint8Array.from(atob(value.base64), (c) => c.charCodeAt(0)).buffer)
+        : Object.fromEntries(Object.entries(value).map(([k, v]) => [k, decode(v)]));
+    return decode(value);
+}"""
 VIEW = "document.getElementById('view').__workbench"
 
 
@@ -201,3 +209,19 @@ def test_the_overview_shows_the_part_in_view_and_moves_it_by_drag_and_keys(mount
     page.mouse.click(box["x"] + 20, box["y"] + box["height"] / 2)
     assert page.evaluate(f"{VIEW}.state().top") == pytest.approx(end / 2, rel=0.1)
     assert messages(page) == []
+
+
+@pytest.mark.parametrize("name", ["torch.embedding", "torch.cross_entropy"])
+def test_what_is_selected_stays_where_it_is_across_a_change_of_folds(mount, name):
+    stock, _ = llama(4)
+    made = stock.statements.outputs[stock.statements.name.index(name)][0]
+    held = f"t:{stock.values.name[made]}"
+    page = mount(4)
+    before = point(page, held)
+    page.evaluate("id => model.set('selected', id)", held)
+    graph, sites = llama(4, recompute=frozenset({"saved:layers.1.mlp/silu#0"}))
+    data = payload(graph, compute(graph, sites), sites)
+    page.evaluate("([text, decode]) => model.set('data', eval(decode)(text))", [encoded(data), DECODE])
+    assert [section["count"] for section in page.evaluate(f"{VIEW}.state().sections")] == [1, 1, 2]
+    after = page.evaluate(f"id => {VIEW}.view.locate(id).y + {VIEW}.view.canvas.getBoundingClientRect().top", held)
+    assert after == pytest.approx(before["y"], abs=0.01)

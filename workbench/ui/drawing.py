@@ -12,6 +12,10 @@ ROW = 20.0
 """Height of a statement, in pixels at zoom 1; also the height between two arcs that leave one statement."""
 
 
+TIGHTEST = 6.0
+"""Least height of a statement where more than before has to keep to its block's height; below 9 it has no words."""
+
+
 NODE_GAP = 3.0
 """Part of a row that stays empty under a statement."""
 

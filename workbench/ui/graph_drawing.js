@@ -333,17 +333,17 @@ class Drawing extends Places {
             c.setLineDash([]);
           }
         }
-        if (!texts) continue;
+        if (!texts || height < 9) continue;
         const middle = top + height / 2, pad = 7 * Math.max(1, this.zoom);
         const marks = this.scene.marksOf.get(i), last = marks?.at(-1);
         const taken = last ? (last.right + last.width) * Math.max(1, this.zoom) : 0;
-        this.font(size, MONO, 500);
+        this.font(Math.min(size, height), MONO, 500);
         c.fillStyle = flags & GHOST ? ink.arcs[RECOMPUTED] : ink.texts[side];
         const name = this.shorten(strings[node.name[i]], x1 - x0 - 2 * pad - taken);
         c.fillText(name, x0 + pad, middle);
         const room = x1 - x0 - 2 * pad - taken - c.measureText(name).width - 10;
         if (marks) this.drawMarks(i);
-        this.font(size - 1, MONO);
+        this.font(Math.min(size - 1, height - 0.5), MONO);
         const detail = strings[node.detail[i]];
         const shown = c.measureText(detail).width <= room ? detail : strings[node.shape[i]];
         if (shown && c.measureText(shown).width <= room) {

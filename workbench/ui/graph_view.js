@@ -9,6 +9,7 @@ class View extends Drawing {
     this.zoom = 1;
     this.left = 0; // scroll position, in screen pixels
     this.top = 0;
+    this.refitUntil = 0; // what comes until then is shown whole
     this.atFit = true; // until somebody zooms or moves
     this.hover = null;
     this.drawn = 0;
@@ -70,12 +71,37 @@ class View extends Drawing {
     this.sizes.observe(el);
     this.themes = new MutationObserver(() => this.paintTheme());
     this.themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
-    this.onData = () => { this.scene = scene(model.get("data")); this.nameViews(); this.texts.clear(); this.setHover(null); this.clamp(); this.redraw(); };
+    this.onData = () => this.take(scene(model.get("data")));
     this.onSelected = () => { this.redraw(); };
     this.onReveal = (message) => { if (message?.type === "reveal") this.reveal(message.id, true); };
     model.on("change:data", this.onData);
     model.on("change:selected", this.onSelected);
     model.on("msg:custom", this.onReveal);
+  }
+
+  /** Draw another scene: what is selected stays where it is on the screen, else the uppermost statement in view does. */
+  take(next) {
+    const held = this.scene && next ? this.heldBy(next) : null;
+    this.scene = next;
+    if (performance.now() < this.refitUntil) this.fit();
+    else if (held) this.top += this.locate(held.id).y - held.y;
+    this.nameViews();
+    this.texts.clear();
+    this.setHover(null);
+    this.clamp();
+    this.redraw();
+  }
+
+  /** What is in view now and in another scene too, and its height on the screen. */
+  heldBy(next) {
+    const { node, columns, strings } = this.scene, low = this.worldY(HEAD);
+    const inView = ({ y }) => y >= HEAD && y <= this.heightPx;
+    const upper = columns[0].slice(firstBelow(columns[0], node, low)).map((i) => strings[node.id[i]]);
+    for (const id of [this.model.get("selected"), ...upper]) {
+      const at = id && next.at.has(id) ? this.locate(id) : null;
+      if (at && inView(at)) return { id, y: at.y };
+    }
+    return null;
   }
 
   /** The button that shows and hides views says how many there are, and which it would do. */
@@ -230,7 +256,7 @@ class View extends Drawing {
       ArrowDown: () => this.step(1), ArrowUp: () => this.step(-1), ArrowLeft: () => this.across(-1), ArrowRight: () => this.across(1),
       Enter: () => { const at = this.chosenPlace(); if (at?.kind === "node") this.unfold(at.index); },
       " ": () => this.turnSelected(), "/": () => this.search.focus(), u: () => this.model.send({ type: "undo" }),
-      r: () => this.model.send({ type: "redo" }), f: () => this.fit(), 1: () => this.setZoom(1), "+": () => this.onTool("in"),
+      r: () => this.model.send({ type: "redo" }), f: () => this.onTool("fit"), 1: () => this.setZoom(1), "+": () => this.onTool("in"),
       "[": () => this.nudge(-1), "]": () => this.nudge(1), "=": () => this.onTool("in"), "-": () => this.onTool("out"), Escape: () => this.select(""),
       Home: () => { this.top = 0; this.redraw(); }, End: () => { this.top = Infinity; this.clamp(); this.redraw(); },
       PageDown: () => this.scroll(this.heightPx * 0.9), PageUp: () => this.scroll(-this.heightPx * 0.9),
@@ -247,7 +273,12 @@ class View extends Drawing {
     if (what === "in") this.setZoom(this.zoom * 1.25);
     else if (what === "out") this.setZoom(this.zoom / 1.25);
     else if (what === "one") this.setZoom(1);
-    else if (what === "fit") this.fit();
+    else if (what === "fit") {
+      this.fit();
+      // What was put closer together so that nothing moved gets its usual room.
+      this.refitUntil = performance.now() + 2000;
+      if (!this.readOnly) this.model.send({ type: "relax" });
+    }
     else if (what === "legend") toggleLegend(this);
     else if (what === "views") this.model.send({ type: "views", shown: this.scene.views.hidden > 0 });
   }

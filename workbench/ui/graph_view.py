@@ -407,13 +407,16 @@ class GraphView(Answering):
         self._on_place = on_place
         self._unfolded: set[str] = set()
         self._views = False
+        self._kept: dict[str, float] = {}
         self.shown: Shown | None = None
         self.on_msg(self._receive)
 
     def show(self, graph: Graph, sites: Sequence[Site]) -> None:
         """Draw a graph and its sites; scroll position, zoom and selection stay."""
         sites = tuple(sites)
-        layout = u_layout.compute(graph, sites, unfolded=self._unfolded, views=self._views)
+        layout = u_layout.compute(graph, sites, unfolded=self._unfolded, views=self._views, kept=self._kept)
+        blocks = zip(layout.blocks.origin.tolist(), layout.blocks.height.tolist(), strict=True)
+        self._kept |= {u_layout.block_key(graph, origin): height for origin, height in blocks}
         self.shown = Shown(graph, sites, layout, node_ids(graph, layout, sites))
         self.data = payload(graph, layout, sites, self.shown.node_ids)
 
@@ -492,7 +495,12 @@ class GraphView(Answering):
             self._on_redo()
         elif kind == "fold" and shown is not None:
             self._unfolded ^= {message["stem"]}
+            self._kept.clear()
+            self.show(shown.graph, shown.sites)
+        elif kind == "relax" and shown is not None:
+            self._kept.clear()
             self.show(shown.graph, shown.sites)
         elif kind == "views" and shown is not None:
             self._views = bool(message["shown"])
+            self._kept.clear()
             self.show(shown.graph, shown.sites)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,7 @@ from workbench.ui.drawing import (
     NODE_GAP,
     ROW,
     SECTION,
+    TIGHTEST,
     Arcs,
     Blocks,
     Ints,
@@ -66,7 +69,14 @@ class _Fold:
     """For each statement the one that is shown in its place; -1 where it is shown itself."""
 
 
-def compute(graph: Graph, sites: Sequence[Site] = (), *, unfolded: Collection[str] = (), views: bool = True) -> Layout:
+def compute(
+    graph: Graph,
+    sites: Sequence[Site] = (),
+    *,
+    unfolded: Collection[str] = (),
+    views: bool = True,
+    kept: Mapping[str, float] = MappingProxyType({}),
+) -> Layout:
     """Lay out a graph.
 
     Parameters
@@ -80,6 +90,9 @@ def compute(graph: Graph, sites: Sequence[Site] = (), *, unfolded: Collection[st
         of what the first of them makes, for waits of one moment that are.
     views : bool
         Whether views are drawn; else edges go through them, and what sits on one stands where its storage does.
+    kept : mapping of str to float
+        Heights that blocks had before, by `block_key`, in pixels: what is new in a block is put closer together
+        there, down to `TIGHTEST`, so that no other block moves.
     """
     index = Index.of(graph)
     arcs, lost = arcs_of_sites(graph, sites, index)
@@ -99,7 +112,8 @@ def compute(graph: Graph, sites: Sequence[Site] = (), *, unfolded: Collection[st
     marks = _of_moments(marks, closed)
     nodes, ghosts = _nodes(graph, index, fold, arcs, closed, opened)
     node_of = _node_of(graph, nodes, fold, closed, hidden)
-    nodes, blocks, sections, height = _heights(nodes, arcs, node_of, ghosts, fold)
+    heights = [kept.get(block_key(graph, block - 1), 0.0) for span in fold.shown for block in span.blocks]
+    nodes, blocks, sections, height = _heights(nodes, arcs, node_of, ghosts, fold, np.asarray(heights))
     return Layout(
         nodes=nodes,
         blocks=blocks,
@@ -113,6 +127,11 @@ def compute(graph: Graph, sites: Sequence[Site] = (), *, unfolded: Collection[st
         unplaced=(*lost, *unmarked),
         height=height,
     )
+
+
+def block_key(graph: Graph, origin: int) -> str:
+    """What the block of an origin is called as long as the program is the same; empty for none."""
+    return graph.origins[origin].id if origin >= 0 else ""
 
 
 def waits_key(graph: Graph, statement: int) -> str:
@@ -354,7 +373,12 @@ def _source_nodes(arcs: list[Arc], node_of: Ints, ghosts: dict[int, int]) -> lis
 
 
 def _heights(
-    nodes: Nodes, arcs: list[Arc], node_of: Ints, ghosts: dict[int, int], fold: _Fold
+    nodes: Nodes,
+    arcs: list[Arc],
+    node_of: Ints,
+    ghosts: dict[int, int],
+    fold: _Fold,
+    kept: NDArray[np.float64],
 ) -> tuple[Nodes, Blocks, tuple[Section, ...], float]:
     """Stack nodes in blocks and blocks under each other."""
     ports = np.bincount(np.asarray(_source_nodes(arcs, node_of, ghosts), np.int64), minlength=len(nodes))
@@ -368,7 +392,15 @@ def _heights(
     count = len(origins)
     filled = np.zeros(2 * count)
     np.maximum.at(filled, column, within + height)
-    block_height = np.maximum(filled.reshape(count, 2).max(axis=1, initial=0.0), ROW) + 2 * BLOCK_PAD
+    natural = np.maximum(filled.reshape(count, 2).max(axis=1, initial=0.0), ROW) + 2 * BLOCK_PAD
+    # What became more keeps to the height that was there.
+    room = kept - BLOCK_PAD
+    tight = (kept > 0) & (natural > kept) & (room / (natural - 2 * BLOCK_PAD) >= TIGHTEST / ROW)
+    block_height = np.where(tight, kept, np.maximum(natural, kept))
+    squeezed = np.repeat(tight, 2) & (filled > np.repeat(room, 2))
+    factor = np.where(squeezed, np.repeat(room, 2) / np.maximum(filled, 1.0), 1.0)[column]
+    pad = np.where(squeezed, BLOCK_PAD / 2, BLOCK_PAD)[column]
+    gap = np.where(squeezed, NODE_GAP / 2, NODE_GAP)[column]
     starts = np.cumsum([0, *(len(span.blocks) for span in fold.shown)])
     heading = np.zeros(count)
     for number, span in enumerate(fold.shown):
@@ -393,8 +425,8 @@ def _heights(
     )
     placed = replace(
         nodes,
-        y=(block_y[nodes.block] + BLOCK_PAD + within).astype(np.float32),
-        height=(height - NODE_GAP).astype(np.float32),
+        y=(block_y[nodes.block] + pad + within * factor).astype(np.float32),
+        height=(height * factor - gap).astype(np.float32),
     )
     blocks = Blocks(origins, block_y.astype(np.float32), block_height.astype(np.float32))
     return placed, blocks, sections, float(bottom[-1] if count else HEADER) + ROW
@@ -448,11 +480,12 @@ def _place_arcs(
     """Give arcs their ends: each its own height at its source, the nearest reader as its target."""
     sources = _source_nodes(arcs, node_of, ghosts)
     used: dict[int, int] = {}
+    ports = Counter(sources)
     target, side, shape, y0, y1 = [], [], [], [], []
     for arc, source in zip(arcs, sources, strict=True):
         port = used.get(source, 0)
         used[source] = port + 1
-        start = float(nodes.y[source]) + port * ROW + (ROW - NODE_GAP) / 2
+        start = float(nodes.y[source]) + float(nodes.height[source]) * (port + 0.5) / ports[source]
         visible = [t for t in arc.targets if fold.twin[t] < 0] or []
         ends = node_of[np.asarray(visible or arc.targets, np.int64)]
         middle = nodes.y[ends] + nodes.height[ends] / 2
