@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,8 +13,10 @@ import torch
 from thunder.core.transform_common import dce
 from thunder.extend import FusionExecutor
 
+from workbench.compiler import facts as facts_module
 from workbench.compiler import pipeline
-from workbench.compiler.facts import FactsCache, TraceFacts, facts, fusion_key
+from workbench.compiler.facts import TraceFacts, facts
+from workbench.compiler.keys import fusion_key, statement_memory_key
 from workbench.executor import why_no_nvfuser
 from workbench.programs import resolve
 
@@ -96,15 +100,81 @@ def test_matmuls_count_by_formula_elementwise_ops_by_element_and_views_not_at_al
     assert (flops["matmul"], flops["tanh"], flops["transpose"]) == (2 * 4 * 6 * 8, 4 * 8, 0)
 
 
-@pytest.mark.slow
-def test_equal_statements_run_once() -> None:
-    def layers(count: int) -> int:
-        cache = FactsCache()
-        captured = pipeline.capture(resolve("residual_chain", device="cpu", layers=count, grad=True), "torch")
-        facts(captured.stage.claimed, cache=cache)
-        return len(cache.facts)
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the statements that were run to find facts, with none known at first."""
+    monkeypatch.setattr(facts_module, "_found", {})
+    names: list[str] = []
+    run = facts_module._Walk.run
 
-    assert layers(8) == layers(2)
+    def counted(walk: Any, bsym: Any, *args: Any) -> Any:
+        names.append(bsym.sym.name)
+        return run(walk, bsym, *args)
+
+    monkeypatch.setattr(facts_module._Walk, "run", counted)
+    return names
+
+
+def test_equal_statements_run_once_whatever_program_they_are_in(runs: list[str]) -> None:
+    def layers(count: int) -> int:
+        before = len(runs)
+        captured = pipeline.capture(resolve("residual_chain", device="cpu", layers=count, grad=True), "torch")
+        facts(captured.stage.claimed)
+        return len(runs) - before
+
+    assert layers(2) > 0
+    assert layers(8) == 0
+
+
+def test_a_statement_runs_again_under_other_settings(runs: list[str]) -> None:
+    trace = claimed(lambda x: torch.tanh(x), torch.randn(4, 6))
+    for _ in range(2):
+        facts(trace)
+    assert runs == ["tanh"]
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        facts(trace)
+    finally:
+        torch.set_default_dtype(before)
+    assert runs == ["tanh", "tanh"]
+
+
+def test_facts_do_not_grow_without_end(runs: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts_module, "_MOST_FACTS", 2)
+    trace = claimed(lambda x: torch.tanh(torch.sin(torch.cos(x))), torch.randn(3))
+    found = facts(trace)
+    assert len(facts_module._found) <= 2
+    assert facts(trace).transient_bytes == found.transient_bytes
+
+
+def test_an_operator_registered_again_under_its_name_is_another_statement() -> None:
+    def statement(meta: Callable[[Any], Any]) -> Any:
+        symbol = thunder.core.symbol.Symbol("own", meta=meta, id="own", _module=torch)
+        return symbol.bind(1.0, output=None)
+
+    def first(x: Any) -> None: ...
+    def second(x: Any) -> None: ...
+
+    assert statement_memory_key(statement(first), {}) == statement_memory_key(statement(first), {})
+    assert statement_memory_key(statement(first), {}) != statement_memory_key(statement(second), {})
+
+
+def test_an_argument_that_is_known_by_its_address_is_equal_to_itself_alone_and_not_kept() -> None:
+    class Held:
+        pass
+
+    def key(argument: Any) -> Any:
+        symbol = thunder.core.symbol.Symbol("own", id="own", _module=torch)
+        return statement_memory_key(symbol.bind(argument, output=None), {})
+
+    held, other = Held(), Held()
+    assert key(held) == key(held) != key(other)
+    gone, kept = weakref.ref(held), key(held)
+    again = key(held)
+    del held
+    assert gone() is None
+    assert kept != again
 
 
 def test_a_backward_goes_on_with_the_storages_of_its_forward() -> None:

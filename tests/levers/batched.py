@@ -21,7 +21,7 @@ from torch._inductor.exc import CppCompileError
 
 from tests.levers import proof
 from workbench.compiler import fusion
-from workbench.compiler.facts import fusion_key
+from workbench.compiler.keys import fusion_key
 from workbench.compiler.overwritten import seen_twice
 
 _OWNER = SimpleNamespace(executor=SimpleNamespace(name="region"))

@@ -39,7 +39,7 @@ from tests.levers.batched import NoCppError, regions
 from tests.strategies import LARGEST, Masks, RandomProgram, choices_for, drawn
 from workbench.bench import Workbench
 from workbench.compiler import exact, pipeline
-from workbench.compiler.facts import fusion_key
+from workbench.compiler.keys import fusion_key
 from workbench.errors import ChoiceError, PlanError
 from workbench.runs import accuracy, differences
 from workbench.runs.accuracy import Stepper

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from workbench.compiler.facts import fusion_key, statement_key
+from workbench.compiler.keys import fusion_key, statement_key
 from workbench.compiler.names import is_statement
 from workbench.compiler.offload import ARRIVE, OFFLOAD, RELOAD
 from workbench.compiler.thunder_api import BoundSymbol, TraceCtx, last_backward_traces, last_traces

@@ -1,12 +1,12 @@
 """What each statement of a trace does to memory, and its operations: found by running it once with fake tensors.
 
-Equal statements (symbol, shapes, strides, constants) run once, so the layers of a model cost as much as one of them.
+Equal statements (symbol, shapes, strides, constants) run once in a process: the layers of a model cost as much as one
+of them, and a program opened again costs nothing.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 
 from workbench.compiler import computes
 from workbench.compiler.kernels import WRITES, allocates_inside, peak_inside_bytes
+from workbench.compiler.keys import statement_memory_key
 from workbench.compiler.offload import ARRIVE, OFFLOAD, RELOAD, RELOAD_PREFIX
 from workbench.compiler.proxies import bytes_of, is_tensor
 from workbench.compiler.stepper import Allocations, claim, empty, fake_execution, forwarded, runs_as_pytorch, source
@@ -22,7 +23,6 @@ from workbench.compiler.thunder_api import (
     CollectionProxy,
     FutureTensorProxy,
     NumberProxy,
-    TensorProxy,
     prims,
     tree_flatten,
 )
@@ -106,12 +106,32 @@ class _Fact:
     computation: computes.Computation | None = None
 
 
+_found: dict[Hashable, _Fact] = {}
+"""Facts of all statements that any program of this process had: what one does to memory is the same in all."""
+
+_MOST_FACTS = 50_000
+"""Then it begins anew, so that a process that opens programs for weeks does not grow by them."""
+
+
 class FactsCache:
-    """Facts of the statements seen so far. Share one between the traces of a program."""
+    """What facts are found with. Share one between the traces of a program."""
 
     def __init__(self) -> None:
-        self.facts: dict[Hashable, _Fact] = {}
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def _settings() -> Hashable:
+    """What PyTorch is set to and kernels are chosen by, beside what stands in a statement."""
+    return (
+        torch.get_default_dtype(),
+        torch.get_num_threads(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.backends.mkldnn.enabled,
+        torch.backends.cuda.flash_sdp_enabled(),
+        torch.backends.cuda.mem_efficient_sdp_enabled(),
+        torch.backends.cuda.math_sdp_enabled(),
+        torch.backends.cuda.cudnn_sdp_enabled(),
+    )
 
 
 def facts(
@@ -129,7 +149,7 @@ def facts(
         A joint, forward or backward trace whose statements are claimed by operator executors, unclaimed
         primitives (run as PyTorch would), or fusions.
     cache : FactsCache, optional
-        Facts of earlier traces, extended in place.
+        That of earlier traces of the program.
     before : TraceFacts, optional
         Facts of the trace that ran before, such as the forward of this backward; its values keep their storages.
     arguments : mapping of str to Tensor, optional
@@ -179,6 +199,7 @@ class _Walk:
 
     def __init__(self, cache: FactsCache) -> None:
         self.cache = cache
+        self.settings = _settings()
         self.storage_of: dict[str, int] = {}
         self.strides: dict[str, tuple[int, ...]] = {}
         self.tensor_of: dict[str, int] = {}
@@ -231,10 +252,13 @@ class _Walk:
             same = None if runs_as_pytorch(bsym) else forwarded(bsym)
             fact = _told(self.members(bsym.subsymbols, inputs, outputs, same), bsym, inputs, outputs)
         else:
-            key = _key(bsym, self.strides)
-            known = self.cache.facts.get(key)
+            key = (self.settings, statement_memory_key(bsym, self.strides))
+            known = _found.get(key)
             if known is None:
-                known = self.cache.facts[key] = _told(self.run(bsym, inputs, outputs), bsym, inputs, outputs)
+                known = _told(self.run(bsym, inputs, outputs), bsym, inputs, outputs)
+                if len(_found) >= _MOST_FACTS:
+                    _found.clear()
+                _found[key] = known
             fact = known
         self.record(fact, inputs, outputs)
         return fact
@@ -488,70 +512,3 @@ def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
         strides.append(size)
         size *= max(int(length), 1)
     return tuple(reversed(strides))
-
-
-def _key(bsym: Any, strides: Mapping[str, tuple[int, ...]]) -> Hashable:
-    """Equal for statements that do the same to memory."""
-    frozen = _freeze((bsym.args, bsym.kwargs, bsym.output), {}, strides)
-    symbol = bsym.sym
-    return (symbol.name, str(symbol.id), symbol.executor, symbol._module, frozen)
-
-
-def _freeze(tree: Any, numbers: dict[str, int], strides: Mapping[str, tuple[int, ...]]) -> Hashable:
-    """Nested arguments as a hashable: tensors by order of appearance and metadata, constants by type and value."""
-    if isinstance(tree, (TensorProxy, FutureTensorProxy)):
-        if tree.name in numbers:
-            return numbers[tree.name]
-        numbers[tree.name] = len(numbers)
-        return (tuple(tree.shape), strides.get(tree.name), str(tree.dtype), tree.device.device_str())
-    if isinstance(tree, CollectionProxy):
-        return _freeze(tree.collection(), numbers, strides)
-    if isinstance(tree, NumberProxy):
-        return (type(tree).__name__, repr(tree.value), numbers.setdefault(tree.name, len(numbers)))
-    if isinstance(tree, (tuple, list)):
-        return (type(tree).__name__, *(_freeze(leaf, numbers, strides) for leaf in tree))
-    if isinstance(tree, dict):
-        return ("dict", *((key, _freeze(leaf, numbers, strides)) for key, leaf in tree.items()))
-    if isinstance(tree, float):
-        return ("float", tree.hex())
-    if isinstance(tree, (int, str, type(None))):
-        return (type(tree).__name__, tree)
-    return (type(tree).__name__, str(tree))
-
-
-def fusion_key(bsym: Any, *, gradients: bool = False) -> str:
-    """Digest of a fusion's structure: equal for fusions that one compiled region can serve.
-
-    Values are renumbered by first appearance and count with shape, data type and device; symbols by id; constants by
-    type and value, floats exactly. Which values are inputs and outputs, and their order, counts too.
-
-    Parameters
-    ----------
-    bsym : BoundSymbol
-        A fusion.
-    gradients : bool
-        Whether values that require gradients differ from others, as they do to Thunder. Fused regions run without
-        autograd, so one compiled region serves both.
-
-    Returns
-    -------
-    str
-        16 hexadecimal digits.
-    """
-    numbers: dict[str, int] = {}
-    tensors = [p for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs) if isinstance(p, TensorProxy)]
-    required = [bool(p.requires_grad) for p in tensors] if gradients else []
-    parts: list[Hashable] = [tuple(required), str(bsym.sym.executor.name), _freeze(bsym.args, numbers, {})]
-    parts.extend(
-        (str(member.sym.id or member.sym.name), _freeze((member.args, member.kwargs, member.output), numbers, {}))
-        for member in bsym.subsymbols
-    )
-    parts.append(_freeze(bsym.output, numbers, {}))
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
-
-
-def statement_key(bsym: Any) -> str:
-    """Digest of a statement that is no fusion: its symbol, constants, and the shapes and data types of tensors."""
-    executor = bsym.sym.executor.name if bsym.sym.executor is not None else ""
-    parts = (str(bsym.sym.name), str(bsym.sym.id), str(executor), _freeze((bsym.args, bsym.kwargs), {}, {}))
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

@@ -22,7 +22,7 @@ import torch
 from workbench.compiler import copies, patches
 from workbench.compiler.compile_times import RegionTimes
 from workbench.compiler.devices import nvfuser_module
-from workbench.compiler.facts import fusion_key
+from workbench.compiler.keys import fusion_key
 from workbench.compiler.overwritten import seen_twice
 from workbench.compiler.remat import RematOptions, Report, rematerialize
 from workbench.compiler.thunder_api import (

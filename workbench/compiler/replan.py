@@ -15,12 +15,12 @@ from workbench.analysis.memory import Prediction, timeline
 from workbench.analysis.overlap import PACK
 from workbench.compiler import copies, devices
 from workbench.compiler.capture import Capture
-from workbench.compiler.facts import fusion_key
 from workbench.compiler.fusion import (
     FusionOptions,
     compilations,
 )
 from workbench.compiler.hooks import Hooks, StageLog, StageTime, executed, sites_under
+from workbench.compiler.keys import fusion_key
 from workbench.compiler.plan import UNPROVEN, Plan, Split, unmatched
 from workbench.compiler.primitives import lost_in_tracing
 from workbench.compiler.reader import read_execution

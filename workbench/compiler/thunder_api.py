@@ -215,6 +215,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "id",
         "is_fusion",
         "is_prim",
+        "meta",
         "name",
         "python_impl",
         "tags",

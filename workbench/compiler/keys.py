@@ -1,0 +1,101 @@
+"""What makes statements, and fusions, equal: keys of what they do to memory, digests of what they are."""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+from workbench.compiler.thunder_api import CollectionProxy, FutureTensorProxy, NumberProxy, TensorProxy
+
+
+def statement_memory_key(bsym: Any, strides: Mapping[str, tuple[int, ...]]) -> Hashable:
+    """Equal for statements that do the same to memory."""
+    frozen = _freeze((bsym.args, bsym.kwargs, bsym.output), {}, strides)
+    symbol = bsym.sym
+    # The functions: an operator may be registered again under its name.
+    what = (symbol.name, str(symbol.id), symbol.executor, symbol._module)
+    functions = (symbol.meta and _Same(symbol.meta), symbol.python_impl and _Same(symbol.python_impl))
+    return (*what, *functions, frozen)
+
+
+class _Same:
+    """An object as part of a key: equal to itself alone while it lives, and not kept alive by that."""
+
+    def __init__(self, what: Any) -> None:
+        self.number = id(what)
+        try:
+            self.what: Callable[[], Any] = weakref.ref(what)
+        except TypeError:
+            self.what = lambda: what
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.number == other.number and self.what() is other.what() is not None
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __repr__(self) -> str:
+        return repr(str(self.what()))
+
+
+def _freeze(tree: Any, numbers: dict[str, int], strides: Mapping[str, tuple[int, ...]]) -> Hashable:
+    """Nested arguments as a hashable: tensors by order of appearance and metadata, constants by type and value."""
+    if isinstance(tree, (TensorProxy, FutureTensorProxy)):
+        if tree.name in numbers:
+            return numbers[tree.name]
+        numbers[tree.name] = len(numbers)
+        return (tuple(tree.shape), strides.get(tree.name), str(tree.dtype), tree.device.device_str())
+    if isinstance(tree, CollectionProxy):
+        return _freeze(tree.collection(), numbers, strides)
+    if isinstance(tree, NumberProxy):
+        return (type(tree).__name__, repr(tree.value), numbers.setdefault(tree.name, len(numbers)))
+    if isinstance(tree, (tuple, list)):
+        return (type(tree).__name__, *(_freeze(leaf, numbers, strides) for leaf in tree))
+    if isinstance(tree, dict):
+        return ("dict", *((key, _freeze(leaf, numbers, strides)) for key, leaf in tree.items()))
+    if isinstance(tree, float):
+        return ("float", tree.hex())
+    if isinstance(tree, (int, str, type(None))):
+        return (type(tree).__name__, tree)
+    text = str(tree)
+    return (type(tree).__name__, _Same(tree) if " at 0x" in text else text)
+
+
+def fusion_key(bsym: Any, *, gradients: bool = False) -> str:
+    """Digest of a fusion's structure: equal for fusions that one compiled region can serve.
+
+    Values are renumbered by first appearance and count with shape, data type and device; symbols by id; constants by
+    type and value, floats exactly. Which values are inputs and outputs, and their order, counts too.
+
+    Parameters
+    ----------
+    bsym : BoundSymbol
+        A fusion.
+    gradients : bool
+        Whether values that require gradients differ from others, as they do to Thunder. Fused regions run without
+        autograd, so one compiled region serves both.
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits.
+    """
+    numbers: dict[str, int] = {}
+    tensors = [p for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs) if isinstance(p, TensorProxy)]
+    required = [bool(p.requires_grad) for p in tensors] if gradients else []
+    parts: list[Hashable] = [tuple(required), str(bsym.sym.executor.name), _freeze(bsym.args, numbers, {})]
+    parts.extend(
+        (str(member.sym.id or member.sym.name), _freeze((member.args, member.kwargs, member.output), numbers, {}))
+        for member in bsym.subsymbols
+    )
+    parts.append(_freeze(bsym.output, numbers, {}))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def statement_key(bsym: Any) -> str:
+    """Digest of a statement that is no fusion: its symbol, constants, and the shapes and data types of tensors."""
+    executor = bsym.sym.executor.name if bsym.sym.executor is not None else ""
+    parts = (str(bsym.sym.name), str(bsym.sym.id), str(executor), _freeze((bsym.args, bsym.kwargs), {}, {}))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
