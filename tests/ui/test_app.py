@@ -524,3 +524,24 @@ def test_a_fusion_shows_its_code_when_asked(tmp_path) -> None:
         assert "erf" in app.inspector.content["code"]["text"]
     finally:
         app.close()
+
+
+def test_what_is_selected_is_marked_in_every_panel_that_shows_statements(app, bench):
+    site = legal(bench)
+    app.graph.selected = site.id
+    marked = app.graph.marked(site.id)
+    sides = [app.graph.shown.layout.nodes.side[app.graph.shown.node_of[id]] for id in marked]
+    assert sides == [0, 1], "an arc stands at both of its ends"
+    for panel in (app.memory, app.timeline, app.passes, app.trace):
+        assert panel.marked == marked
+    app.graph.selected = marked[0]
+    assert app.trace.marked == [marked[0]]
+    assert marked[0] in app.memory.content["sources"]["predicted"]["id"]
+
+
+def test_a_click_on_the_memory_curve_and_on_a_line_of_a_pass_select_in_the_graph(app, bench):
+    ids = app.memory.content["sources"]["predicted"]["id"]
+    app.memory._answer({"type": "go", "id": ids[-1]})
+    assert app.graph.selected == ids[-1]
+    app.passes._receive({"type": "value", "value": legal(bench).values[0]})
+    assert app.graph.selected in app.graph.marked(legal(bench).id)

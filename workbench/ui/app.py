@@ -101,13 +101,13 @@ class App:
             on_place=lambda rows: self._choose({id: bench.plan.place(row) for id, row in rows.items()}),
         )
         self.inspector = inspector.Inspector(self._on_inspector)
-        self.memory = MemoryTab()
+        self.memory = MemoryTab(self._on_message)
         self.alive = Alive(self._on_message)
         self.worth = WorthTab(bench, self.graph.groups, self._on_message)
         self.outline = OutlineTab(bench, self.graph.shown_ids, self.graph.reveal, self._choose)
         self.compile = CompileTab()
         self.fusions = Fusions(self._on_message)
-        self.passes = Passes()
+        self.passes = Passes(self.graph.reveal_value)
         self.timeline = TimelineTab(self._on_message, content=timeline_content(None, {}))
         self.experiments = Experiments(bench.program, on_pinned=self._on_pinned, act=self._act)
         self.sites = tables.SitesTable(self._on_message)
@@ -461,7 +461,9 @@ class App:
 
     def _show_memory(self) -> None:
         same = self._has_choices(self._peak_run)
-        self.memory.show(self.bench.plan, self._against(None), self._peak_run, same_choices=same)
+        self.memory.show(
+            self.bench.plan, self._against(None), self._peak_run, same_choices=same, ids=self.graph.shown_ids()
+        )
         measured = measured_content(self._peak_run, self._nodes_of(self._peak_run))
         predicted = predicted_content(self.bench.plan, self.graph.shown_ids())
         self.alive.content = {"predicted": predicted, "measured": measured}
@@ -482,13 +484,20 @@ class App:
     def _show_trace(self) -> None:
         plan, shown = self.bench.plan, self.graph.shown
         assert shown is not None
-        named = {id[2:]: id for id in shown.node_ids if id.startswith("t:")}
+        values, ids = plan.graph.values, shown.statement_ids
+        makers = zip(values.name, values.producer.tolist(), strict=True)
+        # A line of a folded layer, or of a view that is left out, leads to what stands for it.
+        named = {value: ids[maker] for value, maker in makers if maker >= 0 and ids[maker]}
+        named |= {id[2:]: id for id in shown.node_ids if id.startswith("t:")}
         self.trace.content = {"lines": tables.trace_lines(plan.text(), plan.graph, named)}
 
     def _select(self) -> None:
         selected = self.graph.selected
         for panel in (self.sites, self.trace, self.fusions, self.worth, self.outline):
             panel.selected = selected
+        marked = self.graph.marked(selected)
+        for panel in (self.memory, self.timeline, self.passes, self.trace):
+            panel.marked = marked
         sites = self._sites_of(selected)
         statement = None if sites else self.graph.statement_of(selected)
         if sites:

@@ -425,6 +425,15 @@ class GraphView(Answering):
         self.selected = id
         self.send({"type": "reveal", "id": id})
 
+    def reveal_value(self, name: str) -> None:
+        """Select the statement that makes a value, or what stands for it; nothing where the graph lacks it."""
+        shown = self.shown
+        value = -1 if shown is None else shown.graph.value_index.get(name, -1)
+        if shown is not None and value >= 0 and (maker := int(shown.graph.values.producer[value])) >= 0:
+            id = f"t:{name}" if f"t:{name}" in shown.node_of else shown.statement_ids[maker]
+            if id:
+                self.reveal(id)
+
     @property
     def layout_shown(self) -> Layout | None:
         """Where everything is drawn; None before there is a graph."""
@@ -471,6 +480,21 @@ class GraphView(Answering):
                 if layout.nodes.waits[node] > 1 and id in (sites[n].id for n in peers):
                     return "waits"
         return "layers"
+
+    def marked(self, id: str) -> list[str]:
+        """The nodes that a node, an arc or a mark stands at: of an arc both ends."""
+        shown = self.shown
+        if shown is None or not id:
+            return []
+        layout, numbers = shown.layout, {n for n, site in enumerate(shown.sites) if site.id == id}
+        nodes = [shown.node_of[id]] if id in shown.node_of else []
+        for arc, (sites, peers) in enumerate(zip(layout.arcs.sites, layout.arcs.peers, strict=True)):
+            if numbers & {*sites, *peers}:
+                nodes += [int(layout.arcs.source[arc]), int(layout.arcs.target[arc])]
+        for peers, node in zip(layout.marks.peers, layout.marks.node.tolist(), strict=True):
+            if numbers & {*peers}:
+                nodes.append(node)
+        return [shown.node_ids[node] for node in nodes if node >= 0]
 
     def arc_sites(self, id: str) -> tuple[int, ...]:
         """Indices of all sites that share the arc of a site; empty where it has no arc."""

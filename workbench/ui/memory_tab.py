@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import bokeh
@@ -36,6 +37,7 @@ _LIGHT = {
     "predicted": "#0b57d0",
     "measured": "#b04a00",
     "start": "#6e7781",
+    "chosen": "#267044",
 }
 _DARK = {
     "paper": "#111111",
@@ -44,6 +46,7 @@ _DARK = {
     "predicted": "#79aeff",
     "measured": "#f2a952",
     "start": "#8b949e",
+    "chosen": "#63c48a",
 }
 _HEADROOM = 1.3
 """Room for the peak's label above the curves."""
@@ -59,18 +62,29 @@ class MemoryTab(Panel):
 
     plot = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, **traits: Any) -> None:
+    def __init__(self, on_message: Callable[[dict[str, Any]], None] | None = None, **traits: Any) -> None:
         super().__init__(self._answer, plot=_plot(dark=False), **traits)
+        self._on_message = on_message
 
     def _answer(self, message: dict[str, Any]) -> None:
         if message.get("type") == "library":
             self.send({"type": "library"}, [_LIBRARY.read_bytes()])
+        elif self._on_message is not None:
+            self._on_message(message)
 
     def paint(self, *, dark: bool) -> None:
         """Take the colours of the page's theme."""
         self.plot = _plot(dark=dark)
 
-    def show(self, plan: Plan, against: Against, run: Run | None, *, same_choices: bool = True) -> None:
+    def show(
+        self,
+        plan: Plan,
+        against: Against,
+        run: Run | None,
+        *,
+        same_choices: bool = True,
+        ids: Sequence[str] = (),
+    ) -> None:
         """Draw what a plan predicts, over what the baseline would take, and what a run measured, if one has.
 
         Parameters
@@ -81,9 +95,14 @@ class MemoryTab(Panel):
         run : Run, optional
         same_choices : bool
             Whether the run has the choices in force.
+        ids : sequence of str
+            Per statement the node of the graph that shows it: a click on the curve leads there.
         """
         start = against.plan or plan
         sources, settings = _predicted(plan, start, against.name)
+        sources["predicted"]["id"] = (
+            [ids[row] for row in _curve(plan)[0]] if ids else [""] * len(sources["predicted"]["x"])
+        )
         end = settings["statements"]["end"]
         inside = run.statement_peak_bytes if run is not None else []
         times, curve = ([], []) if run is None or inside else run.timeline or ([], [])
@@ -157,7 +176,8 @@ def _plot(*, dark: bool) -> dict[str, Any]:
     sources = {
         name: ColumnDataSource({column: [] for column in columns.split()}, name=name)
         for name, columns in {
-            "predicted": "x y statement bytes side",
+            "predicted": "x y statement bytes side id",
+            "chosen": "x",
             "start": "x y",
             "measured": "x y bytes",
             "measured over time": "x y bytes",
@@ -173,6 +193,7 @@ def _plot(*, dark: bool) -> dict[str, Any]:
     plot.yaxis.formatter = CustomJSTickFormatter(code=_TICKS)
     plot.step("x", "y", source=sources["start"], mode="center", line_color=colors["start"], line_dash="4 3",
               legend_label="stock, predicted")  # fmt: skip
+    plot.vspan("x", source=sources["chosen"], line_color=colors["chosen"], line_width=2, line_alpha=0.8)
     # Not `varea_step`: BokehJS 3.9 never returns from drawing one without points.
     plot.vbar("x", 1, "y", source=sources["predicted"], fill_color=colors["predicted"], fill_alpha=0.1, line_color=None)
     predicted = plot.step(

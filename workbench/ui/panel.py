@@ -37,11 +37,15 @@ class Panel(Answering):
     ----------
     content : dict
         What is shown; each panel says what stands in it.
+    marked : list of str
+        Nodes of the graph that what is selected there stands at: a statement, or both ends of an arc. Panels that
+        show statements mark them.
     """
 
     _css: str | pathlib.Path = HERE / "style.css"
 
     content = traitlets.Dict().tag(sync=True)
+    marked = traitlets.List(traitlets.Unicode()).tag(sync=True)
 
     def __init__(self, on_message: Callable[[dict[str, Any]], None] | None = None, **traits: Any) -> None:
         super().__init__(**traits)

@@ -61,12 +61,22 @@ function render({ model, el }) {
     draw();
     write();
   }
+  /** What finds the values that are selected in the graph, by the names that they have in all steps. */
+  function selectedValues() {
+    const values = (model.get("marked") ?? []).filter((id) => id.startsWith("t:")).map((id) => id.slice(2));
+    return values.length ? new RegExp(`(?<![\\w.])(?:${values.join("|")})(?!\\w)`) : null;
+  }
+  /** A line that makes a value leads to its statement in the graph. */
+  function goes(halves) {
+    const value = halves.map(({ text }) => /^\s*\(?(\w+)[,\w\s)]* = /.exec(text)?.[1]).find(Boolean);
+    return value ? { onclick: () => model.send({ type: "value", value }) } : {};
+  }
   function draw() {
-    const first = Math.max(0, Math.floor(box.scrollTop / LINE) - 10);
+    const first = Math.max(0, Math.floor(box.scrollTop / LINE) - 10), marked = selectedValues();
     const half = ({ mark, text }) => [h("span", { class: "wb-no" }, mark === " " ? "" : mark === "-" ? "−" : "+"),
       h("code", { title: text, class: beside.checked && mark !== " " ? (mark === "+" ? "wb-new" : "wb-gone") : null }, text)];
-    inner.replaceChildren(...shown.slice(first, first + Math.ceil(box.clientHeight / LINE) + 20).map(({ halves }, i) => h("div", {
-      class: `wb-line ${beside.checked ? "" : halves[0].mark === "+" ? "wb-new" : halves[0].mark === "-" ? "wb-gone" : ""} ${changes[at] === first + i ? "wb-here" : ""}`, style: `top:${(first + i) * LINE}px`,
+    inner.replaceChildren(...shown.slice(first, first + Math.ceil(box.clientHeight / LINE) + 20).map(({ halves }, i) => ({ halves, i, act: goes(halves) })).map(({ halves, i, act }) => h("div", {
+      ...act, class: `wb-line ${act.onclick ? "wb-can" : ""} ${beside.checked ? "" : halves[0].mark === "+" ? "wb-new" : halves[0].mark === "-" ? "wb-gone" : ""} ${changes[at] === first + i ? "wb-here" : ""} ${marked && halves.some(({ text }) => marked.test(text)) ? "wb-chosen" : ""}`, style: `top:${(first + i) * LINE}px`,
     }, halves.map(half))));
   }
   search.addEventListener("input", filter);
@@ -81,7 +91,15 @@ function render({ model, el }) {
     if (step !== drawn && step !== undefined) go(1);
     drawn = step;
   });
-  return () => { sizes.disconnect(); stop(); };
+  /** The first line with what is selected is brought into sight, where none is. */
+  function reveal() {
+    const marked = selectedValues(), found = marked ? shown.flatMap(({ halves }, row) => (halves.some(({ text }) => marked.test(text)) ? [row * LINE] : [])) : [];
+    const inSight = found.some((top) => top >= box.scrollTop && top <= box.scrollTop + box.clientHeight - LINE);
+    if (found.length && box.clientHeight && !inSight) box.scrollTop = Math.max(0, found[0] - box.clientHeight / 2);
+    draw();
+  }
+  model.on("change:marked", reveal);
+  return () => { sizes.disconnect(); stop(); model.off("change:marked", reveal); };
 }
 
 export default { render };

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from workbench.ui.panel import Panel, esm
@@ -19,12 +20,18 @@ class Passes(Panel):
     """Steps to choose from and the text of one, line by line; content: ``names chosen lines``.
 
     The text is made in a thread of its own.
+
+    Parameters
+    ----------
+    on_value : callable, optional
+        Called with the name of the value that a line makes, when the line is clicked.
     """
 
     _esm = esm("passes.js")
 
-    def __init__(self, **traits: Any) -> None:
+    def __init__(self, on_value: Callable[[str], None] | None = None, **traits: Any) -> None:
         super().__init__(self._receive, content={"names": [], "chosen": 0, "lines": []}, **traits)
+        self._on_value = on_value
         self._plan: Plan | None = None
         self._chosen = -1
         self._lock = threading.Lock()
@@ -38,6 +45,8 @@ class Passes(Panel):
         if message.get("type") == "pass":
             self._chosen = int(message["index"])
             self._work()
+        elif message.get("type") == "value" and self._on_value is not None:
+            self._on_value(str(message["value"]))
 
     def _work(self) -> None:
         threading.Thread(target=self._show, name="workbench-passes", daemon=True).start()

@@ -50,6 +50,18 @@ function render({ model, el }) {
     for (const [name, data] of Object.entries(sources ?? {})) shown.get_model_by_name(name).data = data;
     for (const [name, values] of Object.entries(set ?? {})) shown.get_model_by_name(name).setv(values);
   }
+  /** Where what is selected in the graph stands on the curve. */
+  function mark() {
+    const chosen = shown?.get_model_by_name("chosen");
+    if (!chosen) return;
+    const { id = [], x = [] } = model.get("content").sources?.predicted ?? {}, marked = new Set(model.get("marked") ?? []);
+    chosen.data = { x: marked.size ? x.filter((_, i) => id[i] && marked.has(id[i])) : [] };
+  }
+  /** A click on the curve leads to the statement of the graph that runs there. */
+  function tap({ x: at }) {
+    const { id = [] } = model.get("content").sources?.predicted ?? {}, here = id[Math.round(at)];
+    if (here) model.send({ type: "go", id: here });
+  }
   async function draw() {
     const { item, version } = model.get("plot");
     const bokeh = await library(model, version);
@@ -60,7 +72,9 @@ function render({ model, el }) {
     roots = await bokeh.embed.embed_item(item, place);
     shown = roots.roots[0].model.document;
     usual = roots.roots[0].model.height;
+    roots.roots[0].model.on_event("tap", tap);
     fill();
+    mark();
     fit();
   }
   const sizes = new ResizeObserver(fit);
@@ -70,9 +84,11 @@ function render({ model, el }) {
     if (there) for (const part of [el, tabs]) if (part) sizes.observe(part);
   });
   model.on("change:plot", draw);
-  model.on("change:content", fill);
+  const refill = () => { fill(); mark(); };
+  model.on("change:content", refill);
+  model.on("change:marked", mark);
   void draw();
-  return () => { stop.abort(); sizes.disconnect(); model.off("change:plot", draw); model.off("change:content", fill); roots?.clear(); };
+  return () => { stop.abort(); sizes.disconnect(); model.off("change:plot", draw); model.off("change:content", refill); model.off("change:marked", mark); roots?.clear(); };
 }
 
 export default { render };

@@ -35,7 +35,7 @@ function render({ model, el }) {
       h("button", { class: "wb-link", title, onclick: () => { sorted = key; list(); } }, label));
     table.replaceChildren(h("table", {},
       h("thead", {}, h("tr", {}, by("", "statement", "In the order of the program"), h("th", {}, "side"), h("th", {}, "source"), by("seconds", "median", "Of the statement, the longest first"), h("th", { class: "wb-right" }, "share"), by("free_s", "freeing", "Of deletions after it, where they were clocked by themselves"))),
-      h("tbody", {}, rows.map((row) => h("tr", { class: row.id ? "wb-can" : null, onclick: row.id ? () => model.send({ type: "go", id: row.id }) : null },
+      h("tbody", {}, rows.map((row) => h("tr", { class: `${row.id ? "wb-can" : ""} ${row.id && (model.get("marked") ?? []).includes(row.id) ? "wb-chosen" : ""}`, onclick: row.id ? () => model.send({ type: "go", id: row.id }) : null },
         h("td", {}, h("code", {}, row.name)), h("td", {}, row.side), h("td", {}, h("code", { class: "wb-muted" }, row.tip)),
         h("td", { class: "wb-right" }, seconds(row.seconds)), h("td", { class: "wb-right" }, `${(100 * row.seconds / sum).toFixed(1)} %`), h("td", { class: "wb-right" }, row.free_s ? seconds(row.free_s) : ""))))));
   }
@@ -47,7 +47,7 @@ function render({ model, el }) {
     draw();
   }
   function draw() {
-    const width = canvas.clientWidth, shown = lanes(), height = AXIS + shown.length * LANE_HEIGHT, ratio = window.devicePixelRatio || 1;
+    const marked = new Set(model.get("marked") ?? []), width = canvas.clientWidth, shown = lanes(), height = AXIS + shown.length * LANE_HEIGHT, ratio = window.devicePixelRatio || 1;
     list();
     box.hidden = !shown.length || shownView !== "step";
     if (!width || !shown.length) return;
@@ -82,6 +82,11 @@ function render({ model, el }) {
         c.globalAlpha = bar === hover ? 1 : 0.72;
         c.fillRect(left, top, wide, BAR);
         c.globalAlpha = 1;
+        if (bar.id && marked.has(bar.id)) {
+          c.fillStyle = color("ink");
+          c.fillRect(left, top - 4, Math.max(3, wide), 3);
+          c.fillRect(left, top + BAR + 1, Math.max(3, wide), 3);
+        }
         if (wide > 26) {
           c.save();
           c.beginPath();
@@ -151,7 +156,8 @@ function render({ model, el }) {
     hover = null;
     draw();
   });
-  return () => { sizes.disconnect(); stop(); };
+  model.on("change:marked", draw);
+  return () => { sizes.disconnect(); stop(); model.off("change:marked", draw); };
 }
 
 export default { render };

@@ -21,25 +21,28 @@ function render({ model, el }) {
     draw();
   }
   function draw() {
-    const selected = model.get("selected"), first = Math.max(0, Math.floor(box.scrollTop / LINE) - 10);
+    const marked = new Set([model.get("selected"), ...(model.get("marked") ?? [])]), first = Math.max(0, Math.floor(box.scrollTop / LINE) - 10);
     const rows = shown.slice(first, first + Math.ceil(box.clientHeight / LINE) + 20);
     inner.replaceChildren(...rows.map((line, i) => h("div", {
-      class: `wb-line ${line.id && line.id === selected ? "wb-chosen" : ""} ${line.id ? "wb-can" : ""}`, style: `top:${(first + i) * LINE}px`,
+      class: `wb-line ${line.id && marked.has(line.id) ? "wb-chosen" : ""} ${line.id ? "wb-can" : ""}`, style: `top:${(first + i) * LINE}px`,
       onclick: line.id ? () => model.send({ type: "go", id: line.id }) : null,
     }, h("span", { class: "wb-no" }, String(line.number)), h("code", { title: line.text }, line.text), h("code", { class: "wb-muted", title: line.source }, line.source))));
   }
+  let late = false; // not in sight when something was selected: brought there when it is
   function reveal() {
-    const row = shown.findIndex((line) => line.id && line.id === model.get("selected"));
+    late = !box.clientHeight;
+    const [first = model.get("selected")] = model.get("marked") ?? [];
+    const row = shown.findIndex((line) => line.id && line.id === first);
     if (row >= 0 && (row * LINE < box.scrollTop || row * LINE > box.scrollTop + box.clientHeight - LINE)) box.scrollTop = row * LINE - box.clientHeight / 2;
     draw();
   }
   search.addEventListener("input", filter);
   box.addEventListener("scroll", draw);
-  const sizes = new ResizeObserver(draw);
+  const sizes = new ResizeObserver(() => (late ? reveal() : draw()));
   sizes.observe(box);
-  model.on("change:selected", reveal);
-  const stop = follow(model, ["content"], filter);
-  return () => { sizes.disconnect(); model.off("change:selected", reveal); stop(); };
+  for (const name of ["selected", "marked"]) model.on(`change:${name}`, reveal);
+  const stop = follow(model, ["content"], () => { filter(); reveal(); });
+  return () => { sizes.disconnect(); for (const name of ["selected", "marked"]) model.off(`change:${name}`, reveal); stop(); };
 }
 
 export default { render };

@@ -115,8 +115,8 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
 .wb-graph .wb-key-again::before { border-top: 2.5px dashed var(--wb-again); }
 .wb-graph .wb-key-away::before { border-top: 2.5px dotted var(--wb-away); }
 .wb-graph .wb-key-wire::before { border-top: 2.5px solid var(--wb-away); }
-@container (max-width: 800px) { .wb-graph .wb-key-wire { display: none; } }
-@container (max-width: 620px) { .wb-graph .wb-key { display: none; } }
+@container (max-width: 960px) { .wb-graph .wb-key-wire { display: none; } }
+@container (max-width: 780px) { .wb-graph .wb-key { display: none; } }
 .wb-graph .wb-legend-box { position: absolute; z-index: 3; left: 8px; bottom: 40px; max-height: calc(100% - 56px); max-width: min(620px, calc(100% - 16px)); box-sizing: border-box; overflow: auto; display: grid; grid-template-columns: repeat(auto-fill, minmax(260px, 1fr)); gap: 5px 16px; padding: 10px 12px; border: 1px solid var(--wb-rule); border-radius: 6px; background: var(--wb-paper); color: var(--wb-ink); box-shadow: 0 4px 18px rgb(0 0 0 / 18%); font: 11.5px/1.4 var(--wb-sans); outline: none; }
 .wb-graph .wb-legend-box > div { display: grid; grid-template-columns: 46px minmax(0, 1fr); gap: 8px; align-items: start; }
 .wb-graph .wb-grow { flex: 1; }
