@@ -35,8 +35,8 @@ class Effect:
     ----------
     peak_bytes, saved_bytes, saved_tensors, flops : int
         Predicted differences; ``flops`` counts what is computed again.
-    fusions : int
-        How many more there would be.
+    fusions, unique_fusions, largest_fusion : int
+        How many more there would be, and operations more in the largest.
     counts : mapping of str to int
         Which of the plan's counts (compilations, copies, sets, fences) would change, and by how much.
     changed : tuple of str
@@ -53,6 +53,8 @@ class Effect:
     counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     changed: tuple[str, ...] = ()
     overlap: OverlapChange | None = None
+    unique_fusions: int = 0
+    largest_fusion: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

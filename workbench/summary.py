@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -131,6 +132,19 @@ def text_summary(bench: Workbench) -> str:
     wide = max(len(name) for name, _ in rows)
     head = f"{program.name}{f'({settings})' if settings else ''} on {program.device}, {bench.executor} executor"
     return "\n".join([head, *(f"  {name:<{wide}}  {text}" for name, text in rows)])
+
+
+def text_table(rows: Sequence[tuple[str, str]]) -> str:
+    """Rows of two columns as aligned text."""
+    wide = max((len(name) for name, _ in rows), default=0)
+    return "\n".join(f"{name:<{wide}}  {text}" for name, text in rows)
+
+
+def html_table(heads: tuple[str, str], rows: Sequence[tuple[str, str]]) -> str:
+    """The same as HTML, with heads."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
+    body = "".join(f"<tr><td>{escape(name)}</td><td>{escape(text)}</td></tr>" for name, text in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def place_text(source: str, calls: int) -> str:

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from workbench import Config, cli, doctor, load
+from workbench.cli import entry
 from workbench.cuda_driver import Gpu, attached
 from workbench.errors import RunError
 
@@ -422,7 +423,7 @@ def test_a_run_beside_another_way_with_its_records(call: Call, tmp_path: Path) -
     records = ("--trace", "trace.json", "--memory-snapshot", "memory.pickle")
     status, out, err = call("run", "swap", "--device", "cpu", "--samples", "3", "--against", "stock", *records)
     assert status == 0, err
-    assert re.search(r"against stock +\S+ ms: it takes \S+ times as long \(\S+ to \S+\), ", out)
+    assert re.search(r"against stock +\S+ ms, \S+ of this run's time \(\S+ to \S+\), in turns: ", out)
     assert re.search(r"largest at the peak, predicted +\S+ 256 B", out)
     assert re.search(r"bits +bit for bit unmodified Thunder's", out)
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
@@ -527,3 +528,22 @@ def test_how_ranks_share_a_program_is_told_and_kept(call: Call) -> None:
     status, out, _ = call(*given, "--parallel", "zero9")
     assert status != 0
     assert "no parallel 'zero9'; legal: fsdp, fsdp_zero3, ddp, tensor" in json.loads(out)["error"]
+
+
+def test_sites_are_listed_with_their_sizes(capfd: pytest.CaptureFixture[str]) -> None:
+    given = ["plan", "mlp", "--device", "cpu", "--executor", "torch", "--set", "layers=1", "--sites", "saved"]
+    assert entry.run([*given, "--json"]) == 0
+    sites = json.loads(capfd.readouterr().out)["sites"]
+    assert any(site["bytes"] for site in sites)
+    assert entry.run(given) == 0
+    out = capfd.readouterr().out
+    assert "size" in out
+    assert "KiB" in out.partition("size")[2]
+
+
+def test_a_sweeps_figures_have_units() -> None:
+    from workbench.cli.sweep import _cell
+
+    assert _cell("measured_peak_bytes", 1536) == "1.50 KiB"
+    assert _cell("compile_s", 0.25) == "250 ms"
+    assert (_cell("layers", 4), _cell("ok", True), _cell("step_s", None)) == ("4", "True", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -11,18 +12,21 @@ import pytest
 from ipykernel.comm.comm import BaseComm
 
 import workbench as wb
+from tests.runs.test_compare import around, recorded
 from tests.runs.test_following import live
+from workbench.bench import PlanDiff
 from workbench.graph import Kind
 from workbench.runs import events, jobs, logs, request, store
 from workbench.runs.snapshot import SNAPSHOT_FILE
 from workbench.ui import graph_view, passes, tables
 from workbench.ui.alive import measured_content
-from workbench.ui.app import App, mimebundles
+from workbench.ui.app import TRACE_FILE, App, mimebundles
 from workbench.ui.compile_tab import Waterfall
 from workbench.ui.controls import Controls
 from workbench.ui.drawing import Style
 from workbench.ui.experiments import Experiments, run_row
 from workbench.ui.graph_view import GraphView
+from workbench.ui.messages import words_of_change
 from workbench.ui.names import node_ids
 from workbench.ui.tables import RunsAsked, runs_content, site_rows, trace_lines
 from workbench.ui.timeline import timeline_content
@@ -220,7 +224,7 @@ def test_what_is_alive_at_the_measured_peak_is_told_apart(app, bench, tmp_path):
     log.write(events.VariantTimes(**timed, name="thunder", ratio=1.1, ratio_low=0.9, ratio_high=1.4))
     log.write(events.Finished(t_s=2.0))
     run = jobs.follow(folder)
-    assert run_row(run)["against"] == ["stock: 1.30 times, slower", "thunder: no difference beyond noise"]
+    assert run_row(run)["against"] == ["stock takes 1.30 of this time: slower", "thunder: no difference beyond noise"]
     shown = measured_content(run, {"t7": "t:t7"})
     assert shown["head"] == "7.00 KiB in all, measured"
     assert shown["peak"] == {"id": "t:t7", "name": "tanh"}
@@ -348,6 +352,9 @@ def test_runs_are_timed_against_other_ways_and_take_a_snapshot_where_the_setting
     kinds = [value["kind"] for value in strip(app, "step")]
     assert [kind.partition(",")[0] for kind in kinds[1:]] == ["95 %", "stock", "thunder"]
     assert all("measured" in kind for kind in kinds)
+    app._on_message({"type": "perfetto"})
+    assert json.loads((run.run_dir / TRACE_FILE).read_text())["traceEvents"]
+    assert str(run.run_dir / TRACE_FILE) in app.controls.content["message"]["text"]
     assert figure(app, "step")["delta_vs"] == "vs stock"
     assert "measured in turns" in figure(app, "step")["delta_tip"]
     app.controls._handle_custom_msg({"type": "in_turns", "on": False}, [])
@@ -545,3 +552,56 @@ def test_a_click_on_the_memory_curve_and_on_a_line_of_a_pass_select_in_the_graph
     assert app.graph.selected == ids[-1]
     app.passes._receive({"type": "value", "value": legal(bench).values[0]})
     assert app.graph.selected in app.graph.marked(legal(bench).id)
+
+
+def test_a_selected_statement_shows_the_sites_of_what_it_makes_and_reads(app, bench):
+    site = legal(bench)
+    shown = app.graph.shown
+    (value,) = site.values[:1]
+    statement = next(s for s, outs in enumerate(bench.plan.graph.statements.outputs)
+                     if value in [bench.plan.graph.values.name[v] for v in outs.tolist()])  # fmt: skip
+    app.graph.selected = shown.statement_ids[statement]
+    assert site.id in [one["id"] for one in app.inspector.content["here"] if one["what"] == "made"]
+
+
+def test_a_choice_says_all_figures_that_move_and_why_the_peak_stays(app, bench):
+    moved = PlanDiff(
+        peak_bytes=0, saved_bytes=0, saved_tensors=0, flops=0, fusions=0, counts={}, changed=(), unique_fusions=2
+    )
+    said = words_of_change("matmul", "recompute", 1, "layers", moved, "H100", "The peak stays: it is inside sum.")
+    assert said == "matmul is now recompute: unique fusions +2. The peak stays: it is inside sum."
+    for site in bench.sites("saved"):
+        if (
+            site.values
+            and not site.illegal
+            and not bench.predict({site.id: "recompute"}).peak_bytes - bench.plan.peak_bytes
+        ):
+            app._on_message({"type": "choose", "id": site.id, "option": "recompute"})
+            assert "The peak stays: it is inside" in app.controls.content["message"]["text"]
+            return
+    raise AssertionError("every site moves the peak")
+
+
+def test_runs_are_compared_with_the_pinned_one_in_the_app(bench, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path))
+    for name, center in (("a", 1.0), ("b", 1.5)):
+        recorded(tmp_path / name, around(center))
+    app = App(bench)
+    until(lambda: len(app.experiments.content["rows"]) == 2)
+    app.experiments._receive({"type": "compare"})
+    assert "nothing is pinned" in app.controls.content["message"]["text"]
+    app.experiments._receive({"type": "pin", "folder": str(tmp_path / "a"), "pinned": True})
+    until(lambda: app.experiments.pinned is not None)
+    app.experiments._receive({"type": "compare"})
+    compared = app.experiments.content["compared"]
+    assert "not measured in turns" in compared["words"]
+    step = next(row for row in compared["rows"] if row["figure"] == "step")
+    assert (step["verdict"], step["tone"]) == ("slower", "bad")
+    peak = next(row for row in compared["rows"] if row["figure"] == "peak, predicted")
+    assert (peak["verdict"], peak["tone"]) == ("same", "")
+    app.close()
+
+
+def test_without_a_run_there_is_nothing_for_perfetto_and_that_is_said(app):
+    app._on_message({"type": "perfetto"})
+    assert "Nothing was measured yet" in app.controls.content["message"]["text"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.machines import H100, Machine
 from workbench.analysis.overlap import Overlap
-from workbench.bench.changes import PlanDiff, diff, effect_of
+from workbench.bench.changes import Effects, PlanDiff, diff, effect_of
 from workbench.bench.files import Files
 from workbench.bench.history import History
 from workbench.bench.planning import Planner, Request
@@ -313,7 +313,7 @@ class Workbench(Files):
         """What the whole plan would gain or lose under each other legal option of a site."""
         site = self.site(id)
         options = (option for option in site.options if option != site.choice and option not in site.illegal)
-        return {option: self.effect({id: option}) for option in options}
+        return Effects({option: self.effect({id: option}) for option in options})
 
     def effect(self, choices: Mapping[str, str]) -> Effect:
         """What the whole plan would gain or lose if `choices` were made on top of those in force."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.machines import H100, Machine
 from workbench.analysis.overlap import OverlapChange, change
 from workbench.lever import Effect, Site
+from workbench.summary import count_name, html_table, human_bytes, human_change, human_count, human_seconds, text_table
 
 if TYPE_CHECKING:
     from workbench.analysis.memory import Prediction
@@ -21,7 +22,8 @@ class PlanDiff:
 
     Attributes
     ----------
-    peak_bytes, saved_bytes, saved_tensors, flops, fusions : int
+    peak_bytes, saved_bytes, saved_tensors, flops, fusions, unique_fusions, largest_fusion : int
+        ``largest_fusion`` in operations.
     counts : mapping of str to int
         The plan's `counts` that changed.
     changed : tuple of str
@@ -38,6 +40,50 @@ class PlanDiff:
     counts: Mapping[str, int]
     changed: tuple[str, ...]
     overlap: OverlapChange | None = None
+    unique_fusions: int = 0
+    largest_fusion: int = 0
+
+    def __repr__(self) -> str:
+        return text_table(rows_of(self))
+
+    def _repr_html_(self) -> str:
+        return html_table(("predicted", "change"), rows_of(self))
+
+
+class Effects(dict[str, Effect]):
+    """Effects by option, shown as a table."""
+
+    def __repr__(self) -> str:
+        return text_table([(option, ", ".join(map(" ".join, rows_of(effect)))) for option, effect in self.items()])
+
+    def _repr_html_(self) -> str:
+        rows = [(option, "; ".join(map(" ".join, rows_of(effect)))) for option, effect in self.items()]
+        return html_table(("option", "what the plan would gain or lose, predicted"), rows)
+
+
+def rows_of(change: PlanDiff | Effect) -> list[tuple[str, str]]:
+    """What changes, by name, in words: only what does, and that nothing does where nothing does."""
+    named = (
+        ("predicted peak", change.peak_bytes, human_bytes),
+        ("saved", change.saved_bytes, human_bytes),
+        ("saved tensors", change.saved_tensors, str),
+        ("operations", change.flops, human_count),
+        ("fusions", change.fusions, str),
+        ("unique fusions", change.unique_fusions, str),
+        ("operations in the largest fusion", change.largest_fusion, str),
+    )
+    rows = [(name, _signed(by, write)) for name, by, write in named if by]
+    rows += [(count_name(name), human_change(name, by)) for name, by in change.counts.items()]
+    if change.overlap is not None:
+        simulated = {"step": change.overlap.step_s, "exposed communication": change.overlap.exposed_communication_s}
+        rows += [(f"{name}, simulated", _signed(by, human_seconds)) for name, by in simulated.items() if round(by, 9)]
+    if change.changed:
+        rows.append(("sites that moved", str(len(change.changed))))
+    return rows or [("no figure", "changes")]
+
+
+def _signed(by: float, write: Callable[[Any], str]) -> str:
+    return f"{'+' if by > 0 else '−'}{write(abs(by))}"
 
 
 def diff(before: Plan, after: Plan, machine: Machine = H100) -> PlanDiff:
@@ -51,6 +97,8 @@ def diff(before: Plan, after: Plan, machine: Machine = H100) -> PlanDiff:
         counts=changed_counts(before, after),
         changed=changed_sites(before, after),
         overlap=change(before.overlap_on(machine), after.overlap_on(machine)),
+        unique_fusions=after.census.unique - before.census.unique,
+        largest_fusion=after.census.largest - before.census.largest,
     )
 
 
@@ -78,6 +126,8 @@ def effect_of(now: Prediction | Plan, then: Prediction | Plan, chosen: Collectio
     return dataclasses.replace(
         found,
         fusions=then.census.count - now.census.count,
+        unique_fusions=then.census.unique - now.census.unique,
+        largest_fusion=then.census.largest - now.census.largest,
         counts=changed_counts(now, then),
         changed=tuple(id for id in changed_sites(now, then) if id not in chosen),
         overlap=change(now.overlap_on(machine), then.overlap_on(machine)),

@@ -346,6 +346,7 @@ class PartsBench(Workbench):
             saved_tensors=sum(diff.saved_tensors for _, diff in diffs),
             flops=sum(diff.flops for _, diff in diffs),
             fusions=sum(diff.fusions for _, diff in diffs),
+            unique_fusions=sum(diff.unique_fusions for _, diff in diffs),
             counts={
                 name: sum(diff.counts.get(name, 0) for _, diff in diffs)
                 for name in sorted({name for _, diff in diffs for name in diff.counts})

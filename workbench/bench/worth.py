@@ -199,6 +199,13 @@ class Worth:
         seconds = cost.compute_s.sum() + (0.0 if self._on_gpu else cost.host_s.sum())
         return float(seconds) + plan.counts["offload_us"] * 1e-6
 
+    def why_peak(self, choices: Mapping[str, str]) -> str:
+        """Why the peak stays where it is under choices that are made: what has it, and what is held there."""
+        where, held, largest = self._peak
+        values = {v for id in choices if id in self.plan.site_of for v in self.plan.site_of[id].values}
+        instead = f", where {', '.join(sorted(values & held))} is held still" if values & held else ""
+        return f"The peak stays: it is {where}{instead}. {largest}".strip()
+
     def _why(self, choices: Mapping[str, str], saved_bytes: int) -> str:
         """Why the peak stays as it is."""
         where, held, largest = self._peak

@@ -194,10 +194,13 @@ def _overlap_rows(document: dict[str, Any]) -> dict[str, str]:
 
 
 def _sites_table(sites: list[dict[str, Any]]) -> Table:
-    table = new_table("site", "what", "choice", "legal", "refused", "source")
+    from workbench.summary import human_bytes
+
+    table = new_table("site", "what", "size", "choice", "legal", "refused", "source")
     for site in sites:
         legal = " ".join(option for option in site["options"] if option not in site["illegal"])
         refused = "; ".join(f"{option}: {reason}" for option, reason in site["illegal"].items())
         label = site["label"] if site["label"] not in site["id"] else ""
-        add_row(table, site["id"], label, site["choice"], legal, refused, site["source"])
+        size = human_bytes(site["bytes"]) if site["bytes"] else ""
+        add_row(table, site["id"], label, size, site["choice"], legal, refused, site["source"])
     return table

@@ -184,6 +184,6 @@ def _run_table(document: dict[str, Any]) -> Table:
 
 
 def _ratio_text(other: dict[str, Any]) -> str:
-    times = f"it takes {other['ratio']:.3g} times as long ({other['low']:.3g} to {other['high']:.3g})"
-    verdict = "a difference within the noise" if other["verdict"] == "noise" else f"it is {other['verdict']}"
-    return f"{seconds_text(other['step_s'])}: {times}, {verdict}"
+    times = f"{other['ratio']:.3g} of this run's time ({other['low']:.3g} to {other['high']:.3g})"
+    verdict = "a difference within the noise" if other["verdict"] == "noise" else f"{other['verdict']} than this run"
+    return f"{seconds_text(other['step_s'])}, {times}, in turns: {verdict}"

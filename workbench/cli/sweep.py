@@ -11,7 +11,7 @@ from rich.console import Console
 from workbench import paths
 from workbench.cli.opening import check_writable, lists_of
 from workbench.cli.options import DeviceOption, ExecutorOption, JsonOption, ProgramArgument
-from workbench.cli.output import add_row, new_table, print_json, print_line, print_table
+from workbench.cli.output import add_row, new_table, print_json, print_line, print_table, seconds_text
 from workbench.cli.statuses import DONE, FAILED
 from workbench.errors import ChoiceError, DeviceError, ProgramError, RunError
 
@@ -81,12 +81,23 @@ def _progress_text(progress: Progress) -> str:
     return f"{progress.done} of {progress.count} points done{left}"
 
 
+def _cell(name: str, value: object) -> str:
+    """A figure with its unit, where its name says which it has."""
+    from workbench.summary import human_bytes
+
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if name.endswith("_bytes"):
+            return human_bytes(value)
+        if name.endswith("_s"):
+            return seconds_text(value)
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
 def _print_sweep(found: SweepResult, folder: Path) -> None:
     rows = found.rows()
     table = new_table(*(rows[0] if rows else ()))
     for row in rows:
-        add_row(table, *("" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-                        for value in row.values()))  # fmt: skip
+        add_row(table, *(_cell(name, value) for name, value in row.items()))
     print_table(table)
     for label, exponent in found.exponents().items():
         print_line(f"compile time grows with exponent {exponent:.2f}: {label}")

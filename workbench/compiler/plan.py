@@ -286,6 +286,7 @@ class Plan:
                     "source": site.source,
                     "options": list(site.options),
                     "choice": site.choice,
+                    "bytes": site.bytes,
                     "illegal": dict(site.illegal),
                     "effect": {option: dataclasses.asdict(effect) for option, effect in site.effect.items()},
                 }

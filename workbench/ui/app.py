@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import ipywidgets
 
+from workbench.analysis import chrome
 from workbench.errors import WorkbenchError
 from workbench.graph import Kind
 from workbench.lever import Effect, Site
+from workbench.runs import clocks
 from workbench.runs.rates import MACHINE_NAMES
 from workbench.runs.request import RunOptions
 from workbench.runs.snapshot import SNAPSHOT_FILE
@@ -42,6 +44,9 @@ if TYPE_CHECKING:
     from workbench.runs.jobs import Run
 
 _LOGGER = logging.getLogger(__name__)
+
+TRACE_FILE = "perfetto.json"
+"""In a run's folder: what Perfetto opens."""
 
 
 def mimebundles(bench: Workbench, *, tab: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -196,6 +201,7 @@ class App:
             "choose": lambda: self._choose({message["id"]: message["option"]}),
             "choose_all": lambda: self._choose(message["choices"]),
             "runs": lambda: self._ask_of_runs(message["against"], message["snapshot"]),
+            "perfetto": lambda: self._act(self._write_trace),
             "in_turns": lambda: self._time_in_turns(bool(message["on"])),
             "machine": lambda: self._in_background("simulating", lambda: self._simulate_on(message["name"])),
             "search": lambda: self._in_background("searching", lambda: self._search(message["limit"])),
@@ -288,7 +294,10 @@ class App:
             label = first.label if first is not None else id
             if len(self.graph.peers(id)) < len(choices):
                 label, option, peers = "what was listed", "chosen", "places"
-            self._say(words_of_change(label, option, len(choices), peers, diff, self.bench.machine.name))
+            # Where the peak stays: which statement has it, and what it holds instead.
+            of_memory = {site.lever for id in choices if (site := self.bench.plan.site_of.get(id))} & {"saved", "remat"}
+            why = self.bench.worth().why_peak(choices) if of_memory and not diff.peak_bytes else ""
+            self._say(words_of_change(label, option, len(choices), peers, diff, self.bench.machine.name, why))
         else:
             # What was refused must not stay on the screen as if it were chosen.
             self._refresh()
@@ -312,6 +321,20 @@ class App:
     def _cancel(self) -> None:
         if self._shown_run is not None:
             self._act(self._shown_run.cancel)
+
+    def _write_trace(self) -> None:
+        """Write what the Timeline shows for Perfetto: the measured run, else the simulated step."""
+        bench, run = self.bench, self._clocked_run
+        overlap = bench.overlap()
+        if run is not None:
+            written = clocks.write_chrome_trace(run, run.run_dir / TRACE_FILE)
+        elif overlap is not None:
+            target = pathlib.Path(f"{bench.program.name}.{TRACE_FILE}")
+            written = chrome.write(chrome.simulated_step(bench.plan.graph, overlap), target)
+        else:
+            self._say("Nothing was measured yet: Compile & run first", bad=True)
+            return
+        self._say(f"Written to {written.absolute()}: open it in ui.perfetto.dev or chrome://tracing")
 
     def _export(self, path: str) -> None:
         if not path:
@@ -505,7 +528,8 @@ class App:
             self._questions.put(selected)
         elif statement is not None and (shown := self.graph.shown) is not None:
             content = inspector.statement_content(shown.graph, shown.layout, statement, shown.node_ids)
-            self.inspector.content = content
+            here = inspector.sites_of_statement(shown.graph, self.bench.plan.sites, statement)
+            self.inspector.content = {**content, "here": here}
         else:
             self.inspector.content = inspector.empty_content()
 

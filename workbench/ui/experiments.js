@@ -6,7 +6,7 @@ function render({ model, el }) {
   let asking = "";
 
   function draw() {
-    const { rows = [], unreadable = [], loading } = model.get("content");
+    const { rows = [], unreadable = [], loading, compared } = model.get("content");
     const ask = (message) => { asking = ""; model.send(message); };
     const right = (text) => h("th", { class: "wb-right" }, text);
     const name = (row) => h("input", {
@@ -30,6 +30,11 @@ function render({ model, el }) {
           h("td", { class: row.accuracy === "ok" ? "wb-good" : "wb-bad" }, row.accuracy), h("td", { class: row.state === "failed" ? "wb-bad" : null, title: [row.error, ...(row.warnings ?? [])].filter(Boolean).join("\n") || null }, row.state, (row.warnings ?? []).length > 0 && h("div", { class: "wb-muted wb-nowrap" }, "with warnings")),
           h("td", { class: "wb-right" }, remove(row)))))),
       ),
+      h("div", { class: "wb-views", hidden: rows.length < 2 }, h("button", { disabled: !rows.some((row) => row.pinned), title: rows.some((row) => row.pinned) ? "Every other run beside it, with verdicts" : "Pin a run first", onclick: () => ask({ type: "compare" }) }, "Compare with the pinned run")),
+      compared ? h("section", { class: "wb-compared" }, h("p", {}, compared.words), h("div", { class: "wb-scroll" }, h("table", {},
+        h("thead", {}, h("tr", {}, h("th", {}, "run"), h("th", {}, "figure"), right("value"), right("pinned"), right("ratio"), right("95 % interval"), h("th", {}, "verdict"))),
+        h("tbody", {}, compared.rows.map((row) => h("tr", {}, h("td", {}, row.run), h("td", {}, row.figure), h("td", { class: "wb-right" }, row.value), h("td", { class: "wb-right" }, row.base),
+          h("td", { class: "wb-right" }, row.ratio), h("td", { class: "wb-right" }, row.interval), h("td", { class: row.tone ? `wb-${row.tone}` : "wb-muted" }, row.verdict))))))) : "",
       h("details", { hidden: !unreadable.length },
         h("summary", { class: "wb-bad" }, unreadable.length === 1 ? "1 run cannot be read" : `${unreadable.length} runs cannot be read`),
         h("ul", {}, unreadable.map((one) => h("li", { "data-run": one.folder }, h("code", {}, one.name), ` ${one.error}`)))));

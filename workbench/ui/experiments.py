@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import WorkbenchError
+from workbench.errors import RunError, WorkbenchError
 from workbench.runs import files, jobs, logs, request, store
+from workbench.runs.compare import Difference, compare
 from workbench.summary import human_bytes, human_seconds
 from workbench.ui.panel import Panel, esm
 
@@ -18,8 +19,19 @@ if TYPE_CHECKING:
     from workbench.runs.jobs import Run
 
 
+_MOST_COMPARED = 10
+_FIGURES = {
+    "step_s": "step",
+    "compile_s": "compile",
+    "measured_peak_bytes": "peak, measured",
+    "predicted_peak_bytes": "peak, predicted",
+}
+
+
 class Experiments(Panel):
     """A table of runs; content: ``rows``, as `run_row` makes them, and ``unreadable`` folders, each with the reason.
+
+    ``compared`` has the runs compared with the pinned one, once that was asked for.
 
     Parameters
     ----------
@@ -72,7 +84,7 @@ class Experiments(Panel):
                 if row["pinned"]:
                     pinned = folder
             rows.sort(key=lambda row: (not row["pinned"], -row["created_s"]))
-            self.content = {"rows": rows, "unreadable": unreadable, "loading": False}
+            self.content = {"rows": rows, "unreadable": unreadable, "loading": False, "compared": None}
             before = self.pinned.run_dir if self.pinned is not None else None
             try:
                 self.pinned = None if pinned is None else jobs.follow(pinned)
@@ -102,10 +114,25 @@ class Experiments(Panel):
             "rename": lambda: store.rename(folder, message["name"]),
             "delete": lambda: store.delete(folder),
         }
+        if message.get("type") == "compare":
+            self._act(self._compare)
+            return
         act = acts.get(message.get("type", ""))
         if act is not None:
             self._act(act)
             self.refresh()
+
+    def _compare(self) -> None:
+        """Compare the other runs with the pinned one, the newest first."""
+        if self.pinned is None:
+            raise RunError("nothing is pinned: pin the run that the others are to be compared with")
+        folders = [row["folder"] for row in self.content["rows"] if not row["pinned"] and row["state"] == "done"]
+        if not folders:
+            raise RunError("there is no other run that is done")
+        found = compare(self.pinned, *(jobs.follow(Path(folder)) for folder in folders[:_MOST_COMPARED]))
+        more = len(folders) - _MOST_COMPARED
+        words = f"Compared with {found.base}; {found.words}" + (f" The newest {_MOST_COMPARED} runs." * (more > 0))
+        self.content = {**self.content, "compared": {"words": words, "rows": list(map(_compared, found.differences))}}
 
     def _pin(self, folder: Path, pinned: bool) -> None:
         """Pin one run of this program, and no other."""
@@ -116,11 +143,29 @@ class Experiments(Panel):
             store.pin(folder)
 
 
+def _compared(one: Difference) -> dict[str, str]:
+    """A difference as a row; only what has a verdict has a colour."""
+    write = human_bytes if one.figure.endswith("_bytes") else human_seconds
+    tone = {"faster": "good", "less": "good", "slower": "bad", "more": "bad"}.get(one.verdict, "")
+    sampled = one.low is not None and one.high is not None and one.low != one.high
+    verdict = {"noise": "within noise", "unknown": "no verdict"}.get(one.verdict, one.verdict)
+    return {
+        "run": one.run,
+        "figure": _FIGURES[one.figure],
+        "value": write(one.value) if one.value is not None else "",
+        "base": write(one.base) if one.base is not None else "",
+        "ratio": f"{one.ratio:.3f}" if one.ratio is not None else "",
+        "interval": f"{one.low:.3f} to {one.high:.3f}" if sampled else "",
+        "verdict": verdict,
+        "tone": tone,
+    }
+
+
 def _beside(name: str, other: dict[str, Any]) -> str:
     """What was timed interleaved with a run, in a few words."""
     if other["verdict"] == "noise":
         return f"{name}: no difference beyond noise"
-    return f"{name}: {other['ratio']:.2f} times, {other['verdict']}"
+    return f"{name} takes {other['ratio']:.2f} of this time: {other['verdict']}"
 
 
 def run_row(run: Run) -> dict[str, Any]:

@@ -41,6 +41,10 @@ function render({ model, el }) {
       parts.push(h("section", { class: "wb-site", "data-site": site.id },
         h("h4", {}, site.lever), site.note && h("p", { class: "wb-muted" }, site.note), site.options.map((one) => option(site, one))));
     }
+    if (shown.here?.length) {
+      parts.push(h("section", { class: "wb-here" }, h("h4", {}, "What can be chosen here"), h("ul", { class: "wb-edges" }, shown.here.map((site) => h("li", {},
+        link(site), h("span", { class: "wb-muted" }, ` ${site.choice}, ${site.what} here`))))));
+    }
     if (shown.fusion) {
       parts.push(h("section", { class: "wb-code" }, h("h4", {}, "Its code"), shown.code
         ? [h("p", { class: "wb-muted" }, shown.code.kind), h("pre", { tabindex: "0", "aria-label": `code of ${shown.fusion}` }, shown.code.text)]

@@ -132,6 +132,7 @@ def _option(
         _change("saved tensors", effect.saved_tensors, str),
         _change("operations", effect.flops, human_count),
         *([_change("fusions", effect.fusions, str)] if effect.fusions else []),
+        *([_change("unique fusions", effect.unique_fusions, str)] if effect.unique_fusions else []),
         *(_counted(name, by) for name, by in effect.counts.items()),
         *_overlapped(effect.overlap, machine),
     ]
@@ -159,6 +160,25 @@ def _change(name: str, change: float, write: Any) -> dict[str, Any]:
 
 def _counted(name: str, by: int) -> dict[str, Any]:
     return {"name": count_name(name), "text": human_change(name, by), "tone": "bad" if by > 0 else "good"}
+
+
+def sites_of_statement(graph: Graph, sites: Sequence[Site], statement: int) -> list[dict[str, str]]:
+    """The sites of what a statement makes, then of what it reads; those of a fusion's members are the fusion's."""
+    statements = graph.statements
+    members = [statement, *(row for row in range(len(statements)) if statements.parent[row] == statement)]
+    names: dict[str, str] = {}
+    for word, columns in (("made", statements.outputs), ("read", statements.inputs)):
+        for row in members:
+            for value in columns[row].tolist():
+                names.setdefault(graph.values.name[value], word)
+    word_of = {site.id: next((names[value] for value in site.values if value in names), "") for site in sites}
+    found = [
+        {"id": site.id, "label": site.label, "choice": site.outcome or site.choice, "what": word}
+        for word in ("made", "read")
+        for site in sites
+        if word_of[site.id] == word
+    ]
+    return found[: 2 * _MOST]
 
 
 def statement_content(graph: Graph, layout: Layout, statement: int, ids: Sequence[str]) -> dict[str, Any]:

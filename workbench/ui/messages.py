@@ -36,12 +36,23 @@ def words_of_search(found: Search) -> str:
     )
 
 
-def words_of_change(label: str, option: str, count: int, peers: str, diff: PlanDiff, machine: str) -> str:
+def words_of_change(
+    label: str, option: str, count: int, peers: str, diff: PlanDiff, machine: str, why: str = ""
+) -> str:
     """What a choice did, in one line."""
     changes = [
         f"{name} {human_bytes(change, signed=True)}"
         for name, change in (("predicted peak", diff.peak_bytes), ("saved", diff.saved_bytes))
         if change
+    ]
+    changes += [
+        f"{name} {'+' if by > 0 else '−'}{abs(by)}"
+        for name, by in (
+            ("fusions", diff.fusions),
+            ("unique fusions", diff.unique_fusions),
+            ("operations in the largest fusion", diff.largest_fusion),
+        )
+        if by
     ]
     changes += [f"{count_name(name)} {human_change(name, by)}" for name, by in diff.counts.items()]
     if diff.overlap is not None:
@@ -55,4 +66,5 @@ def words_of_change(label: str, option: str, count: int, peers: str, diff: PlanD
     if others > 0:
         changes.append(f"{others} other site{'s' * (others != 1)} moved")
     where = f"{label} in {count} {peers}" if count > 1 else label
-    return f"{where} is now {option}: {', '.join(changes) if changes else 'no figure changes'}."
+    stays = f" {why}" if why and not diff.peak_bytes else ""
+    return f"{where} is now {option}: {', '.join(changes) if changes else 'no figure changes'}.{stays}"

@@ -120,7 +120,9 @@ def _data(bench: Workbench, run: Run | None) -> dict[str, Any]:
         "graph": {"data": view["graph"], "selected": "", "height": 620, "dark": False, "read_only": True},
         "alive": {"content": {"predicted": predicted_content(plan, ids), "measured": measured_content(run, named)}},
         "compile": {"content": waterfall.content()},
-        "timeline": {"content": timeline_content(times, named, step_s=run.step_s if run is not None else None)},
+        "timeline": {
+            "content": timeline_content(times, named, step_s=run.step_s if run is not None else None) | {"still": True}
+        },
         "sites": sites,
     }
 

@@ -36,7 +36,7 @@ def write(result: SweepResult, path: str | Path, figure: str = "compile_s") -> P
         y_axis_type="log",
         x_axis_label=next(iter(result.sweep.settings), ""),
         y_axis_label=figure,
-        width=800,
+        width=1000,
         height=500,
     )
     exponents = result.exponents(figure)
@@ -46,6 +46,9 @@ def write(result: SweepResult, path: str | Path, figure: str = "compile_s") -> P
         x, y = zip(*series, strict=True)
         drawn.line(x, y, color=color, legend_label=legend)
         drawn.scatter(x, y, color=color, legend_label=legend)
+    # Beside the plot, where it can lie over no point.
+    if drawn.legend:
+        drawn.add_layout(drawn.legend[0], "right")
     try:
         return paths.write(path, file_html(drawn, INLINE, "sweep").encode())
     except OSError as error:

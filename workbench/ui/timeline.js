@@ -8,7 +8,8 @@ function render({ model, el }) {
   const head = h("p", { class: "wb-muted" }), canvas = h("canvas", { tabindex: "0", "aria-label": "Timeline of a step. Plus and minus zoom, arrows move." });
   const tip = h("div", { class: "wb-bar-tip", hidden: true }), box = h("div", { class: "wb-timeline-box" }, canvas, tip);
   const views = { step: h("button", { "aria-pressed": "true", onclick: () => look("step") }, "One step"), medians: h("button", { "aria-pressed": "false", onclick: () => look("medians") }, "Medians") };
-  const choice = h("div", { class: "wb-views", role: "group", "aria-label": "What is shown" }, views.step, views.medians), table = h("div", { class: "wb-scroll wb-medians", hidden: true });
+  const choice = h("div", { class: "wb-views", role: "group", "aria-label": "What is shown" }, views.step, views.medians), trace = h("button", { class: "wb-perfetto", title: "Write what is shown as a file for ui.perfetto.dev", onclick: () => model.send({ type: "perfetto" }) }, "Write for Perfetto"), table = h("div", { class: "wb-scroll wb-medians", hidden: true });
+  choice.append(trace);
   el.replaceChildren(head, choice, box, table);
   let shownView = "step", sorted = "seconds";
   let from = 0, to = 1, drag = null, hover = null;
@@ -27,7 +28,9 @@ function render({ model, el }) {
   }
   function list() {
     const { medians = [] } = model.get("content");
-    choice.hidden = !medians.length;
+    choice.hidden = !lanes().length && !medians.length;
+    trace.hidden = Boolean(model.get("content").still);
+    for (const button of Object.values(views)) button.hidden = !medians.length;
     table.hidden = shownView !== "medians" || !medians.length;
     if (table.hidden) return;
     const rows = sorted ? [...medians].sort((a, b) => b[sorted] - a[sorted]) : medians, sum = medians.reduce((all, row) => all + row.seconds, 0) || 1;
