@@ -24,6 +24,7 @@ from workbench.compiler import patches
 from workbench.compiler.causes import remedy
 from workbench.compiler.lowered import LOWERED
 from workbench.compiler.names import read_line
+from workbench.compiler.outplace import written_out_of_place
 from workbench.compiler.thunder_api import (
     Proxy,
     ProxyTag,
@@ -188,6 +189,7 @@ def _results(source: GraphSource, stand_in: TraceResults) -> TraceResults:
         traced.set_current_source_location(None, None)
         prims.python_return(tuple(returned) if isinstance(returned, tuple | list) else (returned,))
     traced.scopes = [traced.bound_symbols]
+    traced = written_out_of_place(traced)
     return TraceResults(stand_in.prologue_trace, traced, stand_in.epilogue_trace, stand_in.interpreter_log)
 
 

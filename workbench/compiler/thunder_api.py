@@ -149,6 +149,8 @@ _NAMES: Mapping[str, str] = {
     "get_interpreterruntimectx": "thunder.core.interpreter:get_interpreterruntimectx",
     "get_tracectx": "thunder.core.trace:get_tracectx",
     "has_tags": "thunder.core.symbol:has_tags",
+    "grad_transform_on_trace": "thunder.transforms.autodiff:grad_transform_on_trace",
+    "insert_alias_updates": "thunder.core.update_aliases:insert_alias_updates",
     "interpreter": "thunder.core.interpreter",
     "jit": "thunder:jit",
     "langctxs": "thunder.core.langctxs",
@@ -177,6 +179,7 @@ _NAMES: Mapping[str, str] = {
     "unwrap_return_value": "thunder.core.transform_common:unwrap_return_value",
     "utils": "thunder.core.utils",
     "variableify": "thunder.core.proxies:variableify",
+    "with_arguments": "thunder.core.transform_common:wrap_return_value_together_with_arguments",
 }
 
 _MEMBERS: Mapping[str, Sequence[str]] = {

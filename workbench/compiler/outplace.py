@@ -1,0 +1,168 @@
+"""Writes in place of which Thunder takes wrong gradients, written out of place: for FX graphs, before Thunder sees any.
+
+Thunder computes a gradient from the memory that its forward statement read, also where that was overwritten since.
+Where what is overwritten is a value of the program's own that nobody else can see, the write can be left out: what
+reads it afterwards reads what was to be written. Eager PyTorch keeps a copy for the gradient, and gives the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+from workbench.analysis.effects import stale_reads
+from workbench.compiler.copies import VIEWS, is_copy
+from workbench.compiler.names import origin_of, tag_origins
+from workbench.compiler.proxies import is_tensor, shape_of
+from workbench.compiler.reader import read_joint
+from workbench.compiler.thunder_api import (
+    BoundSymbol,
+    Proxy,
+    TraceCtx,
+    dce,
+    from_trace,
+    grad_transform_on_trace,
+    insert_alias_updates,
+    prims,
+    variableify,
+    with_arguments,
+)
+
+HARMLESS = frozenset(
+    {"add_", "clamp_", "dropout", "hardsigmoid", "hardtanh", "leaky_relu", "relu", "relu6", "relu_", "sub_"}
+)
+"""Thunder's operators of which no gradient reads what they overwrite: programs with no others are not looked into."""
+
+
+def written_out_of_place(trace: TraceCtx) -> TraceCtx:
+    """A program's trace without the writes of which Thunder would take wrong gradients, as far as that is the same.
+
+    Parameters
+    ----------
+    trace : TraceCtx
+        As interpreted.
+    """
+    arguments = [proxy for proxy in trace.args or () if is_tensor(proxy)]
+    if not any(proxy.requires_grad for proxy in arguments):
+        return trace
+    free = _free(trace, {proxy.name for proxy in arguments})
+    if all(bsym.sym.name in HARMLESS for bsym in free.values()):
+        return trace
+    wrong = _wrong(trace)
+    instead = {name for name, bsym in free.items() if wrong & {out.name for out in bsym.flat_proxy_outs}}
+    return _without(trace, instead) if instead else trace
+
+
+@dataclasses.dataclass
+class _Memory:
+    """Which names may share memory, and where in the trace they are made and last read."""
+
+    root: dict[str, str] = dataclasses.field(default_factory=dict)
+    made: dict[str, int] = dataclasses.field(default_factory=dict)
+    read: dict[str, list[int]] = dataclasses.field(default_factory=dict)
+
+    def find(self, name: str) -> str:
+        while (above := self.root.get(name, name)) != name:
+            name = above
+        return name
+
+    def together(self, name: str) -> set[str]:
+        root = self.find(name)
+        return {other for other in self.made if self.find(other) == root}
+
+    def join(self, one: str, other: str) -> None:
+        self.root[self.find(one)] = self.find(other)
+
+
+def _leaves(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
+    for bsym in bsyms:
+        if bsym.subsymbols and not bsym.sym.is_prim:
+            yield from _leaves(bsym.subsymbols)
+        else:
+            yield bsym
+
+
+def _free(trace: TraceCtx, arguments: set[str]) -> dict[str, BoundSymbol]:
+    """Copies into values that nobody else sees, by the name of what they give, with the operators they belong to."""
+    memory = _Memory()
+    copies: list[tuple[int, BoundSymbol, BoundSymbol]] = []
+    position = 0
+    for bsym in trace.bound_symbols:
+        for leaf in _leaves([bsym]):
+            position += 1
+            given, made = ([p for p in flat if is_tensor(p)] for flat in (leaf.flat_proxy_args, leaf.flat_proxy_outs))
+            for proxy in given:
+                memory.made.setdefault(proxy.name, position)
+                memory.read.setdefault(proxy.name, []).append(position)
+            for proxy in made:
+                memory.made.setdefault(proxy.name, position)
+            if is_copy(leaf):
+                copies.append((position, leaf, bsym))
+                memory.join(leaf.output.name, leaf.args[1].name)
+            elif leaf.sym.id in VIEWS and given:
+                memory.join(made[0].name, given[0].name)
+            elif not isinstance(leaf.sym.id, prims.PrimIDs):
+                # Of an operator that is no primitive nothing is known: it may hand on what it is given.
+                for proxy in made:
+                    for other in given:
+                        memory.join(proxy.name, other.name)
+    seen = {memory.find(name) for name in arguments}
+    written = {leaf.output.name for _, leaf, _ in copies}
+    found = {}
+    for at, leaf, bsym in copies:
+        source, destination = leaf.args[:2]
+        others = memory.together(destination.name) - {destination.name} - written
+        alike = (shape_of(source), source.dtype, source.device) == (
+            shape_of(destination),
+            destination.dtype,
+            destination.device,
+        )
+        alone = memory.together(source.name) == {source.name} and max(memory.read[source.name]) == at
+        unseen = not any(memory.made[name] < at < max(memory.read.get(name, [0])) for name in others)
+        if alike and alone and unseen and memory.find(destination.name) not in seen:
+            found[leaf.output.name] = bsym
+    return found
+
+
+def _wrong(trace: TraceCtx) -> set[str]:
+    """Names of what operators give that write over what gradients are taken of, or from."""
+    copy = from_trace(trace)
+    copy.names = set(trace.names)
+    copy.bound_symbols = list(trace.bound_symbols)
+    tagged, origins = tag_origins(insert_alias_updates(with_arguments(copy), []))
+    joint = grad_transform_on_trace(dce(tagged))
+    graph = read_joint(joint, origins, frozenset())
+    writes = {int(graph.statements.origin[read.write]) for read in stale_reads(graph)}
+    return {out.name for bsym in tagged.bound_symbols if origin_of(bsym) in writes for out in bsym.flat_proxy_outs}
+
+
+def _without(trace: TraceCtx, copies: set[str]) -> TraceCtx:
+    """The trace without those copies, by the name of what they give: what they read stands for it, and for what it was.
+
+    An operator that held one is replaced by what it was made of.
+    """
+    made = from_trace(trace)
+    made.names = trace.names
+    instead: dict[object, Proxy] = {}
+
+    def rewritten(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
+        if is_copy(bsym) and bsym.output.name in copies:
+            source, destination = (arg for arg in bsym.args[:2])
+            source = instead.get(variableify(source), source)
+            instead[variableify(destination)] = instead[variableify(bsym.output)] = source
+            for old, new in list(instead.items()):
+                if new.name == destination.name:
+                    instead[old] = source
+        elif any(is_copy(leaf) and leaf.output.name in copies for leaf in _leaves(bsym.subsymbols)):
+            for part in bsym.subsymbols:
+                yield from rewritten(part)
+        else:
+            yield bsym.from_bsym_swap_proxies(instead) if instead else bsym
+
+    for bsym in trace.bound_symbols:
+        for part in rewritten(bsym):
+            # Parts of an operator have no place of their own.
+            part.source_filename, part.source_positions = bsym.source_filename, bsym.source_positions
+            made.bound_symbols.append(part)
+    made.scopes = [made.bound_symbols]
+    return made
