@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
+import gc
 import inspect
 import re
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import torch
 from thunder.core import interpreter, pytree, symbol
 
 import workbench
-from workbench.compiler import hooks, quick
+from workbench.compiler import cycles, hooks, quick
 
 assert hooks.Hooks  # what is tried here is in force once this module is imported
 
@@ -164,3 +165,30 @@ def test_a_signature_is_inspected_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert inspected == [meta]
     with pytest.raises(TypeError, match="missing a required argument: 'a'"):
         own.normalize()
+
+
+def test_tags_are_those_of_all_that_is_inside() -> None:
+    jitted = thunder.jit(Net())
+    jitted(torch.ones(2, 4))
+    bsyms = [bsym for trace in thunder.last_traces(jitted) for bsym in trace.bound_symbols]
+    found = [symbol.gather_tags(bsym) for bsym in bsyms]
+    with quick.as_shipped():
+        assert symbol.gather_tags is not quick._gather_tags
+        assert found == [symbol.gather_tags(bsym) for bsym in bsyms]
+    assert any(found)
+
+
+def test_cycles_are_looked_for_as_before_once_all_is_planned() -> None:
+    before = gc.get_threshold()
+
+    @cycles.few_collections()
+    def fails() -> None:
+        with cycles.few_collections():
+            assert gc.get_threshold() == cycles.THRESHOLDS
+        assert gc.get_threshold() == cycles.THRESHOLDS
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fails()
+    assert gc.get_threshold() == before
+    assert before != cycles.THRESHOLDS

@@ -16,6 +16,7 @@ import torch
 from workbench.analysis.equivalence import Prover
 from workbench.compiler import devices, dynamo, parallel, parts, patches, thunder_api
 from workbench.compiler.causes import is_final, remedy
+from workbench.compiler.cycles import few_collections
 from workbench.compiler.fx_trace import checkpointed
 from workbench.compiler.hooks import Hooks, StageLog, StageTime, fingerprint
 from workbench.compiler.stage import Stage
@@ -145,6 +146,7 @@ class PartsCapture:
         return hashlib.sha256(keys.encode()).hexdigest()[:16]
 
 
+@few_collections()
 def capture(
     program: Program, executor: str, ranks: parallel.Ranks | None = None, way: str = "interpreter"
 ) -> Capture | PartsCapture:

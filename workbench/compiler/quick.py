@@ -114,9 +114,23 @@ def _flatten_with_dataclass(tree: Any) -> Any:
     return leaves, spec
 
 
+def _gather_tags(bsym: Any) -> set[Any]:
+    """Into one set: Thunder makes two for each statement inside."""
+    found: set[Any] = set()
+    left = [bsym]
+    while left:
+        each = left.pop()
+        if each.sym.tags is not None:
+            found.update(each.sym.tags)
+        found.update(each.tags)
+        left.extend(each.subsymbols)
+    return found
+
+
 _QUICK: tuple[tuple[Any, str, Any], ...] = (
     (interpreter, "dis", _Standing(dis, get_instructions=_instructions)),
     (symbol, "inspect", _Standing(inspect, signature=_signature)),
+    (symbol, "gather_tags", _gather_tags),
     (symbol, "tree_flatten_with_dataclass", _flatten_with_dataclass),
     *((module, "tree_flatten", _flatten) for module in (codeutils, pytree, symbol, utils)),
 )

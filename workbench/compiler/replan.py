@@ -15,6 +15,7 @@ from workbench.analysis.memory import Prediction, timeline
 from workbench.analysis.overlap import PACK
 from workbench.compiler import copies, devices
 from workbench.compiler.capture import Capture
+from workbench.compiler.cycles import few_collections
 from workbench.compiler.fusion import (
     FusionOptions,
     compilations,
@@ -41,6 +42,7 @@ LARGE_STATEMENTS = 2000
 """Of a program that takes seconds to plan anyway: some four layers of a transformer among ranks."""
 
 
+@few_collections()
 def plan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> Plan:
     """Plan again from the kept joint trace under `choices`; from the split traces where a lever knows how.
 

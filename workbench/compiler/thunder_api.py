@@ -317,6 +317,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "SpdaBackend.MEMORY_EFFICIENT",
     ),
     "symbol": (
+        "gather_tags",
         "inspect.signature",
         "tree_flatten",
         "tree_flatten_with_dataclass",
