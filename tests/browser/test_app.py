@@ -52,11 +52,19 @@ def test_keys_tabs_and_refusals(lab: Lab) -> None:
     lab.screenshot("narrow")
 
     assert not lab.page.locator(".jp-RenderedSVG").first.is_visible()
+    lab.page.evaluate("async () => { await jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart(); }")
+    lab.page.locator(".wb-app.jupyter-widgets-disconnected").first.wait_for()
+    said = "() => getComputedStyle(document.querySelector('.wb-app'), '::before').content"
+    assert "run the cell again" in lab.page.evaluate(said)
+    run = "() => getComputedStyle(document.querySelector('.wb-app .wb-primary')).pointerEvents"
+    assert lab.page.evaluate(run) == "none"
     lab.page.evaluate("async () => { await jupyterapp.commands.execute('docmanager:save'); }")
     lab.page.evaluate("async () => { await jupyterapp.serviceManager.sessions.shutdownAll(); }")
     lab.open_notebook("app.ipynb")
     lab.page.locator(".jp-RenderedSVG").first.wait_for(state="visible")
     assert lab.page.locator(".wb-app").count() == 0
+    errors = lab.page.get_by_text("Error displaying widget")
+    assert not any(error.is_visible() for error in errors.all())
     lab.screenshot("without-kernel")
 
 

@@ -191,6 +191,7 @@ def test_a_notebook_gets_the_app_a_picture_and_a_text(bench):
     assert set(app) == {"application/vnd.jupyter.widget-view+json", "text/plain"}
     assert app["text/plain"].startswith("mlp(layers=2) on cpu")
     assert picture["image/svg+xml"].startswith("<svg")
+    assert "predicted; no choices" in picture["image/svg+xml"]
 
 
 def test_the_passes_tell_what_each_step_changed(app):

@@ -9,7 +9,7 @@ import pytest
 
 import workbench as wb
 from tests.runs.test_compare import around, recorded
-from workbench.runs import events
+from workbench.runs import events, store
 from workbench.runs.jobs import Run
 from workbench.ui.figures import Against, figures
 
@@ -47,6 +47,12 @@ def test_a_step_beside_stock_has_the_verdict_of_the_turns(bench, tmp_path: Path,
     value = step(bench, run, Against("stock", bench.stock_plan, interleaved="stock"))
     assert value["delta"].startswith(text)
     assert (value["delta_vs"], value["delta_tone"]) == ("vs stock", tone)
+
+
+def test_a_run_is_not_compared_with_itself_read_again(bench, tmp_path: Path) -> None:
+    run = recorded(tmp_path / "now", around(1.0), events.Compiled(t_s=1.5, compile_s=2.0, attributed=1.0, stages=[]))
+    shown = figures(bench.plan, run, Against("pinned: now", None, store.open(run.run_dir)), same_choices=True)
+    assert [value for figure in shown for value in figure["values"] if "delta" in value] == []
 
 
 def test_compile_times_have_one_sample_and_so_no_colour(bench, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from workbench.ui.figures import Against, Strip, figures
 from workbench.ui.fusions import Fusions, fusions_content
 from workbench.ui.graph_view import GraphView
 from workbench.ui.memory_tab import MemoryTab
-from workbench.ui.messages import limit_bytes_of, words_of_change, words_of_search
+from workbench.ui.messages import limit_bytes_of, title_of_picture, words_of_change, words_of_search
 from workbench.ui.names import next_option
 from workbench.ui.outline import OutlineTab
 from workbench.ui.passes import Passes
@@ -58,7 +58,7 @@ def mimebundles(bench: Workbench, *, tab: bool = False) -> tuple[dict[str, Any],
     of its own, which ``style.css`` hides wherever the app is alive.
     """
     words = text_summary(bench)
-    picture = svg.render(bench.plan.graph, bench.plan.sites, title=words.splitlines()[0])
+    picture = svg.render(bench.plan.graph, bench.plan.sites, title=title_of_picture(bench))
     app = {**App(bench, tab=tab).root._repr_mimebundle_(), "text/plain": words}
     return app, {"image/svg+xml": picture, "text/plain": ""}
 

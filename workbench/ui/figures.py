@@ -106,7 +106,7 @@ def _compile_time(run: Run | None, measured: str, against: Against) -> dict[str,
         return dict(_UNMEASURED)
     value = {"text": human_seconds(run.compile_s), "kind": measured}
     base = against.run
-    if base is None or base is run or base.compile_s is None:
+    if base is None or base.run_dir == run.run_dir or base.compile_s is None:
         return value
     change = run.compile_s - base.compile_s
     text = f"{'+' if change > 0 else '−'}{human_seconds(abs(change))}"
@@ -156,7 +156,7 @@ def _step_change(run: Run, against: Against) -> dict[str, str]:
         ratio, low, high = (1 / other[name] for name in ("ratio", "high", "low"))
         tip = f"measured in turns: {ratio:.3f} of its time, 95 % interval {low:.3f} to {high:.3f}"
         return _time_delta(ratio, verdict, against.name, tip)
-    if against.run is None or against.run is run:
+    if against.run is None or against.run.run_dir == run.run_dir:
         return {}
     found = step_times(run, against.run)
     if found.ratio is None:

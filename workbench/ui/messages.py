@@ -5,11 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from workbench.errors import ChoiceError
-from workbench.summary import count_name, human_bytes, human_change, human_seconds
+from workbench.summary import count_name, human_bytes, human_change, human_seconds, text_summary
 
 if TYPE_CHECKING:
     from workbench.analysis.search import Search
-    from workbench.bench import PlanDiff
+    from workbench.bench import PlanDiff, Workbench
+
+
+def title_of_picture(bench: Workbench) -> str:
+    """What a saved picture is of: the program, its figures, and how many choices are in them."""
+    plan, count = bench.plan, len(bench.choices)
+    figures = f"peak {human_bytes(plan.peak_bytes)}, saved {human_bytes(plan.saved_bytes)}, predicted"
+    chosen = f"{count} choice{'s' * (count != 1)}" if count else "no choices"
+    return f"{text_summary(bench).splitlines()[0]}: {figures}; {chosen}"
 
 
 def limit_bytes_of(text: str) -> int | None:

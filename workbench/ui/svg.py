@@ -72,7 +72,7 @@ def render(
         parts.append(_text(columns.label[0], height - 14, text, "s", _MUTED))
     head = _text(columns.label[0], 16, _fit(title, columns.width - 24, 12), "s b", "#1f2328") if title else ""
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {columns.width:g} {height + top:g}" '
+        f'<svg class="wb-picture" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {columns.width:g} {height + top:g}" '
         f'width="{columns.width:g}" height="{height + top:g}" style="max-width:100%;height:auto" role="img" '
         f'aria-label="{escape(title, quote=True)}">'
         f'<style>{_STYLE}</style><rect width="100%" height="100%" fill="#ffffff"/>{head}'

@@ -66,7 +66,7 @@ function render({ model, el }) {
       c.fillStyle = color("hair");
       c.fillRect(Math.round(x(at)), AXIS - 6, 1, height);
       c.fillStyle = color("muted");
-      c.fillText(seconds(at), x(at) + 3, AXIS / 2 - 2);
+      if (x(at) + 3 + c.measureText(seconds(at)).width <= width) c.fillText(seconds(at), x(at) + 3, AXIS / 2 - 2);
     }
     shown.forEach(({ name, kind, bars }, lane) => {
       const top = AXIS + lane * LANE_HEIGHT + (LANE_HEIGHT - BAR) / 2;

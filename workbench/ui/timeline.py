@@ -119,7 +119,7 @@ def timeline_content(
         facts.append(f"the device is idle for {' and '.join(gaps)}")
     facts.append(clocks_words(times))
     return {
-        "head": ". ".join(facts),
+        "head": "; ".join(facts),
         "says": ("Simulated above, measured below" if simulated else "Measured")
         + ("" if same_choices else " under other choices"),
         "medians": rows,

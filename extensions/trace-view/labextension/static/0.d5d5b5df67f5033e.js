@@ -314,13 +314,13 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
 .wb-strip .wb-vs { color: var(--wb-muted); font-size: 11px; }
 .wb-strip .wb-delta.wb-good { color: var(--wb-good); }
 .wb-strip .wb-delta.wb-bad { color: var(--wb-bad); }
-@container wb-app (max-width: 900px) {
+@container wb-app (max-width: 1100px) {
   .wb-strip .wb-figure { padding: 6px 8px 4px; }
   .wb-strip .wb-number { font-size: 13.5px; }
   .wb-strip .wb-value { gap: 0 4px; }
 }
 @container wb-app (max-width: 800px) {
-  .wb-strip { grid-template-columns: repeat(auto-fit, minmax(180px, 1fr)); }
+  .wb-strip { grid-template-columns: repeat(auto-fit, minmax(146px, 1fr)); }
 }
 
 /* the inspector */
