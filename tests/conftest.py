@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 from typing import Any
 
 # Before torch is imported: as many threads as the smallest machine the tests run on has cores.
@@ -11,6 +12,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.distribution import ByUnit, slowest_first
+
+# Before nbformat is imported, whose `jsonschema` would import it for a format that notebooks do not have: building its
+# grammar takes two seconds of each process.
+sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # Python's way to say that a module is not there
 
 # Tracing makes objects by the million and hardly a cycle: to look for some after every 700 takes time from all tests.
 gc.set_threshold(50_000)

@@ -7,6 +7,17 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 
 BROWSER = "tests/browser/"
 
+LONGEST = (
+    "tests/waits/test_gloo.py",
+    "tests/notebooks/test_stories.py",
+    "tests/waits/test_buckets.py",
+    "tests/levers/test_random_choices.py",
+    "tests/models/test_models.py",
+    "tests/examples/test_examples.py",
+    "tests/nvfuser/test_replay.py",
+)
+"""Files that take a process for minutes, the longest first; `--durations` tells."""
+
 
 def unit(nodeid: str) -> str:
     """What one process runs as a whole, so that fixtures of a file are made once, and JupyterLab is started once."""
@@ -19,7 +30,11 @@ def slowest_first(items: list[pytest.Item]) -> list[pytest.Item]:
 
     def rank(item: pytest.Item) -> int:
         its = unit(item.nodeid)
-        return 0 if its == BROWSER else 1 if its in slow else 2
+        if its == BROWSER:
+            return 0
+        if its in LONGEST:
+            return 1 + LONGEST.index(its)
+        return 1 + len(LONGEST) + (its not in slow)
 
     return sorted(items, key=rank)
 

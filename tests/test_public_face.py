@@ -25,6 +25,7 @@ def test_configs_and_errors_need_neither_torch_nor_thunder() -> None:
     assert imported_by("import workbench as wb; wb.Config, wb.load, wb.ChoiceError, wb.Site", *HEAVY) == []
 
 
+@pytest.mark.slow
 def test_opening_needs_no_widgets() -> None:
     assert imported_by("import workbench as wb; wb.open", "ipywidgets", "anywidget", "bokeh", "IPython") == []
 

@@ -84,6 +84,7 @@ def test_both_ways_in_give_the_same_program(name: str, given: dict[str, Any]) ->
     assert_same(*(workbench.open(name, device="cpu", settings=given, capture=way) for way in ("dynamo", "interpreter")))
 
 
+@pytest.mark.slow
 @settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     max_examples=max(8, settings.default.max_examples // 4),

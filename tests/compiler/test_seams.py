@@ -1,6 +1,7 @@
 """Thunder, nvFuser and what is private in PyTorch are reached through tables, and the tables are what is used."""
 
 import ast
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -25,10 +26,10 @@ FILES = sorted(ROOT.rglob("*.py"))
 PRIVATE = re.compile(r"(thunder|nvfuser_direct)(\.|$)|torch\.(.*\.)?_")
 
 
-def trees() -> Iterator[tuple[Path, ast.Module]]:
-    for path in FILES:
-        if path.name not in ("torch_api.py", "thunder_api.py", "nvfuser_api.py"):
-            yield path, ast.parse(path.read_text())
+@functools.cache
+def trees() -> list[tuple[Path, ast.Module]]:
+    seams = ("torch_api.py", "thunder_api.py", "nvfuser_api.py")
+    return [(path, ast.parse(path.read_text())) for path in FILES if path.name not in seams]
 
 
 def imported(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
