@@ -129,6 +129,9 @@ def test_a_layer_with_a_choice_of_its_own_stands_alone():
         ("layers.1", 1),
         ("layers.2", 2),
     ]
+    why = "another choice, or other bytes, at silu"
+    assert [s.differs for s in compute(graph, sites).sections] == ["", why, why]
+    assert [s.differs for s in compute(*llama(4), unfolded=["layers"]).sections] == [""] * 4
 
 
 def test_a_recomputed_value_has_a_dashed_arc_to_the_statement_that_computes_it_again():

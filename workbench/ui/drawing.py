@@ -141,6 +141,8 @@ class Section:
         Number of layers that it stands for.
     identical : int
         Number of consecutive identical layers around it: above 1, it can be folded.
+    differs : str
+        In what it differs from the layer of the same stem above it; empty where there is none.
     y, height : float
         Extent with the layer's blocks, in pixels at zoom 1.
     """
@@ -150,6 +152,7 @@ class Section:
     last: str
     count: int
     identical: int
+    differs: str
     y: float
     height: float
 

@@ -50,6 +50,7 @@ class Drawing extends Places {
       this.drawBars();
       this.drawNodes(low, high);
       this.drawSelection();
+      this.drawTurn();
       this.drawHeadings();
       this.overview.draw();
     }
@@ -208,12 +209,13 @@ class Drawing extends Places {
       const mark = turns ? (folded ? "▸ " : "▾ ") : "";
       const title = this.shorten(`${mark}${name}`, far ? label[1] - label[0] : this.width / 2);
       c.fillText(title, label[0], middle);
-      if (!foldable || far) continue;
+      if ((!foldable && !section.differs) || far) continue;
       const x = label[0] + c.measureText(title).width + 10;
       this.font(size - 0.5, SANS);
       c.fillStyle = ink.muted;
       const one = `${section.count} identical layers shown as one`;
-      const note = turns ? (folded ? `${one}, click to unfold` : "click to fold identical layers") : folded ? one : "";
+      const how = turns ? (folded ? `${one}, click to unfold` : "click to fold identical layers") : folded ? one : "";
+      const note = [how, section.differs && `not folded with those above: ${section.differs}`].filter(Boolean).join("; ");
       c.fillText(this.shorten(note, this.width - x - 12), x, middle);
     }
   }
@@ -450,6 +452,38 @@ class Drawing extends Places {
     c.lineWidth = width;
     c.strokeStyle = color;
     c.stroke();
+  }
+
+  /** Where the forward ends and the backward begins: from the foot of the left column to that of the right one. */
+  drawTurn() {
+    const c = this.context, { node, columns } = this.scene, { sides } = this.columns(), ink = this.ink;
+    if (!columns[0].length || !columns[1].length) return;
+    const foot = (side) => { const last = columns[side].at(-1); return this.y(node.y[last] + node.height[last]); };
+    const y = Math.max(foot(0), foot(1)) + 5, [from, to] = [sides[0][1] - 14, sides[1][0] + 14];
+    if (y > this.heightPx || y < HEAD) return;
+    c.strokeStyle = c.fillStyle = ink.muted;
+    c.lineWidth = 1.5;
+    c.beginPath();
+    c.moveTo(from, foot(0) + 1);
+    c.lineTo(from, y);
+    c.lineTo(to, y);
+    c.lineTo(to, foot(1) + 1);
+    c.stroke();
+    c.beginPath();
+    c.moveTo(to - 4, foot(1) + 6);
+    c.lineTo(to, foot(1) + 1);
+    c.lineTo(to + 4, foot(1) + 6);
+    c.stroke();
+    this.font(10, SANS);
+    const words = "forward ends, backward begins", room = to - from - 12;
+    if (c.measureText(words).width > room) return;
+    c.textAlign = "center";
+    const wide = c.measureText(words).width + 8, middle = (from + to) / 2;
+    c.fillStyle = this.paper;
+    c.fillRect(middle - wide / 2, y - 6, wide, 12);
+    c.fillStyle = ink.muted;
+    c.fillText(words, middle, y);
+    c.textAlign = "left";
   }
 
   /** The name of a fusion whose box begins above the view stays at its upper edge. */

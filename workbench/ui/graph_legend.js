@@ -20,6 +20,8 @@ function legendRows(ink, bars) {
     [box(ink.fusionFill, ink.fusion), "Fusion: the statements inside are compiled to one kernel. Pieces of one fusion are joined by a line at the side."],
     [box(ink.fills[0], ink.strokes[0]), "A statement of the forward, which runs downwards."],
     [box(ink.fills[1], ink.strokes[1]), "A statement of the backward, which runs upwards, beside the forward statement that it differentiates."],
+    [sample(`<path d="M6 2 V13 H40 V4 M36 8 L40 3 L44 8" fill="none" stroke="${ink.muted}" stroke-width="1.5"/>`), "The end of the forward, where the backward begins."],
+    [sample(`<rect x="1" y="3" width="44" height="12" fill="${ink.band}"/><text x="6" y="12.5" font-size="10" fill="${ink.ink}">▸ ×4</text>`), "A layer, or identical ones shown as one: a click opens and closes them. Beside its name: in what it differs from those above."],
     [box(ink.fills[1], again, 'stroke-dasharray="4 3"'), "Computed again in the backward; without colour: made in the forward no more."],
     [pill("keep", ink.fusionText, "none", ink.fusionText), "A choice on a statement, and what it is now."],
     [pill("drop", ink.select, ink.select, ink.paper), "Chosen otherwise than unmodified Thunder does."],

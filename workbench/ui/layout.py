@@ -43,6 +43,14 @@ from workbench.ui.hiding import Hidden, arcs_through, hide, marks_through, witho
 _LAYER = re.compile(r"^(.*?(?:^|\.)\d+)(?:\.|$)")
 
 
+type _Signature = tuple[tuple[str, object, object, object], ...]
+"""Per block of a layer its symbol, statements, arcs and marks: what has to be the same for layers to be folded."""
+
+
+_DIFFERENCES = ((2, "another choice, or other bytes,"), (3, "another choice"), (1, "other statements"))
+"""What it means where these parts of a signature differ; a choice comes first, for other statements come of it."""
+
+
 _DIGITS = re.compile(r"\d+")
 
 
@@ -65,6 +73,7 @@ class _Fold:
     shown: tuple[_Span, ...]
     stands_for: tuple[tuple[_Span, ...], ...]
     identical: tuple[int, ...]
+    differs: tuple[str, ...]
     twin: Ints
     """For each statement the one that is shown in its place; -1 where it is shown itself."""
 
@@ -247,7 +256,7 @@ def _fold(
     names = [_DIGITS.sub("", name) for name in graph.statements.name]
     arcs_of, marks_of = _by_block(arcs), _by_block(marks)
 
-    def signature(span: _Span) -> tuple[object, ...]:
+    def signature(span: _Span) -> _Signature:
         return tuple(
             (
                 graph.origins[block - 1].symbol if block else "",
@@ -269,6 +278,7 @@ def _fold(
     shown: list[_Span] = []
     stands_for: list[tuple[_Span, ...]] = []
     identical: list[int] = []
+    differs: list[str] = []
     twin = np.full(len(graph.statements), -1, np.int32)
     start = 0
     while start < len(spans):
@@ -283,11 +293,24 @@ def _fold(
             shown.append(group[0])
             stands_for.append(tuple(group))
             identical.append(len(run))
+            above = shown[-2] if len(shown) > 1 and group[0].layer and shown[-2].stem == first.stem else None
+            differs.append(_difference(signature(above), signature(group[0])) if above is not None else "")
             for span in group[1:]:
                 for mine, other in zip(group[0].blocks, span.blocks, strict=True):
                     twin[members.get(other, [])] = members.get(mine, [])
         start = stop
-    return _Fold(tuple(shown), tuple(stands_for), tuple(identical), twin)
+    return _Fold(tuple(shown), tuple(stands_for), tuple(identical), tuple(differs), twin)
+
+
+def _difference(above: _Signature, here: _Signature) -> str:
+    """The first thing in which two layers differ, in words; empty where they are identical."""
+    if [block[0] for block in above] != [block[0] for block in here]:
+        return "other operations"
+    for place, words in _DIFFERENCES:
+        for one, other in zip(above, here, strict=True):
+            if one[place] != other[place]:
+                return f"{words} at {one[0]}" if one[0] else words
+    return ""
 
 
 def _folded[T: (Arc, Mark)](found: list[T], fold: _Fold) -> list[tuple[T, tuple[T, ...]]]:
@@ -415,11 +438,12 @@ def _heights(
             last=layers[-1].layer,
             count=len(layers),
             identical=identical,
+            differs=differs,
             y=float(block_y[starts[number]] - SECTION),
             height=float(bottom[starts[number + 1] - 1] - block_y[starts[number]] + SECTION),
         )
-        for number, (span, layers, identical) in enumerate(
-            zip(fold.shown, fold.stands_for, fold.identical, strict=True)
+        for number, (span, layers, identical, differs) in enumerate(
+            zip(fold.shown, fold.stands_for, fold.identical, fold.differs, strict=True)
         )
         if span.layer
     )

@@ -138,6 +138,7 @@ def _predicted(
     before = np.zeros(0, np.int64) if start is plan else _curve(start)[1]
     end = max(1, len(rows) - 1)
     late = peak > 0.6 * end
+    first = next((place for place, row in enumerate(rows) if sides[row] == BACKWARD), 0)
     sources: dict[str, dict[str, list[Any]]] = {
         "predicted": {
             "x": list(range(len(rows))),
@@ -146,6 +147,9 @@ def _predicted(
             "bytes": [human_bytes(value) for value in curve.tolist()],
             "side": ["backward" if sides[row] == BACKWARD else "forward" for row in rows],
         },
+        "boundary": {"x": [first - 0.5], "y": [0], "label": ["backward →"]}
+        if first
+        else {"x": [], "y": [], "label": []},
         "start": {"x": np.linspace(0, end, len(before)).tolist(), "y": before.tolist()},
         "peak": {"x": [peak], "y": [plan.peak_bytes], "label": [f"{human_bytes(plan.peak_bytes)} predicted peak"]},
     }
@@ -178,6 +182,7 @@ def _plot(*, dark: bool) -> dict[str, Any]:
         for name, columns in {
             "predicted": "x y statement bytes side id",
             "chosen": "x",
+            "boundary": "x y label",
             "start": "x y",
             "measured": "x y bytes",
             "measured over time": "x y bytes",
@@ -194,6 +199,11 @@ def _plot(*, dark: bool) -> dict[str, Any]:
     plot.step("x", "y", source=sources["start"], mode="center", line_color=colors["start"], line_dash="4 3",
               legend_label="stock, predicted")  # fmt: skip
     plot.vspan("x", source=sources["chosen"], line_color=colors["chosen"], line_width=2, line_alpha=0.8)
+    plot.vspan("x", source=sources["boundary"], line_color=colors["ink"], line_width=1, line_dash="2 3")
+    plot.text(
+        "x", "y", "label", source=sources["boundary"], x_offset=4, y_offset=-2, text_font_size="11px",
+        text_color=colors["ink"], text_baseline="bottom",
+    )  # fmt: skip
     # Not `varea_step`: BokehJS 3.9 never returns from drawing one without points.
     plot.vbar("x", 1, "y", source=sources["predicted"], fill_color=colors["predicted"], fill_alpha=0.1, line_color=None)
     predicted = plot.step(
