@@ -63,8 +63,9 @@ def test_keys_tabs_and_refusals(lab: Lab) -> None:
     lab.open_notebook("app.ipynb")
     lab.page.locator(".jp-RenderedSVG").first.wait_for(state="visible")
     assert lab.page.locator(".wb-app").count() == 0
-    errors = lab.page.get_by_text("Error displaying widget")
-    assert not any(error.is_visible() for error in errors.all())
+    error = lab.page.get_by_text("Error displaying widget").first
+    error.wait_for(state="attached")
+    assert not error.is_visible()
     lab.screenshot("without-kernel")
 
 
