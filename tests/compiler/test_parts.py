@@ -147,6 +147,7 @@ def test_opening_in_parts_leaves_the_model_as_it_is() -> None:
     assert not hasattr(model, "calls")
 
 
+@pytest.mark.slow
 def test_choices_of_all_parts_are_one_config_that_trains_as_eager(speaks: PartsBench, tmp_path: Path) -> None:
     stock = [part.plan.saved_bytes for part in speaks.benches]
     diff = speaks.choose(dict.fromkeys(ELSEWHERE, "recompute"))
@@ -204,6 +205,7 @@ def test_an_operator_that_thunder_does_not_know_is_a_part_that_pytorch_runs(myst
     assert "eager:" in mysterious.config.parts["part2"]
 
 
+@pytest.mark.slow
 def test_what_is_cut_inside_a_graph_trains_as_eager(mysterious: PartsBench) -> None:
     chosen = {"part1:saved:layers.0/tanh": "recompute", "part3:saved:layers.1/tanh": "recompute"}
     mysterious.choose(chosen)
@@ -212,6 +214,7 @@ def test_what_is_cut_inside_a_graph_trains_as_eager(mysterious: PartsBench) -> N
     mysterious.undo()
 
 
+@pytest.mark.slow
 def test_calls_of_parts_are_those_of_the_model(mysterious: PartsBench) -> None:
     ours, theirs = built(Mysterious), built(Mysterious)
     compiled = mysterious.config.jit(ours)
@@ -230,6 +233,7 @@ def test_calls_of_parts_are_those_of_the_model(mysterious: PartsBench) -> None:
     torch.testing.assert_close(compiled(batch()), theirs.eval()(batch()))
 
 
+@pytest.mark.slow
 def test_what_is_compiled_in_parts_goes_with_its_callable() -> None:
     model = built(Speaks)
     bench = workbench.open(model, batch())

@@ -115,6 +115,7 @@ def assert_unique(bench: workbench.Workbench) -> None:
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["torch", "torchcompile"])
 @pytest.mark.parametrize(("name", "given"), BUILTIN)
 def test_ids_are_unique(name: str, given: dict[str, Any], executor: str) -> None:
