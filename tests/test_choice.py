@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 import workbench
 from workbench.analysis.choice import Chooser, Rates
+from workbench.analysis.machines import H100
 from workbench.analysis.places import OFFLOAD, RECOMPUTE, SAVE, ByArithmetic, Places, Weighed
 from workbench.analysis.relaxed import fractions, whole
+from workbench.bench.fitting import Fitter
 
 
 def residual(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -104,3 +106,25 @@ def test_recomputing_and_offloading_together_beat_either_alone(small: Small) -> 
     assert found is not None
     assert set(found.options.values()) == {RECOMPUTE, OFFLOAD}
     assert found.added_s < 0.8 * min(best)
+
+
+def viewed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    y = x @ w + x
+    return (y.reshape(16, 256) @ w.repeat(16, 1)).sum() + (y * 2).exp().tanh().sum()
+
+
+def test_plans_have_the_peak_that_arithmetic_says_whatever_is_mixed() -> None:
+    arguments = torch.randn(256, 16, requires_grad=True), torch.randn(16, 16, requires_grad=True)
+    bench = workbench.open(viewed, *arguments, device="cpu", executor="torch", capture="interpreter")
+    fitter = Fitter(bench, bench._captured, H100)
+    free = dict.fromkeys(storage for storage, _ in fitter.chooser._variables)
+    legal = {s: [SAVE, *(o for t, o in fitter.chooser._variables if t == s)] for s in free}
+    tried = 0
+    for taken in itertools.product(*legal.values()):
+        point = fitter.chooser.point({s: o for s, o in zip(legal, taken, strict=True) if o != SAVE})
+        if {RECOMPUTE, OFFLOAD} <= set(taken):
+            plan = fitter.plan(point)
+            assert (plan.peak_bytes, plan.saved_bytes) == (point.peak_bytes, point.saved_bytes), fitter.choices(point)
+            assert plan.proof.proven
+            tried += 1
+    assert tried >= 6

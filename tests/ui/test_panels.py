@@ -138,12 +138,51 @@ def test_a_step_opens_at_its_first_change_and_the_next_is_a_button_away(mount):
     assert row.inner_text().split() == ["−", "old", "+", "new"]
 
 
+FIT = {
+    "state": "working", "done": 3, "count": 24, "error": "", "least_bytes": 3 << 30, "stock_bytes": 5 << 30,
+    "peak_bytes": 5 << 30,
+    "fit": {
+        "lines": ["peak 4 GiB of 4 GiB asked for", "next, tighter: b"],
+        "rows": [{"id": "saved:a", "option": "offload", "source": "m.py:3", "bytes": "1 GiB", "reason": "free"}],
+        "steps": [{"name": "tighter", "text": "saved:b=offload", "choices": {"saved:b": "offload"}}],
+    },
+}  # fmt: skip
+
+
+def test_a_peak_is_stated_in_a_field_or_by_a_slider(mount):
+    page = mount("fit.js", FIT)
+    field, slider = page.get_by_label("Peak at most", exact=True), page.get_by_role("slider")
+    assert field.input_value() == "5 GiB"
+    assert "3 of 24 limits tried" in page.locator(".wb-fit").inner_text()
+    assert "next, tighter" not in page.locator(".wb-fit").inner_text()
+    slider.focus()
+    page.keyboard.press("Home")
+    assert field.input_value() == "3 GiB"
+    field.fill("4 GiB")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Cancel the curve").click()
+    page.locator(".wb-link").click()
+    page.get_by_role("button", name="Take the tighter step").click()
+    assert page.evaluate("window.messages") == [
+        {"type": "fit", "peak": "3 GiB"},
+        {"type": "fit", "peak": "4 GiB"},
+        {"type": "stop"},
+        {"type": "go", "id": "saved:a"},
+        {"type": "choose_all", "choices": {"saved:b": "offload"}},
+    ]
+    page.evaluate("content => model.set('content', content)", {**FIT, "state": "done", "fit": None})
+    page.get_by_role("button", name="Find the curve again").click()
+    assert page.evaluate("window.messages.at(-1)") == {"type": "find"}
+    assert "State a peak, or click a point" in page.locator(".wb-fit").inner_text()
+
+
 @pytest.mark.parametrize(
     ("module", "content"),
     [
         ("outline.js", {"parts": PARTS, "machine": ""}),
         ("passes.js", {"names": ["initial", "gradients"], "chosen": 1, "lines": [["+", "a"]]}),
         ("worth.js", {"rows": [], "left": 0, "machine": ""}),
+        ("fit.js", FIT),
     ],
 )
 def test_every_control_has_a_name_and_is_24_pixels_high(mount, module, content):

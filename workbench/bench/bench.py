@@ -402,7 +402,7 @@ class Workbench(Files):
         self.choose_found(found.choices)
         return found
 
-    def curve(self, *, points: int = 24, machine: str | Machine | None = None) -> Curve:
+    def curve(self, *, points: int | None = None, machine: str | Machine | None = None) -> Curve:
         """Step time against peak, down to the least: plans as `fit` finds them, in the background; nothing is changed.
 
         Raises
@@ -420,9 +420,9 @@ class Workbench(Files):
         gone = {id: known[id].default for id in self.choices if id not in pinned and id not in choices}
         if not gone and not choices:
             return None
-        done = self._chosen({**gone, **choices})
+        # Before anyone is told of them.
         self._history.found(choices)
-        return done
+        return self._chosen({**gone, **choices})
 
     def undo(self) -> None:
         """Take the last change of choices back, if there is one."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.places import OFFLOAD, RECOMPUTE
-from workbench.bench.fitting import Fitter
+from workbench.bench.fitting import Fit, Fitter, size_bytes
 from workbench.errors import ChoiceError, PlanError, WorkbenchError, shown
 from workbench.summary import human_bytes, human_seconds
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from workbench.compiler.pipeline import Capture
 
 POINTS = 24
+POINTS_FUSED = 8
+"""Where each takes a plan of seconds, and not arithmetic."""
+_BETWEEN_S = 0.01
 
 
 class _Cancelled(Exception):
@@ -72,7 +77,7 @@ class Curve:
     bench : Workbench
     captured : Capture
     machine : Machine
-    points : int
+    points : int, optional
         At so many limits, evenly spaced.
 
     Attributes
@@ -84,7 +89,9 @@ class Curve:
         Limits to be tried.
     """
 
-    def __init__(self, bench: Workbench, captured: Capture, machine: Machine, points: int = POINTS) -> None:
+    def __init__(self, bench: Workbench, captured: Capture, machine: Machine, points: int | None = None) -> None:
+        if points is None:
+            points = POINTS_FUSED if captured.stage.fuses else POINTS
         if type(points) is not int or points < 2:
             raise ChoiceError(f"a curve has at least 2 points; given {shown(points)}")
         self.machine, self.count = machine, points
@@ -95,7 +102,8 @@ class Curve:
         self._made: dict[tuple[tuple[int, str], ...], CurvePoint] = {}
         self._done, self._ended = 0, False
         self.error: WorkbenchError | None = None
-        self.fitter: Fitter | None = None
+        self._fitter: Fitter | None = None
+        self._prepared, self._turn, self._waiting = threading.Event(), threading.RLock(), 0
         if not captured.stage.has_backward:
             raise PlanError(f"{bench.program.name} has no backward, for which something could be saved or not")
         self.pinned = bench.pinned
@@ -159,28 +167,74 @@ class Curve:
 
     def _work(self, bench: Workbench, captured: Capture) -> None:
         try:
-            self._find(Fitter(bench, captured, self.machine, self._go_on, keep=False))
+            fitter = Fitter(bench, captured, self.machine, self._go_on, keep=False)
+            with self._turn:
+                fitter.least()
+            self._fitter = fitter
+            self._prepared.set()
+            self._find(fitter)
         except _Cancelled:
             pass
         except WorkbenchError as error:
             self.error = error
         finally:
             self._ended = True
+            self._prepared.set()
             self._tell()
 
     def _go_on(self) -> None:
-        if self._stop.is_set():
+        # What is asked for meanwhile goes on after the curve was cancelled.
+        if self._stop.is_set() and threading.current_thread() is self._thread:
             raise _Cancelled
 
+    def fit(self, peak: int | str) -> Fit:
+        """What to choose under a peak, by what is known already; nothing is made: see `Workbench.choose_found`.
+
+        Raises
+        ------
+        ChoiceError, PlanError
+            As `workbench.bench.fitting.fit`.
+        """
+        limit_bytes = size_bytes(peak)
+        with self._asked() as fitter:
+            return fitter.explained(*fitter.within(limit_bytes), limit_bytes)
+
+    def explained(self, choices: Mapping[str, str]) -> Fit:
+        """Why choices beside those pinned, such as a point's, are as they are."""
+        with self._asked() as fitter:
+            point = fitter.point(choices)
+            plan = fitter.plan(point)
+            return fitter.explained(point, plan, plan.peak_bytes)
+
+    def step_s(self, choices: Mapping[str, str]) -> float:
+        """Seconds of a step under choices beside those pinned."""
+        with self._asked() as fitter:
+            return fitter.step_s + fitter.point(choices).added_s
+
+    @contextlib.contextmanager
+    def _asked(self) -> Iterator[Fitter]:
+        """The fitter, between two limits of the curve."""
+        self._prepared.wait()
+        if self._fitter is None:
+            raise self.error or PlanError("the curve was cancelled before anything was known: find it again")
+        self._waiting += 1
+        try:
+            with self._turn:
+                yield self._fitter
+        finally:
+            self._waiting -= 1
+
     def _find(self, fitter: Fitter) -> None:
-        self.fitter = fitter
         tried: list[int] = []
         stock, (_, lowest) = fitter.before.peak_bytes, fitter.least()
         fitter.plan(fitter.chooser.stock)
         for part in _filling(self.count):
+            while self._waiting:
+                time.sleep(_BETWEEN_S)
             self._go_on()
             limit_bytes = lowest.peak_bytes + round((stock - lowest.peak_bytes) * part)
-            fitter.within(limit_bytes)
+            with self._turn:
+                fitter.within(limit_bytes)
             tried.append(limit_bytes)
             self._keep(fitter, tried)
 

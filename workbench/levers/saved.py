@@ -247,7 +247,9 @@ class Saved(Lever):
             if choices.get(id) == "offload":
                 if reason := stage.recomputer.why_no_offload(int(storage)):
                     raise refused(id, "offload", reason)
-                values = frozenset(stage.graph.values.name[v] for v in stage.recomputer.values_on(int(storage)))
+                # All that live in it: what is run again may read another of them than the backward did.
+                held = np.flatnonzero(stage.graph.values.storage == storage)
+                values = frozenset(stage.graph.values.name[v] for v in held)
                 groups.append(Group(values, int(stage.graph.storages.bytes[storage])))
         offloader = Offloader(groups, int(choices.get("saved.ahead", AHEAD)))
         return offloader.forward(trace), dataclasses.replace(made, offloader=offloader)

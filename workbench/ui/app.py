@@ -27,6 +27,7 @@ from workbench.ui.compile_tab import CompileTab
 from workbench.ui.controls import Controls, Readout
 from workbench.ui.experiments import Experiments
 from workbench.ui.figures import Against, Strip, figures
+from workbench.ui.fit import FitTab
 from workbench.ui.fusions import Fusions, fusions_content
 from workbench.ui.graph_view import GraphView
 from workbench.ui.memory_tab import MemoryTab
@@ -34,7 +35,7 @@ from workbench.ui.messages import limit_bytes_of, title_of_picture, words_of_cha
 from workbench.ui.names import next_option
 from workbench.ui.outline import OutlineTab
 from workbench.ui.passes import Passes
-from workbench.ui.split import Split
+from workbench.ui.split import Split, side_by_side
 from workbench.ui.tables import VARIANTS, RunsAsked
 from workbench.ui.timeline import TimelineTab, simulated_lanes, timeline_content
 from workbench.ui.worth import WorthTab
@@ -109,6 +110,7 @@ class App:
         self.memory = MemoryTab(self._on_message)
         self.alive = Alive(self._on_message)
         self.worth = WorthTab(bench, self.graph.groups, self._on_message)
+        self.fit = FitTab(bench, self._in_background, self._on_message, self._say)
         self.outline = OutlineTab(bench, self.graph.shown_ids, self.graph.reveal, self._choose)
         self.compile = CompileTab()
         self.fusions = Fusions(self._on_message)
@@ -121,6 +123,7 @@ class App:
         self._drawn_by: dict[str, Callable[[], None]] = {
             "Memory": self._show_memory,
             "Worth it": self.worth.show_plan,
+            "Fit": self.fit.show_plan,
             "Outline": self.outline.show_plan,
             "Timeline": self._show_times,
             "Fusions": self._show_fusions,
@@ -133,7 +136,8 @@ class App:
         self.controls.app = self.root.model_id
         self.tabs.observe(lambda _: self._draw_open(), names="selected_index")
         self.graph.observe(lambda _: self._select(), names="selected")
-        self.graph.observe(lambda change: self.memory.paint(dark=change["new"]), names="dark")
+        for plot in (self.memory, self.fit.plot):
+            self.graph.observe(lambda change, plot=plot: plot.paint(dark=change["new"]), names="dark")
         self.controls.content = {
             "program": bench.program.name,
             "place": f"{bench.program.device}, {bench.executor} executor",
@@ -157,6 +161,7 @@ class App:
         """Stop following the bench."""
         self._forget()
         self._questions.put(None)
+        self.fit.close()
         if self._readout is not None:
             self._readout.stop()
 
@@ -166,10 +171,11 @@ class App:
         self.inspector.layout = ipywidgets.Layout(flex="1 1 300px", min_width="0", width="auto", max_height=height)
         self.memory.layout = ipywidgets.Layout(flex="3 1 480px", min_width="0", width="auto")
         self.alive.layout = ipywidgets.Layout(flex="2 1 340px", min_width="0", width="auto")
-        middle = _side_by_side(self.graph, Split(axis="x"), self.inspector)
+        middle = side_by_side(self.graph, Split(axis="x"), self.inspector)
         shown = {
-            "Memory": _side_by_side(self.memory, self.alive),
+            "Memory": side_by_side(self.memory, self.alive),
             "Worth it": self.worth,
+            "Fit": side_by_side(self.fit.plot, self.fit.panel),
             "Outline": self.outline,
             "Compile": self.compile,
             "Timeline": self.timeline,
@@ -368,7 +374,7 @@ class App:
             elif measured:
                 self._redraw("Memory", "Timeline")
             elif bench.machine != self._machine_shown:
-                self._redraw("Timeline")
+                self._redraw("Timeline", "Fit")
             self._machine_shown = bench.machine
             self._show_figures()
             self.controls.update(can_undo=bench.can_undo, can_redo=bench.can_redo, **_machines(bench))
@@ -386,6 +392,7 @@ class App:
                 self._redraw("Memory")
             self._redraw("Fusions", "Timeline")
             if run.state in ("done", "failed", "cancelled"):
+                self._redraw("Fit")
                 self.experiments.refresh()
             if run.state == "done" and run.request.options.memory_snapshot:
                 self._say(f"A step's memory is in {run.run_dir / SNAPSHOT_FILE}, for pytorch.org/memory_viz")
@@ -415,8 +422,8 @@ class App:
         with self._lock:
             index = self.tabs.selected_index
             title = "" if index is None else self.tabs.titles[index]
-            self.compile.look(title == "Compile")
-            self.worth.look(title == "Worth it")
+            for name, tab in (("Compile", self.compile), ("Worth it", self.worth), ("Fit", self.fit)):
+                tab.look(title == name)
             if title in self._stale:
                 self._stale.remove(title)
                 self._drawn_by[title]()
@@ -584,11 +591,6 @@ class App:
                 with self._lock:
                     if self.graph.selected == id and current():
                         self._show_sites(sites, effects)
-
-
-def _side_by_side(*parts: ipywidgets.Widget) -> ipywidgets.HBox:
-    """Parts in a row, and under each other where there is no room for that."""
-    return ipywidgets.HBox(parts, layout=ipywidgets.Layout(width="100%", flex_flow="row wrap", grid_gap="12px"))
 
 
 def _machines(bench: Workbench) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,37 +16,13 @@ from numpy.typing import NDArray
 from workbench.graph import BACKWARD
 from workbench.summary import human_bytes
 from workbench.ui.panel import Panel, esm
+from workbench.ui.plotting import BYTE_TICKS, DARK, LIBRARY, LIGHT, paint
 
 if TYPE_CHECKING:
     from workbench.compiler.pipeline import Plan
     from workbench.runs.jobs import Run
     from workbench.ui.figures import Against
 
-_LIBRARY = pathlib.Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
-_TICKS = """
-const units = ["B", "KiB", "MiB", "GiB", "TiB"]
-let value = tick, unit = 0
-while (Math.abs(value) >= 1024 && unit < units.length - 1) { value /= 1024; unit++ }
-return `${parseFloat(value.toFixed(1))} ${units[unit]}`
-"""
-_LIGHT = {
-    "paper": "#ffffff",
-    "ink": "#59636e",
-    "hair": "#e6e9ed",
-    "predicted": "#0b57d0",
-    "measured": "#b04a00",
-    "start": "#6e7781",
-    "chosen": "#267044",
-}
-_DARK = {
-    "paper": "#111111",
-    "ink": "#a3acb7",
-    "hair": "#2d3136",
-    "predicted": "#79aeff",
-    "measured": "#f2a952",
-    "start": "#8b949e",
-    "chosen": "#63c48a",
-}
 _HEADROOM = 1.3
 """Room for the peak's label above the curves."""
 
@@ -68,7 +43,7 @@ class MemoryTab(Panel):
 
     def _answer(self, message: dict[str, Any]) -> None:
         if message.get("type") == "library":
-            self.send({"type": "library"}, [_LIBRARY.read_bytes()])
+            self.send({"type": "library"}, [LIBRARY.read_bytes()])
         elif self._on_message is not None:
             self._on_message(message)
 
@@ -168,7 +143,7 @@ def _curve(plan: Plan) -> tuple[list[int], NDArray[np.int64]]:
 
 def _plot(*, dark: bool) -> dict[str, Any]:
     """The plot without data, in the colours of a theme; models that change later have names."""
-    colors = _DARK if dark else _LIGHT
+    colors = DARK if dark else LIGHT
     plot: Any = figure(
         height=300,
         sizing_mode="stretch_width",
@@ -195,7 +170,7 @@ def _plot(*, dark: bool) -> dict[str, Any]:
     plot.add_layout(time_axis, "above")
     # Steps that are whole in binary units.
     plot.yaxis.ticker = AdaptiveTicker(base=2, mantissas=[1], desired_num_ticks=5, num_minor_ticks=0)
-    plot.yaxis.formatter = CustomJSTickFormatter(code=_TICKS)
+    plot.yaxis.formatter = CustomJSTickFormatter(code=BYTE_TICKS)
     plot.step("x", "y", source=sources["start"], mode="center", line_color=colors["start"], line_dash="4 3",
               legend_label="stock, predicted")  # fmt: skip
     plot.vspan("x", source=sources["chosen"], line_color=colors["chosen"], line_width=2, line_alpha=0.8)
@@ -247,23 +222,5 @@ def _plot(*, dark: bool) -> dict[str, Any]:
     timed_item.update(name="measured over time legend", visible=False)
     # Outside the plot, where no label of a peak can meet it.
     plot.add_layout(plot.legend[0], "above")
-    _paint(plot, colors)
+    paint(plot, colors)
     return {"item": json_item(plot), "version": bokeh.__version__}
-
-
-def _paint(plot: Any, colors: dict[str, str]) -> None:
-    plot.background_fill_color = plot.border_fill_color = None
-    plot.outline_line_color = None
-    plot.xgrid.grid_line_color = None
-    plot.ygrid.grid_line_color = colors["hair"]
-    plot.toolbar.logo = None
-    for axis in (*plot.xaxis, *plot.yaxis):
-        axis.axis_label_text_color = axis.major_label_text_color = colors["ink"]
-        axis.axis_line_color = axis.major_tick_line_color = colors["hair"]
-        axis.minor_tick_line_color = None
-        axis.axis_label_text_font_style = "normal"
-        axis.axis_label_text_font_size = "12px"
-    legend = plot.legend[0]
-    legend.orientation, legend.location = "horizontal", "left"
-    legend.background_fill_alpha, legend.border_line_color = 0, None
-    legend.label_text_color, legend.label_text_font_size = colors["ink"], "12px"

@@ -63,7 +63,7 @@ function render({ model, el }) {
     if (here) model.send({ type: "go", id: here });
   }
   async function draw() {
-    const { item, version } = model.get("plot");
+    const { item, version, pickable } = model.get("plot");
     const bokeh = await library(model, version);
     if (!await attached(el, stop.signal)) return;
     const place = document.createElement("div");
@@ -71,6 +71,15 @@ function render({ model, el }) {
     el.replaceChildren(place);
     roots = await bokeh.embed.embed_item(item, place);
     shown = roots.roots[0].model.document;
+    for (const name of pickable ?? []) {
+      const source = shown.get_model_by_name(name);
+      source.selected.properties.indices.change.connect(() => {
+        const [index] = source.selected.indices;
+        if (index === undefined) return;
+        model.send({ type: "pick", source: name, index });
+        source.selected.indices = [];
+      });
+    }
     usual = roots.roots[0].model.height;
     roots.roots[0].model.on_event("tap", tap);
     fill();

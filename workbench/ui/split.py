@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import anywidget
+import ipywidgets
 import traitlets
 
 from workbench.ui.panel import HERE, esm
@@ -23,3 +24,8 @@ class Split(anywidget.AnyWidget):
     _css = HERE / "style.css"
 
     axis = traitlets.Enum(("x", "y"), "x").tag(sync=True)
+
+
+def side_by_side(*parts: ipywidgets.Widget) -> ipywidgets.HBox:
+    """Parts in a row, and under each other where there is no room for that."""
+    return ipywidgets.HBox(parts, layout=ipywidgets.Layout(width="100%", flex_flow="row wrap", grid_gap="12px"))

@@ -1,0 +1,46 @@
+"""The Fit tab in a real JupyterLab: the curve is drawn, a point is clicked, a peak is stated, in both themes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.browser.app import graph, open_program, open_tab
+from tests.browser.harness import Lab
+
+pytestmark = pytest.mark.browser
+
+POINTS = """() => {
+  const has = (view) => view.model.document?.get_model_by_name("points");
+  const root = Object.values(Bokeh.index.roots ?? Bokeh.index).find(has);
+  const { x, y } = root.model.document.get_model_by_name("points").data, box = root.el.getBoundingClientRect();
+  return [...x].map((value, i) => ({
+    x: box.x + root.frame.bbox.left + root.frame.x_scale.compute(value) - root.frame.bbox.left,
+    y: box.y + root.frame.y_scale.compute([...y][i]), peak_bytes: value,
+  }));
+}"""
+"""Where on the page the points of the curve are."""
+
+
+def test_a_point_is_clicked_and_a_peak_is_stated(lab: Lab) -> None:
+    open_program(lab, "'mlp', device='cpu', layers=3")
+    open_tab(lab, "Fit")
+    lab.page.wait_for_selector(".wb-fit :text('is the least peak found')")
+    lab.page.locator(".wb-fit").scroll_into_view_if_needed()
+    points = lab.page.evaluate(POINTS)
+    assert len(points) > 1
+    lab.page.mouse.move(points[0]["x"], points[0]["y"])
+    lab.page.wait_for_selector(".bk-Tooltip:visible")
+    lab.screenshot("fit-hover")
+    lab.page.mouse.click(points[0]["x"], points[0]["y"])
+    lab.wait_until(lambda: lab.kernel_eval("print(bench.plan.peak_bytes)") == str(points[0]["peak_bytes"]))
+    lab.page.wait_for_selector(".wb-fit table")
+    assert lab.page.evaluate(POINTS) == points
+    lab.screenshot("fit-point")
+    lab.page.get_by_label("Peak at most", exact=True).fill("1 GiB")
+    lab.page.locator(".wb-peak").get_by_role("button", name="Fit", exact=True).click()
+    lab.wait_until(lambda: lab.kernel_eval("print(bench.choices)") == "{}")
+    lab.page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' })")
+    lab.wait_until(lambda: graph(lab, "state().dark"))
+    lab.page.wait_for_timeout(500)
+    lab.screenshot("fit-dark")
+    lab.page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Light' })")

@@ -1,0 +1,103 @@
+"""The Fit tab: a stated peak is met, a point of the curve is tried, and what is shown is the bench's."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+import workbench as wb
+from workbench.ui.app import App
+from workbench.ui.fit import FitTab
+
+
+@pytest.fixture(scope="module")
+def opened() -> wb.Workbench:
+    return wb.open("mlp", device="cpu", layers=3)
+
+
+@pytest.fixture
+def bench(opened: wb.Workbench) -> Iterator[wb.Workbench]:
+    yield opened
+    while opened.can_undo:
+        opened.undo()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+def tab_of(bench: wb.Workbench) -> tuple[FitTab, list[str]]:
+    said: list[str] = []
+    tab = FitTab(bench, lambda _busy, act: act(), lambda message: said.append(message["type"]), said.append)
+    tab.look(True)
+    until(lambda: tab.panel.content["state"] == "done")
+    return tab, said
+
+
+def test_a_peak_that_is_stated_is_met_and_explained(bench: wb.Workbench) -> None:
+    tab, said = tab_of(bench)
+    content = tab.panel.content
+    assert content["least_bytes"] < content["stock_bytes"] == bench.stock_plan.peak_bytes
+    assert content["fit"] is None
+    limit = (content["least_bytes"] + content["stock_bytes"]) // 2
+    tab.panel._handle_custom_msg({"type": "fit", "peak": str(limit)}, [])
+    assert bench.plan.peak_bytes <= limit
+    assert said[0].startswith("peak ")
+    shown = tab.panel.content["fit"]
+    assert {row["id"]: row["option"] for row in shown["rows"]} == bench.choices
+    assert all(row["reason"] for row in shown["rows"])
+    assert tab.plot.content["sources"]["now"]["x"] == [bench.plan.peak_bytes]
+    bench.undo()
+    tab.show_plan()
+    until(lambda: tab.panel.content["fit"] is None)
+    until(lambda: tab.plot.content["sources"]["now"]["x"] == [bench.plan.peak_bytes])
+
+
+def test_a_point_that_is_clicked_is_chosen(bench: wb.Workbench) -> None:
+    tab, _ = tab_of(bench)
+    points = tab.plot.content["sources"]["points"]
+    assert len(points["x"]) > 1
+    tab.plot._handle_custom_msg({"type": "pick", "source": "points", "index": 0}, [])
+    assert bench.plan.peak_bytes == points["x"][0]
+    assert bench.pinned == {}
+    assert tab.plot.content["sources"]["now"]["y"] == [points["y"][0]]
+    tab.plot._handle_custom_msg({"type": "pick", "source": "points", "index": 99}, [])
+    assert bench.plan.peak_bytes == points["x"][0]
+
+
+def test_a_choice_by_hand_makes_another_curve(bench: wb.Workbench) -> None:
+    tab, _ = tab_of(bench)
+    first = tab._curve
+    site = next(site for site in bench.sites("saved") if site.values)
+    bench.choose({site.id: "offload"})
+    tab.show_plan()
+    assert tab._curve is not first
+    assert tab._curve is not None
+    assert tab._curve.pinned == {site.id: "offload"}
+    tab.look(False)
+    until(lambda: not any(thread.name == "workbench-curve" for thread in threading.enumerate()))
+
+
+def test_without_a_backward_the_tab_says_so() -> None:
+    bench = wb.open(torch.sin, torch.ones(3), device="cpu", executor="torch", capture="interpreter")
+    tab = FitTab(bench, lambda _busy, act: act(), lambda _message: None, lambda _text: None)
+    tab.look(True)
+    assert tab.panel.content["state"] == "failed"
+    assert "has no backward" in tab.panel.content["error"]
+
+
+def test_the_app_finds_the_curve_when_its_tab_is_opened(bench: wb.Workbench) -> None:
+    app = App(bench)
+    assert app.fit._curve is None
+    app.tabs.selected_index = app.tabs.titles.index("Fit")
+    until(lambda: app.fit.panel.content["state"] == "done")
+    app.fit.panel._handle_custom_msg({"type": "fit", "peak": "no size"}, [])
+    until(lambda: "a peak is a number of bytes" in str(app.controls.content.get("message")))
+    app.close()

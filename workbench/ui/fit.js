@@ -1,0 +1,58 @@
+// A peak is stated and met: the field with its slider, how far the curve is, and why the plan is as it is.
+
+/** A limit as one would write it: three decimals, never below what it stands for. */
+function asLimit(/** @type {number} */ bytes) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let value = bytes, unit = 0;
+  while (value >= 999.5 && unit < units.length - 1) { value /= 1024; unit++; }
+  return `${unit ? Math.ceil(value * 1000) / 1000 : value} ${units[unit]}`;
+}
+
+/** @param {{model: any, el: HTMLElement}} context */
+function render({ model, el }) {
+  panel(el, "fit");
+  const peak = h("input", { type: "text", "aria-label": "Peak at most", placeholder: "such as 24 GiB", spellcheck: "false", size: 12 });
+  const ask = () => model.send({ type: "fit", peak: peak.value.trim() });
+  const fit = h("button", { class: "wb-primary", title: "Choose what to save, recompute and offload: the least time under this peak. What was chosen by hand stays", onclick: ask }, "Fit");
+  peak.addEventListener("keydown", (event) => { if (event.key === "Enter") ask(); });
+  const slider = h("input", { type: "range", style: "flex: 1 1 160px; min-width: 0; height: 24px; margin: 0", min: "0", max: "1000", "aria-label": "Peak, from the least to that of unmodified Thunder", oninput: () => { peak.value = asLimit(at(Number(slider.value))); }, onchange: ask });
+  const progress = h("progress", { "aria-label": "Limits tried" }), said = h("span", { class: "wb-muted", role: "status" });
+  const again = h("button", { onclick: () => model.send({ type: model.get("content").state === "working" ? "stop" : "find" }) }, "Cancel");
+  const why = h("div", {});
+  el.replaceChildren(
+    h("div", { class: "wb-row wb-peak", style: "flex-wrap: wrap" }, h("label", { class: "wb-check" }, "Peak at most ", peak), fit, slider),
+    h("div", { class: "wb-row" }, progress, said, again), why);
+
+  let shown = 0;
+  const at = (/** @type {number} */ share) => {
+    const { least_bytes, stock_bytes } = model.get("content");
+    return Math.ceil(least_bytes + (stock_bytes - least_bytes) * share / 1000);
+  };
+  function draw() {
+    const { state = "", done = 0, count = 0, error = "", least_bytes = 0, stock_bytes = 0, peak_bytes = 0, fit: found = null } = model.get("content");
+    const known = least_bytes > 0 && stock_bytes > least_bytes;
+    slider.disabled = !known;
+    if (known && document.activeElement !== slider) slider.value = String(Math.round(1000 * (peak_bytes - least_bytes) / (stock_bytes - least_bytes)));
+    if (peak_bytes !== shown && ![peak, slider].includes(document.activeElement)) peak.value = asLimit(peak_bytes);
+    shown = peak_bytes;
+    progress.max = Math.max(1, count);
+    progress.value = done;
+    progress.hidden = state !== "working";
+    again.textContent = state === "working" ? "Cancel" : "Find the curve again";
+    again.setAttribute("aria-label", state === "working" ? "Cancel the curve" : "Find the curve again");
+    said.textContent = state === "working" ? `${done} of ${count} limits tried` : error || (state === "cancelled" ? `cancelled after ${done} of ${count} limits` : state === "done" ? `${humanBytes(least_bytes)} is the least peak found` : "");
+    why.replaceChildren(...(found ? [
+      ...found.lines.filter((line) => !line.startsWith("next, ")).map((line) => h("div", { class: "wb-line-of" }, line)),
+      ...found.steps.map((step) => h("div", { class: "wb-row wb-step" }, h("span", {}, `Next, ${step.name}: ${step.text}`),
+        h("button", { "aria-label": `Take the ${step.name} step`, title: "Chosen by hand from then on", onclick: () => model.send({ type: "choose_all", choices: step.choices }) }, "Choose"))),
+      found.rows.length > 0 && scrolled("Why each is chosen", h("table", {},
+        h("thead", {}, h("tr", {}, ["choice", "bytes", "why", "source"].map((name) => h("th", {}, name)))),
+        h("tbody", {}, found.rows.map((row) => h("tr", { class: "wb-can", "data-site": row.id, onclick: () => model.send({ type: "go", id: row.id }) },
+          h("td", {}, h("strong", {}, row.option), " ", h("button", { class: "wb-link", style: "min-height: 24px", title: row.id }, row.id.replace(/^saved:/, ""))),
+          h("td", { class: "wb-right" }, row.bytes), h("td", {}, row.reason), h("td", {}, h("code", { class: "wb-muted", title: row.source }, row.source))))))),
+    ].filter(Boolean) : [h("div", { class: "wb-muted" }, "State a peak, or click a point of the curve: what was chosen is then said here, and why.")]));
+  }
+  return follow(model, ["content"], draw);
+}
+
+export default { render };

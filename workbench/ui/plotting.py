@@ -1,0 +1,53 @@
+"""What plots in Bokeh share: the library for the page, ticks of bytes, and the colours of both themes."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import bokeh
+
+LIBRARY = pathlib.Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
+BYTE_TICKS = """
+const units = ["B", "KiB", "MiB", "GiB", "TiB"]
+let value = tick, unit = 0
+while (Math.abs(value) >= 1024 && unit < units.length - 1) { value /= 1024; unit++ }
+return `${parseFloat(value.toFixed(1))} ${units[unit]}`
+"""
+LIGHT = {
+    "paper": "#ffffff",
+    "ink": "#59636e",
+    "hair": "#e6e9ed",
+    "predicted": "#0b57d0",
+    "measured": "#b04a00",
+    "start": "#6e7781",
+    "chosen": "#267044",
+}
+DARK = {
+    "paper": "#111111",
+    "ink": "#a3acb7",
+    "hair": "#2d3136",
+    "predicted": "#79aeff",
+    "measured": "#f2a952",
+    "start": "#8b949e",
+    "chosen": "#63c48a",
+}
+
+
+def paint(plot: Any, colors: dict[str, str]) -> None:
+    """Give a plot with a legend the colours of a theme."""
+    plot.background_fill_color = plot.border_fill_color = None
+    plot.outline_line_color = None
+    plot.xgrid.grid_line_color = None
+    plot.ygrid.grid_line_color = colors["hair"]
+    plot.toolbar.logo = None
+    for axis in (*plot.xaxis, *plot.yaxis):
+        axis.axis_label_text_color = axis.major_label_text_color = colors["ink"]
+        axis.axis_line_color = axis.major_tick_line_color = colors["hair"]
+        axis.minor_tick_line_color = None
+        axis.axis_label_text_font_style = "normal"
+        axis.axis_label_text_font_size = "12px"
+    legend = plot.legend[0]
+    legend.orientation, legend.location = "horizontal", "left"
+    legend.background_fill_alpha, legend.border_line_color = 0, None
+    legend.label_text_color, legend.label_text_font_size = colors["ink"], "12px"
