@@ -44,13 +44,19 @@ WRONG: dict[str, Op] = {
     "silu": lambda y: F.silu(y, inplace=True),
     "hardswish": lambda y: F.hardswish(y, inplace=True),
     "scale_by_its_sum": scale_by_its_sum,
+    "hardswish_then_silu": lambda y: F.silu(F.hardswish(y, inplace=True), inplace=True),
+    "square_then_sine": lambda y: y.square_().sin_(),
+    "silu_then_relu": lambda y: F.relu(F.silu(y, inplace=True), inplace=True),
     "write_into_a_row": lambda y: y[0].copy_(torch.ones(5)),
     "scale_then_read_the_view": scale_then_read_the_view,
     "scale_through_the_view": scale_through_the_view,
 }
 
 
-FREE = ("elu", "selu", "silu", "hardswish", "scale_by_its_sum")
+FREE = (
+    *("elu", "selu", "silu", "hardswish", "scale_by_its_sum"),
+    *("hardswish_then_silu", "square_then_sine", "silu_then_relu"),
+)
 """Those that write over what nobody else can see: through Dynamo they are written out of place."""
 
 

@@ -18,6 +18,7 @@ from workbench.compiler.reader import read_joint
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     Proxy,
+    TensorProxy,
     TraceCtx,
     dce,
     from_trace,
@@ -45,11 +46,12 @@ def written_out_of_place(trace: TraceCtx) -> TraceCtx:
     arguments = [proxy for proxy in trace.args or () if is_tensor(proxy)]
     if not any(proxy.requires_grad for proxy in arguments):
         return trace
-    free = _free(trace, {proxy.name for proxy in arguments})
-    if all(bsym.sym.name in HARMLESS for bsym in free.values()):
+    groups = _free(trace, {proxy.name for proxy in arguments})
+    if all(bsym.sym.name in HARMLESS for group in groups for bsym in group.values()):
         return trace
     wrong = _wrong(trace)
-    instead = {name for name, bsym in free.items() if wrong & {out.name for out in bsym.flat_proxy_outs}}
+    made = {name: {out.name for out in bsym.flat_proxy_outs} for group in groups for name, bsym in group.items()}
+    instead = {name for group in groups if any(made[name] & wrong for name in group) for name in group}
     return _without(trace, instead) if instead else trace
 
 
@@ -60,6 +62,7 @@ class _Memory:
     root: dict[str, str] = dataclasses.field(default_factory=dict)
     made: dict[str, int] = dataclasses.field(default_factory=dict)
     read: dict[str, list[int]] = dataclasses.field(default_factory=dict)
+    views: set[str] = dataclasses.field(default_factory=set)
 
     def find(self, name: str) -> str:
         while (above := self.root.get(name, name)) != name:
@@ -82,8 +85,8 @@ def _leaves(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
             yield bsym
 
 
-def _free(trace: TraceCtx, arguments: set[str]) -> dict[str, BoundSymbol]:
-    """Copies into values that nobody else sees, by the name of what they give, with the operators they belong to."""
+def _free(trace: TraceCtx, arguments: set[str]) -> list[dict[str, BoundSymbol]]:
+    """Values that nobody else sees: all copies into each, by the name of what they give, with their operators."""
     memory = _Memory()
     copies: list[tuple[int, BoundSymbol, BoundSymbol]] = []
     position = 0
@@ -99,29 +102,36 @@ def _free(trace: TraceCtx, arguments: set[str]) -> dict[str, BoundSymbol]:
             if is_copy(leaf):
                 copies.append((position, leaf, bsym))
                 memory.join(leaf.output.name, leaf.args[1].name)
+                if leaf.args[1].name in memory.views:
+                    memory.views.add(leaf.output.name)
             elif leaf.sym.id in VIEWS and given:
                 memory.join(made[0].name, given[0].name)
+                memory.views.add(made[0].name)
             elif not isinstance(leaf.sym.id, prims.PrimIDs):
                 # Of an operator that is no primitive nothing is known: it may hand on what it is given.
                 for proxy in made:
                     for other in given:
                         memory.join(proxy.name, other.name)
-    seen = {memory.find(name) for name in arguments}
-    written = {leaf.output.name for _, leaf, _ in copies}
-    found = {}
+    same = {name for _, leaf, _ in copies for name in (leaf.output.name, leaf.args[1].name)} - set(memory.views)
+    found: dict[str, dict[str, BoundSymbol]] = {}
+    shared = {memory.find(name) for name in arguments}
     for at, leaf, bsym in copies:
         source, destination = leaf.args[:2]
-        others = memory.together(destination.name) - {destination.name} - written
-        alike = (shape_of(source), source.dtype, source.device) == (
-            shape_of(destination),
-            destination.dtype,
-            destination.device,
-        )
+        # What is written, and what its writes give, are one tensor under several names.
+        others = memory.together(destination.name) - same
+        alike = _kind(source) == _kind(destination)
         alone = memory.together(source.name) == {source.name} and max(memory.read[source.name]) == at
         unseen = not any(memory.made[name] < at < max(memory.read.get(name, [0])) for name in others)
-        if alike and alone and unseen and memory.find(destination.name) not in seen:
-            found[leaf.output.name] = bsym
-    return found
+        root = memory.find(destination.name)
+        if alike and alone and unseen and destination.name in same:
+            found.setdefault(root, {})[leaf.output.name] = bsym
+        else:
+            shared.add(root)
+    return [group for root, group in found.items() if root not in shared]
+
+
+def _kind(proxy: TensorProxy) -> tuple[object, ...]:
+    return shape_of(proxy), proxy.dtype, proxy.device
 
 
 def _wrong(trace: TraceCtx) -> set[str]:
@@ -144,15 +154,20 @@ def _without(trace: TraceCtx, copies: set[str]) -> TraceCtx:
     made = from_trace(trace)
     made.names = trace.names
     instead: dict[object, Proxy] = {}
+    same: dict[str, list[Proxy]] = {}
+    """By name, all names so far of what was written in place."""
 
     def rewritten(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
-        if is_copy(bsym) and bsym.output.name in copies:
-            source, destination = (arg for arg in bsym.args[:2])
-            source = instead.get(variableify(source), source)
-            instead[variableify(destination)] = instead[variableify(bsym.output)] = source
-            for old, new in list(instead.items()):
-                if new.name == destination.name:
-                    instead[old] = source
+        if is_copy(bsym):
+            source, destination = bsym.args[:2]
+            names = same.setdefault(destination.name, [destination])
+            names.append(bsym.output)
+            same[bsym.output.name] = names
+            if bsym.output.name in copies:
+                now = instead.get(variableify(source), source)
+                instead.update((variableify(name), now) for name in names)
+                return
+            yield bsym.from_bsym_swap_proxies(instead)
         elif any(is_copy(leaf) and leaf.output.name in copies for leaf in _leaves(bsym.subsymbols)):
             for part in bsym.subsymbols:
                 yield from rewritten(part)
