@@ -99,13 +99,14 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_no_file_takes_long(name: str) -> None:
-    begun = time.perf_counter()
+    begun_s = time.thread_time()
     refused_or_read = ""
     try:
         parse(BOMBS[name])
     except ConfigError as error:
         refused_or_read = str(error)
-    assert time.perf_counter() - begun < 5
+    # Each takes less than a second; work that grows with the square of a megabyte would take hours.
+    assert time.thread_time() - begun_s < 60
     assert len(refused_or_read) < 700
     assert bool(refused_or_read) != (name in ("choices", "texts side by side"))
 

@@ -226,7 +226,7 @@ def test_no_point_of_a_curve_is_beaten_by_another(tall: Workbench) -> None:
 def test_a_curve_can_be_cancelled(tall: Workbench) -> None:
     curve = tall.curve(points=500)
     curve.observe(curve.cancel)
-    curve.wait(60)
+    curve.wait(120)
     assert curve.state == "cancelled"
     assert 0 < curve.done < 500
     with pytest.raises(ChoiceError, match="a curve has at least 2 points; given 1"):

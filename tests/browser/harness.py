@@ -174,6 +174,7 @@ class Lab:
         self.console: list[str] = []
         self._outside_before = len(server.outside())
         self.page: Page = context.new_page()
+        self.page.set_default_timeout(90_000)
         self.page.route("**/*", self._only_local)
         self.page.on("request", self._see_request)
         self.page.on("websocket", self._see_websocket)
@@ -266,14 +267,14 @@ class Lab:
             assert time.monotonic() < give_up, f"no {marker!r} in {timeout_s} s; printed so far:\n{text[-2000:]}"
             self.page.wait_for_timeout(50)
 
-    def wait_until(self, condition: Callable[[], bool], timeout_s: float = 10) -> None:
+    def wait_until(self, condition: Callable[[], bool], timeout_s: float = 60) -> None:
         """Wait until `condition()` is true, while the page goes on."""
         give_up = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < give_up, f"did not come true in {timeout_s} s"
             self.page.wait_for_timeout(30)
 
-    def kernel_eval(self, code: str, timeout_s: float = 30) -> str:
+    def kernel_eval(self, code: str, timeout_s: float = 90) -> str:
         """Run code in the open notebook's kernel; return what it prints, then its last expression as text.
 
         The notebook keeps no trace of it, and code that raises is an `AssertionError` with the kernel's traceback. It

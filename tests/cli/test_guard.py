@@ -43,7 +43,7 @@ def start(body: str, folder: Path, *arguments: str, start_new_session: bool = Fa
 
 def outcome(body: str, folder: Path, *arguments: str) -> tuple[int, str, str]:
     with start(body, folder, *arguments) as running:
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=120)
     return running.returncode, out, err
 
 
@@ -99,17 +99,16 @@ def test_a_status_that_was_reported_stands_whatever_comes_then(status: int, tmp_
 
 
 def test_what_it_started_is_not_waited_for(tmp_path: Path) -> None:
-    begun = time.monotonic()
-    body = "os.fork() or (os.close(1), os.close(2), time.sleep(30), os._exit(0)); os._exit(3)"
+    # It sleeps for longer than `outcome` waits.
+    body = "os.fork() or (os.close(1), os.close(2), time.sleep(150), os._exit(0)); os._exit(3)"
     assert outcome(body, tmp_path)[0] == 1
-    assert time.monotonic() - begun < 25
 
 
 @pytest.mark.parametrize("arguments", [(), ("--json",)])
 def test_ctrl_c_is_said(arguments: tuple[str, ...], tmp_path: Path) -> None:
     with under_way("time.sleep(60)", tmp_path, *arguments) as running:
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=30)
+        out, err = running.communicate(timeout=120)
     assert running.returncode == 130
     if arguments:
         assert (json.loads(out), err) == ({"ok": False, "error": "interrupted"}, "")
@@ -128,7 +127,7 @@ def test_ctrl_c_at_a_terminal_reaches_both_processes_and_counts_once(tmp_path: P
 """
     with under_way(body, tmp_path) as running:
         os.killpg(running.pid, signal.SIGINT)
-        out, err = running.communicate(timeout=30)
+        out, err = running.communicate(timeout=120)
     assert (running.returncode, json.loads(out), err) == (130, {"cleaned": "up"}, "thunder-workbench: interrupted\n")
 
 
@@ -136,7 +135,7 @@ def test_ctrl_c_where_the_program_took_the_handler_away(tmp_path: Path) -> None:
     with under_way("signal.signal(2, signal.SIG_DFL); time.sleep(60)", tmp_path, "--json") as running:
         time.sleep(0.2)
         running.send_signal(signal.SIGINT)
-        out, _ = running.communicate(timeout=30)
+        out, _ = running.communicate(timeout=120)
     assert (running.returncode, json.loads(out)["error"]) == (130, "interrupted")
 
 
@@ -145,7 +144,7 @@ def test_other_signals_end_both_processes_as_one(signum: signal.Signals, tmp_pat
     with under_way("time.sleep(60)", tmp_path, "--json") as running:
         child = psutil.Process(running.pid).children()[0]
         running.send_signal(signum)
-        assert running.communicate(timeout=30) == ("", "")
+        assert running.communicate(timeout=120) == ("", "")
     assert running.returncode == -signum
     assert not child.is_running()
 
@@ -154,7 +153,7 @@ def test_killed_by_force_nothing_is_left(tmp_path: Path) -> None:
     with under_way("time.sleep(60)", tmp_path) as running:
         child = psutil.Process(running.pid).children()[0]
         running.kill()
-        psutil.wait_procs([child], timeout=10)
+        psutil.wait_procs([child], timeout=120)
         assert not child.is_running()
 
 
@@ -163,7 +162,7 @@ def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
     try:
         with under_way("time.sleep(1.5)", tmp_path) as running:
             running.send_signal(signal.SIGINT)
-            assert running.wait(30) == 0
+            assert running.wait(120) == 0
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -174,7 +173,7 @@ PRINTS = "output.print_line('a line'); output.print_table(output.rows_table('b',
 def redirected(body: str, folder: Path, redirection: str, *arguments: str) -> tuple[int, str, str]:
     (folder / "script.py").write_text(SCRIPT.format(body=body))
     command = f"{sys.executable} script.py {' '.join(arguments)} {redirection}"
-    done = subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True, check=False, timeout=120)
     return done.returncode, done.stdout, done.stderr
 
 

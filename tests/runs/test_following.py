@@ -73,7 +73,7 @@ def live(run_dir: Path, status: int | None = 0) -> tuple[Run, Acted]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -94,7 +94,7 @@ def test_a_follower_that_breaks_ends_the_run_with_a_reason(
     with monkeypatch.context() as patched:
         patched.setattr(logs.Tail, "read", breaks)
         run, worker = live(run_dir)
-        run.wait(5)
+        run.wait(120)
     assert worker.killed
     assert run.state == "failed"
     assert run.error is not None
@@ -115,7 +115,7 @@ def test_descriptors_that_run_out_for_a_while_do_not_end_a_run(tmp_path: Path, m
     until(lambda: run.phase == "build")
     tell(run, Finished(t_s=1.0))
     worker.ended.set()
-    assert run.wait(5).state == "done"
+    assert run.wait(120).state == "done"
     assert not worker.killed
 
 
@@ -124,7 +124,7 @@ def test_a_log_that_is_a_folder_is_one_clear_reason(tmp_path: Path) -> None:
     run, worker = live(run_dir)
     (run_dir / logs.LOG_FILE).mkdir()
     worker.ended.set()
-    assert run.wait(5).error == "the event log cannot be read: it is a folder"
+    assert run.wait(120).error == "the event log cannot be read: it is a folder"
     assert store.open(run_dir).error == run.error
 
 
@@ -135,7 +135,7 @@ def test_lines_that_are_damaged_are_skipped_and_told_of(tmp_path: Path) -> None:
         log.write(b"[" * 100_000 + b"\n\xff\n")
     tell(run, Finished(t_s=1.0))
     worker.ended.set()
-    assert run.wait(5).state == "done"
+    assert run.wait(120).state == "done"
     assert run.warnings == ("2 lines of the event log could not be read, and what they reported is left out",)
     assert store.open(run_dir).to_json()["warnings"] == list(run.warnings)
 
@@ -149,7 +149,7 @@ def test_a_worker_that_says_that_it_is_done_has_to_end_so(tmp_path: Path, status
     run_dir = prepared(tmp_path, Phase(t_s=0.0, phase="time"), Finished(t_s=1.0))
     run, worker = live(run_dir, status)
     worker.ended.set()
-    assert run.wait(5).state == state
+    assert run.wait(120).state == state
     assert (store.open(run_dir).state, store.open(run_dir).error) == (run.state, run.error)
     if status == 3:
         assert run.error == "the worker wrote that the run was done, and ended by itself with exit status 3 after that"
@@ -175,7 +175,7 @@ def test_an_observer_that_raises_starves_no_other(
     run.observe(told.append)
     tell(run, Finished(t_s=1.0))
     worker.ended.set()
-    assert run.wait(5).state == "done"
+    assert run.wait(120).state == "done"
     until(lambda: tuple(told) == run.events)
     assert "an observer of run run failed" in caplog.text
 
@@ -183,7 +183,7 @@ def test_an_observer_that_raises_starves_no_other(
 def test_an_observer_that_waits_for_the_run_does_not_hold_it_up(tmp_path: Path) -> None:
     run, worker = live(prepared(tmp_path, Phase(t_s=0.0, phase="build")))
     waited: list[str] = []
-    run.observe(lambda event: waited.append(run.wait(10).state))
+    run.observe(lambda event: waited.append(run.wait(120).state))
     tell(run, Finished(t_s=1.0))
     worker.ended.set()
     until(lambda: waited[:1] == ["done"])
@@ -204,16 +204,16 @@ def test_no_lock_of_a_run_is_held_while_an_observer_is_called(tmp_path: Path) ->
             run.observe(on_event)
             # Another thread has the first event for it by now, and wants the lock.
             tell(run, Phase(t_s=0.5, phase="compile"))
-            called.wait(5)
+            called.wait(120)
             run.observe(lambda event: None)
 
     refreshing = threading.Thread(target=refresh, daemon=True)
     refreshing.start()
-    refreshing.join(5)
+    refreshing.join(120)
     assert not refreshing.is_alive()
     tell(run, Finished(t_s=1.0))
     worker.ended.set()
-    run.wait(5)
+    run.wait(120)
 
 
 def test_who_does_not_observe_any_more_is_told_no_more(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_who_does_not_observe_any_more_is_told_no_more(tmp_path: Path) -> None:
     end()
     tell(run, Finished(t_s=1.0))
     worker.ended.set()
-    run.wait(5)
+    run.wait(120)
     last: list[Event] = []
     run.observe(last.append)
     until(lambda: len(last) == 2)
@@ -236,7 +236,7 @@ def test_a_run_that_is_followed_knows_its_new_name(tmp_path: Path) -> None:
     store.rename(run.run_dir, "better")
     assert run.name == "better"
     worker.ended.set()
-    run.wait(5)
+    run.wait(120)
     store.rename(run.run_dir, "best")
     assert run.name == "best"
 
@@ -291,7 +291,7 @@ def test_limits_are_kept_by_who_started_a_run_and_by_no_one_else(tmp_path: Path,
     assert run.state == "starting"
     assert worker.poll() is None
     run.cancel()
-    assert worker.wait(5) == -9
+    assert worker.wait(120) == -9
     assert run.state == "cancelled"
 
 
@@ -307,7 +307,7 @@ def test_what_left_its_session_ends_when_the_run_of_a_killed_kernel_is_opened(tm
     assert store.open(tmp_path / "copy").state == "failed"
     assert [child.poll() for child in left] == [None, None]
     assert "it and the process that followed it were killed" in (store.open(run_dir).error or "")
-    assert [child.wait(5) for child in left] == [-9, -9]
+    assert [child.wait(120) for child in left] == [-9, -9]
     assert not (run_dir / request.SCRATCH).exists()
     assert not (run_dir / processes.WORKER_FILE).exists()
 
@@ -356,7 +356,7 @@ def test_a_run_that_is_over_holds_no_descriptor(tmp_path: Path) -> None:
         child = subprocess.Popen([sys.executable, "-c", ""], stdin=pipe, stdout=pipe, start_new_session=True)
         run = Run(run_dir)
         run._attach(processes.Worker(run_dir, child.pid, processes.new_mark(run_dir), child))
-        assert run.wait(10).state == "done"
+        assert run.wait(120).state == "done"
         held.append(run)
     until(lambda: descriptors() == before)
 
@@ -388,7 +388,7 @@ def test_a_disk_that_is_full_at_the_end_loses_nothing_that_was_measured(
     monkeypatch.setattr(logs, "append", full)
     monkeypatch.setattr(files, "write", full)
     worker.ended.set()
-    assert run.wait(5).error == "the event log could not be written: No space left on device"
+    assert run.wait(120).error == "the event log could not be written: No space left on device"
     assert run.phase == "time"
     assert store.open(run.run_dir).phase == "time"
 

@@ -186,7 +186,7 @@ def test_memory_is_sampled_while_it_compiles(finished: Run) -> None:
 def test_an_observer_of_a_finished_run_is_told_everything(finished: Run) -> None:
     told: list[events.Event] = []
     finished.observe(told.append)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 120
     while len(told) < len(finished.events) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert tuple(told) == finished.events
@@ -229,13 +229,13 @@ def test_what_of_a_config_does_not_fit_is_told(tmp_path: Path) -> None:
         "import warnings\nfrom workbench.errors import ConfigWarning\n\n"
         "def make():\n    warnings.warn(ConfigWarning('one'))"
     )
-    run = begin(tmp_path, source).wait(60)
+    run = begin(tmp_path, source).wait(120)
     assert run.warnings == ("one",)
 
 
 def test_a_config_that_holds_code_fails_the_run_and_is_not_executed(tmp_path: Path) -> None:
     text = f"open({str(tmp_path / 'executed')!r}, 'w')"
-    run = jobs.start(request.prepare(tmp_path / "run", File(SLOW_BUILD), config_text=text, options=QUICK)).wait(60)
+    run = jobs.start(request.prepare(tmp_path / "run", File(SLOW_BUILD), config_text=text, options=QUICK)).wait(120)
     assert run.state == "failed"
     assert "config.py" in (run.error or "")
     assert not (tmp_path / "executed").exists()
@@ -314,7 +314,7 @@ def test_threads_ask_for_the_lock_sooner_while_a_run_is_followed(tmp_path: Path)
     for run in [begin(tmp_path / name, SLOW_BUILD) for name in ("first", "second")]:
         until(run, lambda: sys.getswitchinterval() == pytest.approx(jobs.SWITCH_INTERVAL_S))
         cancel(run)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while sys.getswitchinterval() != before_s:
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -336,7 +336,7 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_run_that_fails_says_why(tmp_path: Path, fault: str) -> None:
     source, reason = FAULTS[fault]
-    run = begin(tmp_path, source).wait(60)
+    run = begin(tmp_path, source).wait(120)
     assert run.state == "failed"
     assert run.error is not None
     assert reason in run.error
@@ -378,7 +378,7 @@ def test_errors_are_put_into_one_line() -> None:
 
 
 def test_a_program_that_hangs_fails_after_its_time(tmp_path: Path) -> None:
-    run = begin(tmp_path, SLOW_BUILD, dataclasses.replace(QUICK, timeout_s=0.5)).wait(10)
+    run = begin(tmp_path, SLOW_BUILD, dataclasses.replace(QUICK, timeout_s=0.5)).wait(120)
     assert run.error == "timeout: not done after 0.5 s"
     assert_nothing_left(run)
 
@@ -386,7 +386,7 @@ def test_a_program_that_hangs_fails_after_its_time(tmp_path: Path) -> None:
 def test_a_program_that_takes_too_much_memory_fails(tmp_path: Path) -> None:
     source = "def make():\n    held = []\n    while True:\n        held.append(torch.ones(1 << 20)); time.sleep(0.01)"
     limited = dataclasses.replace(QUICK, memory_limit_bytes=1 << 30)
-    run = begin(tmp_path, source, limited).wait(60)
+    run = begin(tmp_path, source, limited).wait(120)
     assert run.error is not None
     assert run.error.startswith("out of memory: ")
     assert_nothing_left(run)
@@ -394,7 +394,7 @@ def test_a_program_that_takes_too_much_memory_fails(tmp_path: Path) -> None:
 
 def test_a_program_that_prints_without_end_keeps_only_the_last(tmp_path: Path) -> None:
     source = "def make():\n    for i in range(3000):\n        print(f'{i:9}' * 1000)\n    raise ValueError('printed')"
-    run = begin(tmp_path, source).wait(60)
+    run = begin(tmp_path, source).wait(120)
     assert run.error is not None
     assert "printed" in run.error
     assert "2999" in run.output
@@ -411,8 +411,8 @@ def test_an_observer_that_fails_harms_no_one(tmp_path: Path, caplog: pytest.LogC
     run = begin(tmp_path, "def make():\n    raise ValueError('no')")
     run.observe(broken)
     run.observe(told.append)
-    run.wait(60)
-    deadline = time.monotonic() + 5
+    run.wait(120)
+    deadline = time.monotonic() + 120
     while len(told) < len(run.events) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert tuple(told) == run.events
@@ -427,14 +427,14 @@ def test_a_worker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     )
     parent = subprocess.Popen([sys.executable, "-c", script, str(folder)])
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not any(isinstance(event, events.Phase) for event in logs.read(folder)):
             assert time.monotonic() < deadline
             time.sleep(0.02)
         run = store.open(folder)
         assert run.state == "starting"
         os.kill(parent.pid, signal.SIGKILL)
-        run.wait(5)
+        run.wait(120)
     finally:
         parent.kill()
         parent.wait()
@@ -450,7 +450,7 @@ def test_another_process_can_cancel(tmp_path: Path) -> None:
     until(run, lambda: "building" in run.output)
     script = "import sys; from workbench.runs import store; store.open(sys.argv[1]).cancel()"
     subprocess.run([sys.executable, "-c", script, str(run.run_dir)], check=True)
-    assert run.wait(5).state == "cancelled"
+    assert run.wait(120).state == "cancelled"
     assert_nothing_left(run)
 
 

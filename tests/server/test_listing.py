@@ -123,7 +123,7 @@ def test_a_live_run_is_followed_and_cancelled_without_the_process_that_started_i
 
         listing.run(id).cancel()
         assert until(listing, lambda run: run["state"] == "cancelled")["fusion"] == ""
-        assert child.wait(5) != 0
+        assert child.wait(120) != 0
     finally:
         child.kill()
         child.wait()

@@ -27,7 +27,7 @@ def bench(opened: wb.Workbench) -> Iterator[wb.Workbench]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < give_up
         time.sleep(0.02)

@@ -228,7 +228,7 @@ def test_ranks_go_with_the_process_that_asked_for_them(tmp_path: Path) -> None:
     finally:
         asker.kill()
         asker.wait()
-    run.wait(30)
+    run.wait(120)
     assert run.state == "failed"
     assert run._worker is not None
     assert reaper.marked(run._worker.mark) == []
@@ -312,7 +312,7 @@ def test_ranks_started_by_hand_are_followed_and_cancelled_by_their_folder_alone(
         run.cancel()
         assert run.state == "cancelled"
         assert [rank["reason"] for rank in run.ranks] == ["cancelled", "cancelled"]
-        assert [machine.wait(60) for machine in machines] == [1, 1]
+        assert [machine.wait(120) for machine in machines] == [1, 1]
         assert store.open(folder).state == "cancelled"
     finally:
         for machine in machines:

@@ -149,7 +149,7 @@ def app(planned: wb.Workbench) -> Iterator[App]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < give_up
         time.sleep(0.02)
