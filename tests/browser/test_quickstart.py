@@ -12,7 +12,7 @@ from tests.browser.app import TALL, click, figure, live, press, show_cell
 from tests.browser.harness import Lab
 
 # Three processes compile in it, one after the other: on two busy cores that may be longer than any other test takes.
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(1200)]
 
 RUN_TIMEOUT_S = 240
 APP_CELL = 4
