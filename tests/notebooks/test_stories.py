@@ -124,6 +124,11 @@ def test_saved_tensors(tmp_path: Path) -> None:
         assert products["again_tflop"] > after["again_tflop"] > 0
         assert offloaded["copy_s"] > 0.1 > products["copy_s"]
         assert story.value("copy_ms / again_ms") > 3
+        peaks = story.value("[plan.peak_bytes for plan, *_ in compared.values()]")
+        steps_s = story.value("[step_s for _, step_s, _ in compared.values()]")
+        assert peaks[1] <= peaks[0] < story.value("stock[2].peak_bytes")
+        assert steps_s[1] < steps_s[0]
+        assert story.value("bench.choices") == {}
         measured = story.value("memory")
         for run in measured.values():
             assert run["measured_peak_bytes"] == pytest.approx(run["predicted_peak_bytes"], rel=0.01)

@@ -139,6 +139,43 @@ Table([{"alive at the peak, 3 layers": name or "arguments", "GB": round(size / 1
 # **After fusion** a whole fusion is repeated right where the backward needs it, and hands out what it did in the forward. That alone meets the
 # stated peak of 80 GB. It is not free: where the residual stream is not saved, the products that feed it are repeated with it.
 #
+# ## The same peak, chosen by `fit`
+#
+# `bench.fit` is given a peak and chooses save, recompute or offload for each tensor, for the least time. What the choice by hand reaches with two layers
+# is the peak that it is asked for. Steps are **predicted** from the published rates of an H100; the fit may leave every choice as any other.
+
+# %%
+by_hand = policies(bench)["elementwise, after fusion"]
+compared = {}
+bench.choose(by_hand)
+compared["by hand"] = bench.plan, bench.fit(peak_bytes=bench.plan.peak_bytes).step_s, by_hand
+bench.undo()
+bench.choose({"saved.stage": "after_fusion"})
+fitted = bench.fit(peak_bytes=compared["by hand"][0].peak_bytes)
+compared["by fit"] = bench.plan, fitted.step_s, fitted.choices
+Table(
+    [
+        {
+            "2 layers, planned": name,
+            "peak GB": round(plan.peak_bytes / 1e9, 2),
+            "saved GB": round(plan.saved_bytes / 1e9, 2),
+            "recomputed": sum(option == "recompute" for option in choices.values()),
+            "offloaded": sum(option == "offload" for option in choices.values()),
+            "computed again, TFLOP": round((plan.flops - stock[2].flops) / 1e12, 2),
+            "step predicted, ms": round(1e3 * step_s, 1),
+        }
+        for name, (plan, step_s, choices) in compared.items()
+    ]
+)
+
+# %%
+print(fitted)
+bench.undo()
+bench.undo()
+
+# %% [markdown]
+# It says what holds the peak where it now is, what the next GiB less would cost, and the cheapest step each way.
+#
 # ## Offload a matrix product, or compute it again?
 #
 # Published peaks of an H100 (989 TFLOP/s in bf16) on the one side, and PCIe as the plan assumes it on the other, for one projection of
@@ -219,6 +256,8 @@ Markdown(f"""
 - **Offload or recompute products?** At 16k tokens recompute: one gate projection takes {again_ms:.1f} ms to repeat and {copy_ms:.1f} ms to copy out and
   back, and {figures["and matrix products offloaded"]["copy_s"]:.1f} s a step would have to hide behind compute for all of them. This is
   of published rates; no GPU was attached.
+- **By hand or by search?** Under the peak that the choice by hand reaches with two layers, `fit` finds {1e3 * compared["by fit"][1]:.1f} ms a step instead of
+  {1e3 * compared["by hand"][1]:.1f} ms, predicted: it repeats no product, and offloads what compute hides. At most {100 * fitted.gap:.0f} % are left to be had.
 - **What it costs:** {after_fusion["again_tflop"]:.0f} TFLOP more a step, of {full(lambda plan: plan.flops, stock) / 1e12:.0f}. The next
   {after_fusion["peak_gb"] - figures["and matrix products, after fusion"]["peak_gb"]:.0f} GB cost
   {figures["and matrix products, after fusion"]["again_tflop"] - after_fusion["again_tflop"]:.0f} TFLOP.
