@@ -1,4 +1,4 @@
-"""One point of `test_size.py`: Llama with the shapes of a 7B model, planned for a GPU with nvFuser, in a process of its own.
+"""One point of `test_size.py`: Llama with the shapes of a 7B model, planned for a GPU, in a process of its own.
 
 ``python -m benchmarks.size_point LAYERS workbench`` or ``… stock``; prints one JSON document. Times are CPU seconds.
 """

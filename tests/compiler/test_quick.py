@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import thunder
 import torch
-from thunder.core import interpreter, pytree, symbol
+from thunder.core import interpreter, pytree, symbol, transform_common
 
 import workbench
-from workbench.compiler import cycles, hooks, quick
+from workbench.compiler import cycles, hooks, quick, quick_passes
 
 assert hooks.Hooks  # what is tried here is in force once this module is imported
 
@@ -192,3 +192,52 @@ def test_cycles_are_looked_for_as_before_once_all_is_planned() -> None:
         fails()
     assert gc.get_threshold() == before
     assert before != cycles.THRESHOLDS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "settings", "device", "executor"),
+    [
+        ("llama", {"layers": 2, "kv_heads": 2}, "planned", "nvfuser"),
+        ("dropout_mlp", {}, "planned", "nvfuser"),
+        ("adam", {}, "planned", "nvfuser"),
+        ("residual_chain", {"layers": 3, "grad": True}, "cpu", "torchcompile"),
+    ],
+)
+def test_passes_over_statements_give_the_plans_that_they_gave(
+    program: str, settings: dict[str, Any], device: str, executor: str
+) -> None:
+    shipped = quick_passes.SHIPPED_BY_NAME["dce_bsyms"]
+
+    def plans() -> list[Any]:
+        bench = workbench.open(program, device=device, executor=executor, **settings)
+        able = [s for s in bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal]
+        chosen = [{}, *({site.id: "recompute"} for site in able[:2])]
+        found = [bench.plan_under(choices) for choices in chosen]
+        return [(plan.text(), [each.text for each in plan.passes], plan.graph.to_json(), plan.sites) for plan in found]
+
+    quickly = plans()
+    with quick.as_shipped():
+        assert transform_common.dce_bsyms is shipped
+        assert plans() == quickly
+    assert transform_common.dce_bsyms is not shipped
+
+
+def test_a_statement_that_is_copied_keeps_what_is_known_of_the_parts_that_stay() -> None:
+    jitted = thunder.jit(Net())
+    jitted(torch.ones(2, 4))
+    bsym = next(b for b in thunder.last_traces(jitted)[0].bound_symbols if b.flat_proxy_args and b.subsymbols)
+    known = bsym.flat_proxy_args, bsym.flat_proxy_outs
+    same, other = bsym.from_bsym(header="told"), bsym.from_bsym(args=bsym.args[:1])
+    assert same.flat_proxy_args is known[0]
+    assert same.flat_proxy_outs is known[1]
+    assert (same.header, same.tags is bsym.tags, same == bsym) == ("told", False, True)
+    assert other.flat_proxy_args == known[0][:1]
+    assert other != bsym
+    here = {proxy.name for proxy in (*known[0], *known[1])}
+    others = [out for b in thunder.last_traces(jitted)[0].bound_symbols for out in b.flat_proxy_outs]
+    stranger = next(other for other in others if other.name not in here)
+    assert bsym.from_bsym_swap_proxies({symbol.variableify(stranger): known[1][0]}) is bsym
+    swapped = bsym.from_bsym_swap_proxies({symbol.variableify(known[0][0]): known[1][0]})
+    assert swapped.flat_proxy_args[0] is known[1][0]
+    assert bsym.flat_proxy_args is known[0]

@@ -19,6 +19,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from workbench.compiler import quick_passes
 from workbench.compiler.thunder_api import codeutils, interpreter, opcode_handlers, pytree, symbol, utils
 
 _KINDS = (BuiltinFunctionType, FunctionType, ModuleType, type, type(NotImplemented))
@@ -133,8 +134,9 @@ _QUICK: tuple[tuple[Any, str, Any], ...] = (
     (symbol, "gather_tags", _gather_tags),
     (symbol, "tree_flatten_with_dataclass", _flatten_with_dataclass),
     *((module, "tree_flatten", _flatten) for module in (codeutils, pytree, symbol, utils)),
+    *quick_passes.METHODS,
 )
-"""A module of Thunder's, a name in it, and what stands there instead."""
+"""A module or class of Thunder's, a name in it, and what stands there instead."""
 
 _SHIPPED = tuple((module, name, getattr(module, name)) for module, name, _ in _QUICK)
 
@@ -142,7 +144,7 @@ _SHIPPED = tuple((module, name, getattr(module, name)) for module, name, _ in _Q
 def hasten() -> None:
     """Put what is quicker in its place, for all that Thunder compiles in this process."""
     opcode_handlers["LOAD_GLOBAL"] = _load_global_once
-    for module, name, instead in _QUICK:
+    for module, name, instead in (*_QUICK, *quick_passes.places(quick=True)):
         setattr(module, name, instead)
 
 
@@ -150,7 +152,7 @@ def hasten() -> None:
 def as_shipped() -> Iterator[None]:
     """Inside, Thunder takes the time that it takes without the workbench, where that is what is measured."""
     opcode_handlers["LOAD_GLOBAL"] = _load_global
-    for module, name, before in _SHIPPED:
+    for module, name, before in (*_SHIPPED, *quick_passes.places(quick=False)):
         setattr(module, name, before)
     try:
         yield

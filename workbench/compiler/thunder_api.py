@@ -139,6 +139,7 @@ _NAMES: Mapping[str, str] = {
     "compile_data": "thunder.core.compile_data",
     "dce": "thunder.core.transform_common:dce",
     "del_last_used": "thunder.executors.passes:del_last_used",
+    "dead_code": "thunder.core.transform_common",
     "devices": "thunder.core.devices",
     "distributed_prims": "thunder.distributed.prims",
     "dtypes": "thunder.core.dtypes",
@@ -255,6 +256,12 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "PrimIDs.SYNCHRONIZE_TENSOR_PARALLEL_INPUT",
         "PrimIDs.SYNCHRONIZE_TENSOR_PARALLEL_OUTPUT",
     ),
+    "dead_code": (
+        "_remove_noop_subsymbols",
+        "dce_bsyms",
+        "order_proxies",
+        "remove_duplicate_number_proxies",
+    ),
     "dtypes": (
         "bfloat16",
         "float16",
@@ -329,7 +336,10 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "implmap",
     ),
     "utils": (
+        "OrderedSet",
+        "ProxyDict",
         "consumers",
+        "producers",
         "producers_and_consumers",
         "sequencify",
         "tree_flatten",

@@ -1,0 +1,285 @@
+"""Thunder's passes over statements in less time; each gives what it gave, see `quick`.
+
+Most of what they cost is the same thing found again: a statement that a pass copies without a change is flattened anew
+by the next, statements are looked for in lists by comparing all that they hold, and dead code elimination copies every
+statement it keeps. Here a statement that does not change stays the object that it is, a copy keeps what is known of the
+original, and what is looked up is looked up by name. A part can go once Thunder's own does the same: its function's
+name is in `QUICK`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from workbench.compiler.thunder_api import (
+    BoundSymbol,
+    CollectionProxy,
+    NumberProxy,
+    Proxy,
+    Region,
+    comment_symbols,
+    dead_code,
+    prims,
+    tree_flatten,
+    utils,
+    variableify,
+)
+
+_OF_INPUTS = (
+    "flat_args_and_spec",
+    "flat_args",
+    "flat_proxy_args",
+    "flat_variableified_proxy_args",
+    "_var_args",
+    "_var_kwargs",
+    "are_all_args_constant",
+)
+_OF_OUTPUTS = (
+    "flat_outs_and_spec",
+    "flat_outs",
+    "flat_proxy_outs",
+    "flat_variableified_proxy_outs",
+    "_var_output",
+)
+"""What a statement keeps of itself once it was asked for, by what it is found from."""
+
+_CLEAN = "_workbench_clean"
+"""The statements inside of one, as they were when there was nothing left to remove among them."""
+_NAMES = "_workbench_names"
+"""The same, with all names in it, in order."""
+
+
+def _from_bsym(self: Any, **changes: Any) -> Any:
+    """A statement made of another, which keeps what is known of the parts that do not change."""
+    made = object.__new__(BoundSymbol)
+    state = made.__dict__
+    state.update(self.__dict__)
+    state.pop("rhs", None)
+    state["_line_no"] = None
+    state["tags"] = self.tags.copy()
+    if "args" in changes or "kwargs" in changes:
+        _forget(state, _OF_INPUTS)
+    if "output" in changes:
+        _forget(state, _OF_OUTPUTS)
+    if changes:
+        _forget(state, ("_hash", _NAMES))
+        state.update(changes)
+    given = state["args"] = tuple(state["args"])
+    if made.sym._bind_postprocess:
+        made.sym._bind_postprocess(made)
+        if made.args is not given:
+            _forget(state, (*_OF_INPUTS, "_hash", _NAMES))
+    return made
+
+
+def _forget(state: dict[str, Any], names: Sequence[str]) -> None:
+    for name in names:
+        state.pop(name, None)
+
+
+_from_bsym_swap_proxies = BoundSymbol.from_bsym_swap_proxies
+
+
+def _swapped(
+    self: Any,
+    swap_map: Mapping[Any, Any],
+    skip_inputs: bool = False,
+    skip_output: bool = False,
+    skip_subsymbols: bool = False,
+) -> Any:
+    """The statement itself where nothing in it is swapped, as Thunder gives it back where there is nothing to swap."""
+    if not swap_map or not _concerns(self, swap_map, skip_inputs, skip_output, skip_subsymbols):
+        return self
+    return _from_bsym_swap_proxies(self, swap_map, skip_inputs, skip_output, skip_subsymbols)
+
+
+def _concerns(bsym: Any, swap_map: Mapping[Any, Any], inputs: bool, output: bool, subsymbols: bool) -> bool:
+    """Whether a swap that skips `inputs`, `output` or `subsymbols` changes a statement, or what its proxies hold."""
+    if not inputs and any(v in swap_map or isinstance(v.proxy, CollectionProxy) for v in _var_inputs(bsym)):
+        return True
+    if not output and any(v in swap_map or isinstance(v.proxy, CollectionProxy) for v in _var_outputs(bsym)):
+        return True
+    return not subsymbols and any(_concerns(sub, swap_map, inputs, output, subsymbols) for sub in bsym.subsymbols)
+
+
+def _var_inputs(bsym: Any) -> tuple[Any, ...]:
+    found: tuple[Any, ...] = bsym.flat_variableified_proxy_args
+    return found
+
+
+def _var_outputs(bsym: Any) -> tuple[Any, ...]:
+    found: tuple[Any, ...] = bsym.flat_variableified_proxy_outs
+    return found
+
+
+_MAKES_NOTHING = {prims.PrimIDs.COMMENT, prims.PrimIDs.PRINT, prims.PrimIDs.RETURN}
+_TAKES_NOTHING = {prims.PrimIDs.COMMENT, prims.PrimIDs.UNPACK_TRIVIAL}
+
+
+def _bsyms(trace_or_bsyms: Any) -> Sequence[Any]:
+    bsyms: Sequence[Any] = trace_or_bsyms if isinstance(trace_or_bsyms, list) else trace_or_bsyms.bound_symbols
+    return bsyms
+
+
+def _producers(trace_or_bsyms: Any, *, _map_to_numbers: bool = False) -> Any:
+    found = utils.ProxyDict()
+    made = found._dict
+    for i, bsym in enumerate(_bsyms(trace_or_bsyms)):
+        outs = bsym.flat_proxy_outs
+        if not outs or bsym.sym.id in _MAKES_NOTHING:
+            continue
+        given = {a.name for a in bsym.flat_proxy_args}
+        for out in outs:
+            name = out.name
+            if name not in made and name not in given:
+                made[name] = i if _map_to_numbers else bsym
+    return found
+
+
+def _consumers(trace_or_bsyms: Any, *, _map_to_numbers: bool = False) -> Any:
+    found = utils.ProxyDict()
+    taken = found._dict
+    for i, bsym in enumerate(_bsyms(trace_or_bsyms)):
+        if bsym.sym.id not in _TAKES_NOTHING:
+            for a in bsym.flat_proxy_args:
+                taken.setdefault(a.name, []).append(i if _map_to_numbers else bsym)
+    return found
+
+
+def _kept(bsym: Any) -> bool:
+    """Whether a statement is, or is made of, what dead code elimination never takes."""
+    if prims.OpTags.DONT_DCE in (bsym.sym.tags or ()) or (bsym.tags and prims.OpTags.DONT_DCE in bsym.tags):
+        return True
+    return any(map(_kept, bsym.subsymbols))
+
+
+def _remove_noop_subsymbols(bsym: Any) -> None:
+    inside = bsym.subsymbols
+    if bsym.__dict__.get(_CLEAN) is inside:
+        return
+    left = []
+    for sub in inside:
+        if not sub.subsymbols and not sub.sym.is_prim:
+            continue
+        if all(out is None for out in sub.flat_proxy_outs) and not _kept(bsym):
+            continue
+        _remove_noop_subsymbols(sub)
+        left.append(sub)
+    if len(left) != len(inside) or not isinstance(inside, list):
+        bsym.subsymbols = inside = left
+    bsym.__dict__[_CLEAN] = inside
+
+
+def _dce_bsyms(bsyms: Any, output: Any, needed_proxies: set[Any] | None = None) -> list[Any]:
+    makers = _producers(bsyms)._dict
+    wanted = {leaf.name: leaf for leaf in tree_flatten(output)[0] if isinstance(leaf, Proxy)}
+    needed = set(wanted)
+    if needed_proxies is not None:
+        needed.update(variable.proxy.name for variable in needed_proxies)
+        needed_proxies.update(map(variableify, wanted.values()))
+    left = []
+    for bsym in reversed(bsyms):
+        # What makes a name is asked for first: of most statements no tag has to be looked for.
+        if any(out.name in needed and _is(makers[out.name], bsym) for out in bsym.flat_proxy_outs) or _kept(bsym):
+            _remove_noop_subsymbols(bsym)
+            left.append(bsym)
+            needed.update([a.name for a in bsym.flat_proxy_args])
+            if needed_proxies is not None:
+                needed_proxies.update(bsym.flat_variableified_proxy_args)
+    left.reverse()
+    return _remove_duplicate_number_proxies(left)
+
+
+def _is(maker: Any, bsym: Any) -> bool:
+    return maker is bsym or bool(maker == bsym)
+
+
+_stock_remove_duplicate_number_proxies = dead_code.remove_duplicate_number_proxies
+
+
+def _remove_duplicate_number_proxies(bsyms: Sequence[Any]) -> list[Any]:
+    """As ever where numbers stand for themselves; else all statements that give anything, as they are."""
+    if any(isinstance(out, NumberProxy) for bsym in bsyms for out in bsym.flat_proxy_outs):
+        found: list[Any] = _stock_remove_duplicate_number_proxies(bsyms)
+        return found
+    return [bsym for bsym in bsyms if bsym.flat_outs]
+
+
+def _names(bsym: Any) -> tuple[str, ...]:
+    """All names in a statement, those inside of it first, each once."""
+    inside, found = bsym.__dict__.get(_NAMES, (None, ()))
+    if inside is bsym.subsymbols:
+        return tuple(found)
+    names = [name for sub in bsym.subsymbols for name in _names(sub)]
+    names.extend(proxy.name for proxy in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs))
+    once = tuple(dict.fromkeys(names))
+    bsym.__dict__[_NAMES] = (bsym.subsymbols, once)
+    return once
+
+
+def _order_proxies(bsyms: Sequence[Any]) -> dict[str, int]:
+    names = dict.fromkeys(name for bsym in bsyms for name in _names(bsym))
+    return {name: i for i, name in enumerate(names, 1)}
+
+
+def _make_region(self: Any, producers: Any, consumers: Any, bound_symbols: list[Any]) -> None:
+    """`Region`, which looks for statements by what they are, not by comparing them with each in the region."""
+    self.bound_symbols = bound_symbols
+    inside = set(map(id, bound_symbols))
+    makers, readers = producers._dict, consumers._dict
+    consumes: dict[str, Any] = {}
+    produces: dict[str, Any] = {}
+    for bsym in bound_symbols:
+        for out in bsym.flat_proxy_outs:
+            if id(makers[out.name]) in inside:
+                produces.setdefault(out.name, out)
+        if bsym.sym.id not in comment_symbols:
+            for a in bsym.flat_proxy_args:
+                consumes.setdefault(a.name, a)
+    inputs = [a for name, a in consumes.items() if id(makers[name]) not in inside]
+    outputs = [out for name, out in produces.items() if any(id(b) not in inside for b in readers.get(name, ()))]
+    order = _order_proxies(bound_symbols)
+    self.inputs = utils.OrderedSet(variableify(a) for a in sorted(inputs, key=lambda a: order[a.name]))
+    self.outputs = utils.OrderedSet(variableify(out) for out in sorted(outputs, key=lambda out: order[out.name]))
+
+
+METHODS: tuple[tuple[Any, str, Any], ...] = (
+    (BoundSymbol, "from_bsym", _from_bsym),
+    (BoundSymbol, "from_bsym_swap_proxies", _swapped),
+    (Region, "__init__", _make_region),
+)
+"""A class of Thunder's, a method of it, and what stands there instead."""
+
+_FUNCTIONS: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+    (dead_code, "dce_bsyms", _dce_bsyms),
+    (dead_code, "_remove_noop_subsymbols", _remove_noop_subsymbols),
+    (dead_code, "remove_duplicate_number_proxies", _remove_duplicate_number_proxies),
+    (dead_code, "order_proxies", _order_proxies),
+    (utils, "producers", _producers),
+    (utils, "consumers", _consumers),
+)
+SHIPPED_BY_NAME = {name: getattr(module, name) for module, name, _ in _FUNCTIONS}
+_PAIRS = {name: (SHIPPED_BY_NAME[name], instead) for _, name, instead in _FUNCTIONS}
+_ROOMS = ("thunder.", "workbench.")
+
+
+def places(quick: bool) -> Iterator[tuple[Any, str, Any]]:
+    """Where a function of Thunder's stands that is to be replaced: module, name, what to put there.
+
+    Modules take each other's functions by name when they are imported, some of them late.
+
+    Parameters
+    ----------
+    quick : bool
+        Whether the quick ones shall stand there, or those that are shipped.
+    """
+    for module_name, module in tuple(sys.modules.items()):
+        if not f"{module_name}.".startswith(_ROOMS):
+            continue
+        here: dict[str, Any] = getattr(module, "__dict__", {})
+        for name, (shipped, instead) in _PAIRS.items():
+            wrong, right = (shipped, instead) if quick else (instead, shipped)
+            if here.get(name) is wrong:
+                yield module, name, right
