@@ -148,7 +148,7 @@ def html_table(heads: tuple[str, str], rows: Sequence[tuple[str, str]]) -> str:
 
 
 def place_text(source: str, calls: int) -> str:
-    """Where a part of a program stands, by its file's name alone, and how often it runs where that is more than once.
+    """Where a part of a program stands, by its file's name alone, and how often it runs where that is not once.
 
     Examples
     --------
@@ -156,7 +156,7 @@ def place_text(source: str, calls: int) -> str:
     'model.py:7-9: runs 3 times, '
     """
     lines = f"{source.rpartition('/')[2]}: " if source else ""
-    return f"{lines}{f'runs {calls} times, ' if calls > 1 else ''}"
+    return f"{lines}{'' if calls == 1 else f'runs {calls} times, ' if calls else 'runs in the first step alone, '}"
 
 
 def chosen_text(chosen: Sequence[str]) -> str:

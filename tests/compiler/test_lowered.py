@@ -55,6 +55,33 @@ def repeated(x: torch.Tensor) -> torch.Tensor:
     return (x.repeat_interleave(2, dim=1, output_size=8) * torch.arange(8)).square()
 
 
+def on_lists(x: torch.Tensor) -> torch.Tensor:
+    """Of PyTorch's operators on lists of tensors those that its optimizers use."""
+    pair, other = [x.abs() + 0.5, x.tanh()], [x * 2, x.cos() + 3]
+    for made in (
+        torch._foreach_add(pair, other, alpha=3),
+        torch._foreach_sub(pair, [1.0, 2.0]),
+        torch._foreach_mul(pair, 0.25),
+        torch._foreach_div(pair, other),
+        torch._foreach_pow(pair, 2),
+        torch._foreach_pow(0.5, other),
+        torch._foreach_neg(pair),
+        torch._foreach_sqrt([pair[0], other[1]]),
+        torch._foreach_reciprocal(other),
+        torch._foreach_lerp(pair, other, 0.1),
+        torch._foreach_lerp(pair, other, 0.9),
+        torch._foreach_addcmul(pair, other, pair, value=0.5),
+        torch._foreach_addcdiv(pair, other, [other[1], other[1]], [0.5, 2.0]),
+        torch._foreach_maximum(pair, other),
+        torch._foreach_clamp_max(pair, 0.75),
+        torch._foreach_norm(pair),
+    ):
+        torch._foreach_add_(other, [each.mean() for each in made])
+    torch._foreach_copy_(pair, other)
+    torch._foreach_zero_(other)
+    return pair[0].sum() + pair[1].square().sum() + other[0].sum()
+
+
 def dropped(x: torch.Tensor) -> torch.Tensor:
     return functional.dropout(x * 2, 0.5, training=False, inplace=True) * 3
 
@@ -137,3 +164,11 @@ def test_one_mask_for_the_whole_batch_is_planned_for_a_gpu() -> None:
     for shape in ((1, 1, 8, 8), (8, 8)):
         bench = workbench.open(masked, x, torch.randn(shape), device="planned", executor="torch", capture="dynamo")
         assert any("attention_backward" in name for name in bench.plan.graph.statements.name)
+
+
+def test_operators_on_lists_are_those_on_each_as_optimizers_use_them() -> None:
+    torch.manual_seed(3)
+    x = torch.randn(4, 4)
+    with torch.no_grad():
+        bench = workbench.open(on_lists, x, device="cpu", capture="dynamo")
+        torch.testing.assert_close(bench.config.jit(on_lists)(x), on_lists(x), rtol=1e-4, atol=1e-5)

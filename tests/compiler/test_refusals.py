@@ -13,7 +13,6 @@ import workbench
 from workbench.errors import ProgramError
 
 MODEL = nn.Linear(4, 4)
-OPTIMIZER = torch.optim.SGD(MODEL.parameters(), lr=0.1)
 
 
 def branches(x: torch.Tensor) -> torch.Tensor:
@@ -36,11 +35,6 @@ def trains(x: torch.Tensor) -> torch.Tensor:
     return loss
 
 
-def steps(x: torch.Tensor) -> torch.Tensor:
-    OPTIMIZER.step()
-    return MODEL(x).sum()
-
-
 def leaves(x: torch.Tensor) -> torch.Tensor:
     return torch.tensor(x.tolist())
 
@@ -55,7 +49,6 @@ LINES = {
     selects: ("return x[x > 0].sum()", "keep the shape, as torch.where(mask, x, 0) does, or select before the program"),
     finds: ("return torch.nonzero(x)", "keep the shape, as torch.where(mask, x, 0) does, or select before the program"),
     trains: ("loss.backward()", "open what gives the loss"),
-    steps: ("OPTIMIZER.step()", "open what gives the loss"),
     balances: (
         "return nn.functional.ctc_loss(scores, targets, lengths, torch.tensor([2]))",
         "open the model without labels, and give its logits to torch.nn.functional.ctc_loss outside of the program",

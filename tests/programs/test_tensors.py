@@ -96,6 +96,45 @@ def test_what_a_program_holds_is_planned_on_the_device_and_counted(program: Any)
     assert bench.plan.baseline_bytes == own_bytes + 4 * 6
 
 
+HEAD = nn.Linear(3, 3)
+OPTIMIZER = torch.optim.AdamW(HEAD.parameters())
+
+
+def headed(x: torch.Tensor) -> torch.Tensor:
+    return HEAD(x).sum()
+
+
+def steps(x: torch.Tensor) -> None:
+    headed(x).backward()
+    OPTIMIZER.step()
+
+
+def test_globals_that_a_function_reads_are_found_and_placed() -> None:
+    found = held(steps)
+    assert list(found.tensors) == ["headed.HEAD.weight", "headed.HEAD.bias"]
+    assert (found.functions, found.optimizers) == ([headed, steps], [OPTIMIZER])
+    placed = placement.placed(steps, "meta")
+    assert {tensor.device.type for tensor in held(placed).tensors.values()} == {"meta"}
+    (copied,) = held(placed).optimizers
+    assert copied.param_groups[0]["params"] == list(held(placed).tensors.values()), "what is shared stays shared"
+    placed(torch.ones(2, 3, device="meta"))
+    assert copied.state
+    assert not OPTIMIZER.state
+    assert HEAD.weight.grad is None, "the person's own stay"
+
+
+def test_the_state_of_an_optimizer_has_the_names_of_its_parameters() -> None:
+    linear = nn.Linear(3, 3)
+    optimizer = torch.optim.SGD([{"params": linear.weight}, {"params": linear.bias, "lr": torch.tensor(0.1)}])
+    linear(torch.ones(2, 3)).sum().backward()
+    optimizer.param_groups[0]["momentum"] = 0.9
+    optimizer.step()
+    expected = ["[0].weight", "[0].bias", "[1].param_groups[1].lr", "[1].state[[0].weight].momentum_buffer"]
+    assert list(held([linear, optimizer]).tensors) == expected
+    own = ["param_groups[0].params[0]", "param_groups[1].params[0]"]
+    assert set(own) <= held(optimizer).tensors.keys(), "without the module they have names of the optimizer"
+
+
 class Unread(nn.Module):
     """Holds what no statement reads: a buffer, a parameter and a plain attribute."""
 

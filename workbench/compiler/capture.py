@@ -188,11 +188,13 @@ def capture(
 def _capture_otherwise(program: Program, executor: str, first: ProgramError) -> Capture | PartsCapture:
     """A program that Dynamo does not give as one graph that Thunder takes: in parts, else by the interpreter."""
     in_parts = None
-    if not is_final(str(first)):
+    takes_steps = bool(held(program.callable).optimizers)
+    if not is_final(str(first), takes_steps):
         try:
             in_parts = _capture_parts(program, executor, f"not as one graph: {first}")
         except ProgramError:
-            in_parts = None
+            if takes_steps:
+                raise
     if in_parts is not None and len(in_parts.parts) > 1 and any(part.captured for part in in_parts.parts):
         return in_parts
     try:
@@ -239,8 +241,15 @@ def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
         name = f"part{at + 1}"
         if not refusal:
             whole = dynamo.whole_of(function, args, kwargs, seen.piece.graph, seen.inputs)
+            kept = seen.piece.grad or "grad" in program.modes
+            own = program.spec.get("modes", {}) | ({} if kept else {"grad": "off"})
             part = dataclasses.replace(
-                program, name=f"{program.name} {name}", callable=whole.function, args=whole.inputs, kwargs={}
+                program,
+                name=f"{program.name} {name}",
+                callable=whole.function,
+                args=whole.inputs,
+                kwargs={},
+                spec={**program.spec, "modes": own},
             )
             try:
                 captured = _capture(part, executor, None, "graph", why)
@@ -255,6 +264,7 @@ def _capture(program: Program, executor: str, ranks: parallel.Ranks | None, way:
     hooks = Hooks(executor, {}, log, ranks.parallel if ranks is not None else "")
     try:
         with ExitStack() as inside:
+            inside.enter_context(modes.restored(program.modes))
             if program.fake_mode is not None:
                 inside.enter_context(devices.planned_gpu(program.fake_mode))
             transforms = hooks.transforms()

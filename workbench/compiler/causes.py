@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import re
 
+_STEPS = (
+    r"Tensor\.backward\(\)|attribute backward|`Optimizer\.|torch\.autograd\.grad|torch/optim/optimizer\.py|"
+    r"profiler\._record_function"
+)
+"""A program that takes its own backward, or an optimizer's step."""
+
 _CAUSES = (
     (
         r"ctc_loss|ata-dependent branching.*modeling_(wav2vec2|hubert|wavlm|unispeech|sew|data2vec_audio)\w*\.py",
@@ -20,10 +26,9 @@ _CAUSES = (
         "what is done depends on values: choose with torch.where, or give the decision to the program as a bool",
     ),
     (
-        r"Tensor\.backward\(\)|attribute backward|`Optimizer\.|torch\.autograd\.grad|torch/optim/optimizer\.py|"
-        r"profiler\._record_function",
+        _STEPS,
         "open what gives the loss; its backward is made and planned with it, and the optimizer steps after it: "
-        "loss = config.jit(model)(...); loss.backward(); optimizer.step()",
+        "loss = config.jit(model)(...); loss.backward(); optimizer.step(). Or open the whole step, with its optimizer",
     ),
     (
         r"tolist|\.numpy\b|from_numpy|as_tensor|\.item\(\)|\.item\b",
@@ -61,8 +66,17 @@ _IN_PARTS = re.compile(r"builtin operator `print`|multi_head_attention_forward|t
 """Known causes that a program is cut at, and comes in as parts."""
 
 
-def is_final(message: str) -> bool:
-    """Whether a program that cannot be traced for this reason is no program in parts either, but one to be mended."""
+def is_final(message: str, takes_steps: bool) -> bool:
+    """Whether a program that cannot be traced for this reason is no program in parts either, but one to be mended.
+
+    Parameters
+    ----------
+    message : str
+    takes_steps : bool
+        Whether the program holds an optimizer: a whole training step comes in as parts.
+    """
+    if takes_steps and re.search(_STEPS, message):
+        return False
     return bool(remedy(message)) and not _IN_PARTS.search(message)
 
 

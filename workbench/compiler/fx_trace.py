@@ -22,6 +22,7 @@ from torch import fx
 
 from workbench.compiler import patches
 from workbench.compiler.causes import remedy
+from workbench.compiler.foreach import FOREACH
 from workbench.compiler.lowered import LOWERED
 from workbench.compiler.names import read_line
 from workbench.compiler.outplace import written_out_of_place
@@ -163,7 +164,8 @@ def refused(graph: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, str]:
 
     # Thunder would make proxies of gradients, too, all of one name.
     given = [x.detach().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x for x in inputs]
-    thunder_trace(inline_trace=False, rename_proxies=False)(interpret, *given, *constants)
+    held = [x.detach().requires_grad_(x.requires_grad) for x in constants]
+    thunder_trace(inline_trace=False, rename_proxies=False)(interpret, *given, *held)
     return found
 
 
@@ -230,7 +232,7 @@ class _Tracer(fx.Interpreter):
             return None
         if target is torch.ops.higher_order.tag_activation_checkpoint:
             return _checkpointed(*args, **kwargs)
-        known = LOWERED.get(target) or thunder_functions.get(target)
+        known = LOWERED.get(target) or FOREACH.get(target) or thunder_functions.get(target)
         if known is not None:
             return known(*args, **kwargs)
         if any(getattr(module, getattr(target, "__name__", ""), None) is target for module in _PYTHON):

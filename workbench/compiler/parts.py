@@ -10,6 +10,7 @@ import hashlib
 import operator
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 from unittest import mock
@@ -18,9 +19,11 @@ from weakref import ref
 import torch
 from torch import fx
 
+from workbench.compiler import patches
 from workbench.compiler.dynamo import Backend, Compiled, Compiler, compiled_by, reason_of, settings, whole_of
 from workbench.compiler.fx_trace import name_of, place_of, refused
 from workbench.errors import WorkbenchError
+from workbench.programs.tensors import held
 from workbench.torch_api import FakeTensorMode, split_module
 
 _OPERATORS = ("call_function", "call_method", "call_module")
@@ -65,6 +68,8 @@ class Piece:
         The reason why the program is cut behind it; empty behind the last.
     source : str
         The person's own lines, from the first to the last.
+    grad : bool
+        Whether gradients are recorded where it runs: not in an optimizer's step.
     """
 
     graph: fx.GraphModule
@@ -72,6 +77,7 @@ class Piece:
     refusal: str
     cut: str
     source: str
+    grad: bool = True
 
     @property
     def operators(self) -> int:
@@ -107,7 +113,7 @@ class Cutter:
         found = refused(graph, inputs)
         numbers = _numbered(graph, found)
         if len(set(numbers.values())) < 2:
-            whole = Piece(graph, key, next(iter(found.values()), ""), behind, source_of(graph))
+            whole = Piece(graph, key, next(iter(found.values()), ""), behind, source_of(graph), torch.is_grad_enabled())
             return runner(whole)
         split = split_module(graph, graph, numbers.__getitem__)
         names = list(dict.fromkeys(f"submod_{number}" for number in sorted(set(numbers.values()))))
@@ -116,7 +122,8 @@ class Cutter:
             # Behind a piece in the middle of a graph stands one that is of the other kind.
             cut = behind if name == names[-1] else refusals.get(names[at + 1], "")
             inner = getattr(split, name)
-            piece = Piece(inner, f"{key}.{at + 1}", refusals.get(name, ""), cut, source_of(inner))
+            own = f"{key}.{at + 1}"
+            piece = Piece(inner, own, refusals.get(name, ""), cut, source_of(inner), torch.is_grad_enabled())
             setattr(split, name, _Slot(runner(piece)))
         return split.forward
 
@@ -180,9 +187,48 @@ def pieces_of(
         return cutter.cut(graph, inputs, runner)
 
     # What the program makes anew between its graphs is real.
-    with settings(LIMIT), mock.patch.object(mode, "allow_non_fake_inputs", True):
-        compiled_by(program, Backend(ref(act)), whole=False)(*args, **kwargs)
-    return list(found.values())
+    with settings(LIMIT), mock.patch.object(mode, "allow_non_fake_inputs", True), _backward_without_gpu(mode):
+        call = compiled_by(program, Backend(ref(act)), whole=False)
+        call(*args, **kwargs)
+        if not held(program).optimizers:
+            return list(found.values())
+        # An optimizer's first step makes its state, and may do other things than all that follow.
+        first, found = found, {}
+        call(*args, **kwargs)
+    return [*found.values(), *(dataclasses.replace(seen, calls=0) for key, seen in first.items() if key not in found)]
+
+
+@contextmanager
+def _backward_without_gpu(mode: FakeTensorMode) -> Iterator[None]:
+    """Inside, ``loss.backward()`` of a fake tensor on a GPU gives gradients, which autograd would ask the GPU for."""
+    backward = torch.Tensor.backward
+
+    def without_gpu(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        if not self.is_cuda or torch.cuda.is_available():
+            backward(self, *args, **kwargs)
+            return
+        for leaf in _leaves_of(self):
+            if leaf.grad is None:
+                with mode:
+                    leaf.grad = torch.empty_like(leaf, requires_grad=False)
+
+    with mock.patch.object(torch.Tensor, "backward", torch.compiler.disable(without_gpu)):
+        yield
+
+
+def _leaves_of(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The tensors that a backward from a tensor ends in."""
+    ahead, seen, found = [tensor.grad_fn], set(), []
+    while ahead:
+        node = ahead.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            found.append(variable)
+        ahead.extend(above for above, _ in node.next_functions)
+    return found
 
 
 class CompiledParts(Compiled):
@@ -217,6 +263,7 @@ class CompiledParts(Compiled):
     ) -> None:
         self.jitted: list[Any] = []
         self._compiler_of = compiler_of
+        patches.run_backward_outside_dynamo()
         self._cutter = Cutter(program)
         self._runs: list[Run] = []
         super().__init__(program, lambda function: function, observer, modes)

@@ -23,6 +23,7 @@ from workbench.compiler.thunder_api import (
     PrimIDs,
     Proxy,
     ThunderFunction,
+    ThunderOutputFunction,
     TraceCtx,
     TraceResults,
     get_interpreterruntimectx,
@@ -207,6 +208,17 @@ def refuse_second_derivatives() -> None:
     differentiable.
     """
     ThunderFunction.backward = staticmethod(backward_once)
+
+
+def run_backward_outside_dynamo() -> None:
+    """Let Thunder's backwards run as they are where a program that Dynamo follows calls ``loss.backward()`` itself.
+
+    Dynamo compiles whatever Python runs between the graphs of such a program, Thunder's own code for autograd with it.
+    It can go once the stack of a compilation by Dynamo in such a program never holds ``torch_autograd.py``.
+    """
+    for kind in (ThunderFunction, ThunderOutputFunction):
+        if not hasattr(kind.backward, "_torchdynamo_orig_callable"):
+            kind.backward = staticmethod(torch.compiler.disable(kind.backward))
 
 
 @contextlib.contextmanager

@@ -120,6 +120,7 @@ _NAMES: Mapping[str, str] = {
     "Symbol": "thunder.core.symbol:Symbol",
     "TensorProxy": "thunder.core.proxies:TensorProxy",
     "ThunderFunction": "thunder.executors.torch_autograd:ThunderFunction",
+    "ThunderOutputFunction": "thunder.executors.torch_autograd:ThunderOutputFunction",
     "TorchCompileExecutor": "thunder.executors.torch_compile:TorchCompileExecutor",
     "TraceCtx": "thunder.core.trace:TraceCtx",
     "TraceProvenance": "thunder.core.trace:TraceProvenance",
@@ -225,6 +226,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "tags",
     ),
     "ThunderFunction": ("backward",),
+    "ThunderOutputFunction": ("backward",),
     "TensorProxy": (
         "device",
         "dtype",

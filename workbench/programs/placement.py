@@ -12,7 +12,7 @@ import torch
 
 from workbench.config import DEVICES
 from workbench.errors import DeviceError
-from workbench.programs.tensors import held
+from workbench.programs.tensors import globals_of, held
 from workbench.torch_api import _get_dispatch_mode, _TorchDispatchModeKey
 
 
@@ -78,20 +78,35 @@ def placed(objects: Any, device: str) -> Any:
 
 
 def _copies(functions: Sequence[FunctionType], memo: dict[int, Any]) -> None:
-    """Put into `memo` copies of functions, whose closures and defaults are copies, too: `deepcopy` keeps functions."""
+    """Put into `memo` copies of functions; `deepcopy` keeps functions.
+
+    Their closures, their defaults, and the globals that they read and that hold tensors are copies, too.
+    """
+    scopes: dict[int, dict[str, Any]] = {}
+    read: dict[int, dict[str, Any]] = {}
+    for function in functions:
+        own = {name: value for name, value in globals_of(function).items() if held(value).tensors}
+        known = function.__globals__
+        if own:
+            read.setdefault(id(known), {}).update(own)
+            # Without the name of a module, in which Dynamo would look for the globals instead.
+            scopes.setdefault(id(known), {name: value for name, value in known.items() if name != "__name__"})
     for function in functions:
         cells = tuple(CellType() for _ in function.__closure__ or ())
-        copied = FunctionType(function.__code__, function.__globals__, function.__name__, None, cells or None)
+        known = scopes.get(id(function.__globals__), function.__globals__)
+        copied = FunctionType(function.__code__, known, function.__name__, None, cells or None)
         copied.__dict__.update(function.__dict__)
         copied.__qualname__, copied.__module__ = function.__qualname__, function.__module__
         memo[id(function)] = copied
+    for key, scope in scopes.items():
+        scope.update({name: copy.deepcopy(value, memo) for name, value in read[key].items()})
     for function in functions:
         copied = memo[id(function)]
         copied.__defaults__ = copy.deepcopy(function.__defaults__, memo)
         copied.__kwdefaults__ = copy.deepcopy(function.__kwdefaults__, memo)
-        for cell, own in zip(function.__closure__ or (), copied.__closure__ or (), strict=True):
+        for cell, filled in zip(function.__closure__ or (), copied.__closure__ or (), strict=True):
             with contextlib.suppress(ValueError):  # a name that the enclosing function has not yet bound
-                own.cell_contents = copy.deepcopy(cell.cell_contents, memo)
+                filled.cell_contents = copy.deepcopy(cell.cell_contents, memo)
 
 
 def _same(one: torch.device, other: torch.device) -> bool:

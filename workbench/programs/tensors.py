@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import dis
 import functools
 import inspect
 from collections.abc import Iterable, Mapping
-from types import FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -27,11 +28,14 @@ class Held:
     leaves : list of tuple of str and object
         Each tensor, and each number in a container, with its path: ``args[0]``, ``layers.0.weight``, ``output.loss``.
     functions : list of function
-        Those that hold tensors, themselves or further down: in closures or as defaults.
+        Those that hold tensors, themselves or further down: in closures, as defaults, or in globals that they read.
+    optimizers : list of Optimizer
+        Those of `torch.optim`: a program that holds one takes its own backward and steps.
     """
 
     leaves: list[tuple[str, Any]] = dataclasses.field(default_factory=list)
     functions: list[FunctionType] = dataclasses.field(default_factory=list)
+    optimizers: list[torch.optim.Optimizer] = dataclasses.field(default_factory=list)
 
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -42,8 +46,8 @@ class Held:
 def held(objects: Any, path: str = "") -> Held:
     """Find the tensors that objects hold, wherever in them.
 
-    In containers, modules and their plain attributes, dataclasses and other objects, partials and bound methods, and in
-    the closures and defaults of functions.
+    In containers, modules and their plain attributes, dataclasses and other objects, optimizers, partials and bound
+    methods, and in the closures, defaults and read globals of functions.
 
     Parameters
     ----------
@@ -53,6 +57,7 @@ def held(objects: Any, path: str = "") -> Held:
     """
     walk = _Walk()
     walk.visit(objects, path, numbers=True)
+    walk.name_states()
     return walk.found
 
 
@@ -83,6 +88,7 @@ class _Walk:
         """Ids of the containers that are being walked: one may hold itself."""
         self._known: dict[int, bool] = {}
         """By the id of each object walked that is no container, whether it holds tensors."""
+        self._optimizers: list[tuple[str, torch.optim.Optimizer]] = []
 
     def visit(self, value: Any, path: str, *, numbers: bool) -> bool:
         """Note what is held; whether that is any tensor."""
@@ -122,6 +128,9 @@ class _Walk:
     def _of_object(self, value: Any, path: str) -> bool:
         if isinstance(value, torch.nn.Module):
             return self._of_module(value, path)
+        if isinstance(value, torch.optim.Optimizer):
+            self._optimizers.append((path, value))
+            return True
         if isinstance(value, functools.partial):
             places = ((_under(path, f"argument{i}"), argument) for i, argument in enumerate(value.args))
             keywords = ((_under(path, name), argument) for name, argument in value.keywords.items())
@@ -129,7 +138,7 @@ class _Walk:
         if isinstance(value, MethodType):
             return self._all([(path, value.__self__), (path, value.__func__)])
         if isinstance(value, FunctionType):
-            holds = self._all((_under(path, name), content) for name, content in _cells(value).items())
+            holds = self._all((_under(path, name), content) for name, content in _contents(value).items())
             if holds:
                 self.found.functions.append(value)
             return holds
@@ -148,14 +157,48 @@ class _Walk:
             holds |= self._all((_under(name, key), item) for key, item in plain if not key.startswith("__"))
         return holds
 
+    def name_states(self) -> None:
+        """Note what the optimizers hold, their state by the names that the parameters have elsewhere."""
+        names = {id(tensor): name for name, tensor in self.found.tensors.items()}
+        for path, optimizer in self._optimizers:
+            self.found.optimizers.append(optimizer)
+            for at, group in enumerate(optimizer.param_groups):
+                own = _under(path, f"param_groups[{at}]")
+                for place, parameter in enumerate(group["params"]):
+                    if id(parameter) not in names:
+                        names[id(parameter)] = f"{own}.params[{place}]"
+                        self.found.leaves.append((names[id(parameter)], parameter))
+                self._all((_under(own, key), value) for key, value in group.items() if key != "params")
+            for parameter, state in optimizer.state.items():
+                own = _under(path, f"state[{names.get(id(parameter), '')}]")
+                self._all((_under(own, str(key)), value) for key, value in state.items())
+
 
 def _under(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _cells(function: FunctionType) -> dict[str, Any]:
-    """What a function holds on to, by name: in its closure, and as defaults."""
-    held: dict[str, Any] = {}
+def globals_of(function: FunctionType) -> dict[str, Any]:
+    """The globals that a function reads, by name; functions of other modules are not a person's own."""
+    known = function.__globals__
+    found = {name: known[name] for name in _globals_read(function.__code__) if name in known}
+    return {
+        name: value
+        for name, value in found.items()
+        if not isinstance(value, BuiltinFunctionType)
+        and (not isinstance(value, FunctionType) or value.__globals__ is known)
+    }
+
+
+def _globals_read(code: CodeType) -> list[str]:
+    own = [instruction.argval for instruction in dis.get_instructions(code) if instruction.opname == "LOAD_GLOBAL"]
+    inner = [name for each in code.co_consts if isinstance(each, CodeType) for name in _globals_read(each)]
+    return list(dict.fromkeys((*own, *inner)))
+
+
+def _contents(function: FunctionType) -> dict[str, Any]:
+    """What a function holds on to, by name: in globals that it reads, in its closure, and as defaults."""
+    held = globals_of(function)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             held[name] = cell.cell_contents

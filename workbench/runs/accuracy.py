@@ -144,7 +144,10 @@ class Stepper:
         self.run = run if run is not None else original
         self.seed = seed
         self._cotangents: list[torch.Tensor] | None = None
+        self._original = original
+        self.takes_steps = bool(held(original).optimizers)
         state = state_of(original, self.run)
+        self._state = frozenset(state)
         self.parameters = {name: tensor for name, tensor in state.items() if _is_parameter(tensor)}
         self.buffers = {name: tensor for name, tensor in state.items() if name not in self.parameters}
         self.inputs = {**held(args, "args").tensors, **held(kwargs, "kwargs").tensors}
@@ -181,11 +184,15 @@ class Stepper:
     def backward(self, outputs: Any) -> bool:
         """Differentiate the outputs that require grad: a single scalar as a loss, others by cotangents of the seed.
 
+        A program that holds an optimizer has done so itself.
+
         Returns
         -------
         bool
             Whether there was anything to differentiate.
         """
+        if self.takes_steps:
+            return False
         floating = [output for output in held(outputs).tensors.values() if _is_differentiable(output)]
         differentiable = [output for output in floating if output.requires_grad]
         if not differentiable:
@@ -219,6 +226,10 @@ class Stepper:
         for name, tensor in (*self.parameters.items(), *self.inputs.items()):
             if tensor.requires_grad and tensor.is_leaf:
                 found[f"grad({name})"] = Recorded("grad", None if tensor.grad is None else _on_cpu(tensor.grad))
+        if self.takes_steps:
+            # What an optimizer holds is made in its first step.
+            made = state_of(self._original, self.run)
+            found |= {name: Recorded("buffer", _on_cpu(made[name])) for name in made if name not in self._state}
         for name, tensor in self._changeable():
             kind, changed = name.partition("(")[0].partition("[")[0], tensor._version != self._before[name]
             # Parameters are the bulk of a model, and hardly any program writes to them.
