@@ -106,7 +106,7 @@ def test_a_step_is_its_loss_and_its_optimizer(bench: PartsBench) -> None:
     # Parameters with gradients, two averages and a count each.
     parameters = sum(tensor.numel() for tensor in trained(adamw).model.parameters())
     assert optimizer.plan.baseline_bytes == 4 * (4 * parameters + 4)
-    assert "Tensor.backward() call" in bench.capture_reason
+    assert bench.capture_reason == "a training step is cut where it takes its backward"
 
 
 def test_opening_a_step_takes_none() -> None:
@@ -130,6 +130,15 @@ def test_steps_by_a_config_are_those_of_eager(makes: Makes, tmp_path: Path) -> N
         # The first step of momentum does other things than the later ones, and both are planned.
         warnings.simplefilter("error", ConfigWarning)
         assert_trains_as_eager(config, makes)
+
+
+def test_a_step_is_planned_for_a_gpu_that_is_not_there(bench: PartsBench) -> None:
+    planned = workbench.open(trained(adamw).step, *batch(0), device="planned", executor="torch")
+    assert isinstance(planned, PartsBench)
+    assert [part.source for part in planned.parts] == [part.source for part in bench.parts]
+    own, here = planned.benches[1].plan, bench.benches[1].plan
+    assert own.graph.statements.name.count("copy_") >= 4 * 4, "each parameter, its averages and its count"
+    assert own.baseline_bytes == here.baseline_bytes
 
 
 def test_a_step_is_held_to_unmodified_thunder_and_to_eager(bench: PartsBench) -> None:

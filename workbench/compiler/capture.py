@@ -191,7 +191,8 @@ def _capture_otherwise(program: Program, executor: str, first: ProgramError) -> 
     takes_steps = bool(held(program.callable).optimizers)
     if not is_final(str(first), takes_steps):
         try:
-            in_parts = _capture_parts(program, executor, f"not as one graph: {first}")
+            why = "a training step is cut where it takes its backward" if takes_steps else f"not as one graph: {first}"
+            in_parts = _capture_parts(program, executor, why)
         except ProgramError:
             if takes_steps:
                 raise

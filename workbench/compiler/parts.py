@@ -187,10 +187,13 @@ def pieces_of(
         return cutter.cut(graph, inputs, runner)
 
     # What the program makes anew between its graphs is real.
+    optimizers = held(program).optimizers
+    for optimizer in optimizers:
+        _make_state_fake(optimizer, mode)
     with settings(LIMIT), mock.patch.object(mode, "allow_non_fake_inputs", True), _backward_without_gpu(mode):
         call = compiled_by(program, Backend(ref(act)), whole=False)
         call(*args, **kwargs)
-        if not held(program).optimizers:
+        if not optimizers:
             return list(found.values())
         # An optimizer's first step makes its state, and may do other things than all that follow.
         first, found = found, {}
@@ -198,10 +201,22 @@ def pieces_of(
     return [*found.values(), *(dataclasses.replace(seen, calls=0) for key, seen in first.items() if key not in found)]
 
 
+def _make_state_fake(optimizer: Any, mode: FakeTensorMode) -> None:
+    """Let a copy of an optimizer make its state, which it does in its first step, of tensors without values."""
+    make = getattr(optimizer, "_init_group", None)
+
+    def made(*args: Any, **kwargs: Any) -> Any:
+        with mode:
+            return make(*args, **kwargs)
+
+    if make is not None:
+        optimizer._init_group = made
+
+
 @contextmanager
 def _backward_without_gpu(mode: FakeTensorMode) -> Iterator[None]:
     """Inside, ``loss.backward()`` of a fake tensor on a GPU gives gradients, which autograd would ask the GPU for."""
-    backward = torch.Tensor.backward
+    backward: Any = torch.Tensor.backward  # without types in torch
 
     def without_gpu(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
         if not self.is_cuda or torch.cuda.is_available():
