@@ -245,6 +245,11 @@ def reordered_joint(trace: TraceCtx, schedule: Schedule, order: Sequence[int]) -
 
 def reordered(trace: TraceCtx, schedule: Schedule, order: Sequence[int]) -> TraceCtx:
     """The trace with its statements in another order, and what is deleted where anew."""
+    return in_order(trace, [schedule.statements[i] for i in order], "Collectives in another order")
+
+
+def in_order(trace: TraceCtx, statements: Sequence[BoundSymbol], provenance: str) -> TraceCtx:
+    """A split trace with its statements in the order given, and what is deleted where anew."""
     edited = from_trace(trace)
     edited.names = set(trace.names)
     gone = (prims.PrimIDs.DEL, prims.PrimIDs.RETURN)
@@ -253,10 +258,10 @@ def reordered(trace: TraceCtx, schedule: Schedule, order: Sequence[int]) -> Trac
         for b in trace.bound_symbols
         if not is_statement(b) and b.sym.id not in gone and b.sym.name != "clear_mutable_collection"
     ]
-    edited.bound_symbols += [schedule.statements[i] for i in order]
+    edited.bound_symbols += statements
     edited.bound_symbols.append(trace.bound_symbols[-1])
     edited.bound_symbols = freed(edited.bound_symbols, clear_collections=TraceTag.BACKWARD in trace.tags)
-    edited.set_provenance(TraceProvenance("Collectives in another order"))
+    edited.set_provenance(TraceProvenance(provenance))
     return edited
 
 

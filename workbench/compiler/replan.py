@@ -17,7 +17,6 @@ from workbench.compiler import copies, devices
 from workbench.compiler.capture import Capture
 from workbench.compiler.cycles import few_collections
 from workbench.compiler.fusion import (
-    FusionOptions,
     compilations,
 )
 from workbench.compiler.hooks import Hooks, StageLog, StageTime, executed, sites_under
@@ -182,7 +181,7 @@ def replan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bo
         hooks.mark("sites")
     line = timeline(graph)
     counted = _census(graph, forward, backward)
-    counts = _counts(forward, backward, graph, made.options, captured.executor, captured.program.device)
+    counts = _counts(forward, backward, graph, made, captured.executor, captured.program.device)
     hooks.mark("predict")
     planned = Plan(
         program=captured.program.name,
@@ -247,7 +246,7 @@ def read_again(
         graph=graph,
         timeline=line,
         census=_census(graph, forward, backward),
-        counts=_counts(forward, backward, graph, made.options, plan.executor, plan.device),
+        counts=_counts(forward, backward, graph, made, plan.executor, plan.device),
         sites=sites,
         unmatched=unmatched(choices, sites),
         split=Split(lambda: split),
@@ -277,12 +276,12 @@ def _fusions(forward: TraceCtx, backward: TraceCtx | None) -> list[BoundSymbol]:
 
 
 def _counts(
-    forward: TraceCtx, backward: TraceCtx | None, graph: Graph, options: FusionOptions, executor: str, device: str
+    forward: TraceCtx, backward: TraceCtx | None, graph: Graph, made: Made, executor: str, device: str
 ) -> dict[str, int]:
     offloads = np.flatnonzero(graph.statements.kind == Kind.OFFLOAD)
     moved = sum(int(graph.values.bytes[graph.statements.outputs[row]].sum()) for row in offloads)
     bsyms = [b for trace in (forward, backward) if trace is not None for b in trace.bound_symbols]
-    fusions = _fusions(forward, backward)
+    fusions, options = _fusions(forward, backward), made.options
     inside = list(copies.leaves(bsyms))
     sets = 0
     for fusion in fusions if executor_named(executor).copies == "sets" else ():
@@ -298,6 +297,7 @@ def _counts(
         "sets": sets,
         "fences": sum(copies.is_fence(leaf) for leaf in inside),
         "buckets": len(packs),
+        "moved_statements": made.moved_statements,
         "bucket_copied_bytes": _bucket_copied_bytes(graph) if packs else 0,
     }
 

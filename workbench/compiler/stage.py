@@ -61,6 +61,10 @@ class Made:
         What the forward trace put into the store, for the backward trace.
     execution : Graph or None
         What the plan came to; None where a config is replayed.
+    forward : TraceCtx or None
+        The forward trace in its new order, for the order of the backward trace; None where no order is chosen.
+    moved_statements : int
+        How many statements an order put elsewhere.
     """
 
     partitioned: TraceCtx | None = None
@@ -69,6 +73,8 @@ class Made:
     communication: Mapping[str, Schedule] = dataclasses.field(default_factory=dict)
     offloader: Offloader | None = None
     execution: Graph | None = None
+    forward: TraceCtx | None = None
+    moved_statements: int = 0
 
     @cached_property
     def crossings(self) -> list[Crossing]:
