@@ -19,6 +19,7 @@ from workbench.compiler.causes import is_final, remedy
 from workbench.compiler.cycles import few_collections
 from workbench.compiler.fx_trace import checkpointed
 from workbench.compiler.hooks import Hooks, StageLog, StageTime, fingerprint
+from workbench.compiler.kept import Kept
 from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import (
     PrimIDs,
@@ -69,6 +70,8 @@ class Capture:
     """Of the stock plan."""
     bases: OrderedDict[tuple[tuple[str, str], ...], Base] = dataclasses.field(default_factory=OrderedDict)
     """Plans that levers plan on from, by the choices made in them."""
+    kept: Kept = dataclasses.field(default_factory=Kept)
+    """What plans found out about statements that are the same in all of them."""
 
     @contextmanager
     def inside(self) -> Iterator[None]:
@@ -262,7 +265,8 @@ def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
 
 def _capture(program: Program, executor: str, ranks: parallel.Ranks | None, way: str, why: str) -> Capture:
     log = StageLog()
-    hooks = Hooks(executor, {}, log, ranks.parallel if ranks is not None else "")
+    kept = Kept()
+    hooks = Hooks(executor, {}, log, ranks.parallel if ranks is not None else "", kept)
     try:
         with ExitStack() as inside:
             inside.enter_context(modes.restored(program.modes))
@@ -307,9 +311,8 @@ def _capture(program: Program, executor: str, ranks: parallel.Ranks | None, way:
     arguments = {n: t for n, t in zip(names, inputs, strict=True) if isinstance(t, torch.Tensor)}
     stage = dataclasses.replace(stage, arguments=arguments, unread=unread)
     way = "parts" if way == "graph" else way
-    return Capture(
-        program, executor, stage, tuple(log.times), ranks, jitted._lc_cd, jitted._lc_cs, hooks.cache_info, way, why
-    )
+    made = (jitted._lc_cd, jitted._lc_cs, hooks.cache_info)
+    return Capture(program, executor, stage, tuple(log.times), ranks, *made, way, why, kept=kept)
 
 
 def _unread(program: Program, compiled: Any, inputs: Sequence[Any]) -> dict[str, torch.Tensor]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from workbench.compiler import computes
+from workbench.compiler.kept import structure_of
 from workbench.compiler.kernels import WRITES, allocates_inside, peak_inside_bytes
 from workbench.compiler.keys import statement_memory_key
 from workbench.compiler.offload import ARRIVE, OFFLOAD, RELOAD, RELOAD_PREFIX
@@ -249,8 +250,7 @@ class _Walk:
         if moved is not None:
             fact = _told(moved, bsym, inputs, outputs)
         elif bsym.sym.is_fusion:
-            same = None if runs_as_pytorch(bsym) else forwarded(bsym)
-            fact = _told(self.members(bsym.subsymbols, inputs, outputs, same), bsym, inputs, outputs)
+            fact = self.fusion(bsym, inputs, outputs)
         else:
             key = (self.settings, statement_memory_key(bsym, self.strides))
             known = _found.get(key)
@@ -287,6 +287,22 @@ class _Walk:
                 storage = new[origin]
             self.storage_of[proxy.name] = storage
             self.strides[proxy.name] = strides
+
+    def fusion(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Fact:
+        """The fact of a fusion, found once for its structure and for how its inputs lie in memory."""
+
+        def find() -> _Fact:
+            same = None if runs_as_pytorch(bsym) else forwarded(bsym)
+            return _told(self.members(bsym.subsymbols, inputs, outputs, same), bsym, inputs, outputs)
+
+        names = [proxy.name for proxy in inputs]
+        key = (
+            *("facts", self.settings, tuple(map(self.strides.__getitem__, names))),
+            *(tuple(name in self.views for name in names), _alike(map(self.storage_of.__getitem__, names))),
+            _alike(map(self.tensor_of.__getitem__, names)),
+        )
+        found: _Fact = structure_of(bsym).once(key, find)
+        return found
 
     def members(
         self,
@@ -435,6 +451,12 @@ class _Walk:
         if any(t.dtype != whole.dtype or t.is_conj() or t.is_neg() for t in made):
             return ()
         return tuple(computes.where(whole.shape, t.shape, t.stride(), int(t.storage_offset())) for t in made)
+
+
+def _alike(numbers: Iterable[int]) -> tuple[int, ...]:
+    """Which of some numbers are the same, whatever they are."""
+    first: dict[int, int] = {}
+    return tuple(first.setdefault(number, len(first)) for number in numbers)
 
 
 def _which(outputs: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...]:

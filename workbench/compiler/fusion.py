@@ -22,9 +22,11 @@ import torch
 from workbench.compiler import copies, patches
 from workbench.compiler.compile_times import RegionTimes
 from workbench.compiler.devices import nvfuser_module
+from workbench.compiler.kept import Kept, ids, structure_of
 from workbench.compiler.keys import fusion_key
 from workbench.compiler.overwritten import seen_twice
-from workbench.compiler.remat import RematOptions, Report, rematerialize
+from workbench.compiler.regions import KeptPasses, Regions
+from workbench.compiler.remat import Members, RematOptions, Report, rematerialize
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     FusionExecutor,
@@ -144,6 +146,8 @@ class Control:
         What the last pass found about its cuts.
     unfused : frozenset of str
         Names of outputs of statements that shall stay out of fusions.
+    kept : Kept or None
+        What earlier plans of the program found about fusions; None where it is to run: fusions are its own then.
     """
 
     def __init__(self, configure: Configure, observer: Observer | None = None) -> None:
@@ -153,6 +157,12 @@ class Control:
         self.compilation = Compilation(observer)
         self.report = Report()
         self.unfused: frozenset[str] = frozenset()
+        self.kept: Kept | None = None
+
+    @property
+    def regions(self) -> Regions:
+        """Passes over fusions, with what is kept."""
+        return Regions(self.kept)
 
     @property
     def options(self) -> FusionOptions:
@@ -347,7 +357,8 @@ class RegionExecutor(TorchCompileExecutor):
 
 def _cut(control: Control, options: FusionOptions) -> TraceCtx:
     """The partitioned trace with its cuts made."""
-    return _define_once(rematerialize(control.partitioned, options.remat, control.report))
+    members = control.regions.once("members", None, Members)
+    return _define_once(rematerialize(control.partitioned, options.remat, control.report, members))
 
 
 def _callable_again(trace: TraceCtx) -> TraceCtx:
@@ -512,11 +523,11 @@ def nvfuser_executor(control: Control) -> FusionExecutor:
     """A new nvFuser executor under `control`: a copy of Thunder's, sharing its table of supported ops."""
     impl = nvfuser_module()
 
-    class ControlledNvFuser(impl.nvFuserExecutor):  # type: ignore[name-defined]  # known at run time only
+    class ControlledNvFuser(KeptPasses, impl.nvFuserExecutor):  # type: ignore[name-defined]  # known at run time only
         """nvFuser with our cuts between fusions."""
 
         def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
-            control.partitioned = control.timed("partition", lambda: super(ControlledNvFuser, self).fusion_pass(trace))
+            control.partitioned = control.timed("partition", lambda: _callable_again(self.partition(trace)))
             options = control.begin(control.partitioned)
             cut = control.timed("remat", lambda: self._cut(options))
             done = control.finish(control.timed("contexts", lambda: _callable_again(cut)))
@@ -524,8 +535,17 @@ def nvfuser_executor(control: Control) -> FusionExecutor:
             return done
 
         def fuse(self, region: Region, fusion_counter: int) -> BoundSymbol:
-            inputs = [unvariableify(x) for x in region.inputs]
-            outputs = copies.kept_outputs([unvariableify(x) for x in region.outputs], region.bound_symbols)
+            options = control.options
+            inputs, outputs = [unvariableify(x) for x in region.inputs], [unvariableify(x) for x in region.outputs]
+            key = (
+                *("fuse", fusion_counter, options.share, options.set_policy, tuple(options.set_policies.items())),
+                *(ids(inputs), ids(outputs), ids(region.bound_symbols)),
+            )
+            alive = (inputs, outputs, tuple(region.bound_symbols))
+            return control.regions.once(key, alive, lambda: self._fuse(inputs, outputs, region, fusion_counter))
+
+        def _fuse(self, inputs: list[Any], outputs: list[Any], region: Region, fusion_counter: int) -> BoundSymbol:
+            outputs = copies.kept_outputs(outputs, region.bound_symbols)
             members = [member for bsym in region.bound_symbols for member in self.flatten(bsym)]
             members = copies.resolve_destinations(members, {x.name for x in inputs})
             resolved = SimpleNamespace(
@@ -534,13 +554,14 @@ def nvfuser_executor(control: Control) -> FusionExecutor:
                 bound_symbols=members,
             )
             bsym = super().fuse(resolved, fusion_counter)
+            structure_of(bsym)  # which later copies of it share
             _control_definition(bsym, control.compilation)
             return bsym
 
         def _cut(self, options: FusionOptions) -> TraceCtx:
-            return dce(self.cse(impl.remove_redundant_casts(_cut(control, options))))
+            return dce(self.cse(control.regions.without_casts(_cut(control, options))))
 
     executor = copy.copy(impl.ex)
     executor.__class__ = ControlledNvFuser
-    executor._use_rematerialization = False
+    executor.kept, executor.all_tagged = (lambda: control.kept), impl.all_tagged
     return executor

@@ -21,6 +21,7 @@ from workbench.compiler.fusion import (
     FusionOptions,
     Observer,
 )
+from workbench.compiler.kept import Kept
 from workbench.compiler.names import tag_origins
 from workbench.compiler.reader import read_execution
 from workbench.compiler.stage import Made, Stage
@@ -176,10 +177,17 @@ class Hooks:
     observer : Observer, optional
     parallel : str
         How ranks share the program; empty for one process.
+    kept : Kept, optional
+        What plans of the program found about fusions; none where it is to run.
     """
 
     def __init__(
-        self, executor: str, choices: Mapping[str, str], observer: Observer | None = None, parallel: str = ""
+        self,
+        executor: str,
+        choices: Mapping[str, str],
+        observer: Observer | None = None,
+        parallel: str = "",
+        kept: Kept | None = None,
     ) -> None:
         self.executor = executor
         self.parallel = parallel
@@ -195,6 +203,7 @@ class Hooks:
         self.stage: Stage | None = None
         self.made = Made()
         self.control = Control(self.configure, observer)
+        self._kept = kept
         self.waiting_for = ""
         self.proofs: list[Proof] | None = None
         """Where each compilation is proven before it runs, one for each."""
@@ -260,6 +269,8 @@ class Hooks:
             trace = lever.before_fusion(trace, self.choices, stage)
             unfused.update(lever.unfused(self.choices, stage))
         self.control.unfused = frozenset(unfused)
+        # Not before: claiming asks what can be fused of statements that are gone once it is done.
+        self.control.kept = self._kept
         return trace
 
     def configure(self, partitioned: TraceCtx) -> FusionOptions:

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
+from workbench.compiler.kept import structure_of
 from workbench.compiler.thunder_api import CollectionProxy, FutureTensorProxy, NumberProxy, TensorProxy
 
 
@@ -82,6 +83,11 @@ def fusion_key(bsym: Any, *, gradients: bool = False) -> str:
     str
         16 hexadecimal digits.
     """
+    found: str = structure_of(bsym).once(("key", gradients), lambda: _fusion_key(bsym, gradients))
+    return found
+
+
+def _fusion_key(bsym: Any, gradients: bool) -> str:
     numbers: dict[str, int] = {}
     tensors = [p for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs) if isinstance(p, TensorProxy)]
     required = [bool(p.requires_grad) for p in tensors] if gradients else []

@@ -13,15 +13,17 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from workbench.compiler.kept import STRUCTURE, structure_of
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     CollectionProxy,
     NumberProxy,
     Proxy,
     Region,
-    comment_symbols,
+    TensorProxy,
     dead_code,
     prims,
+    region_utils,
     tree_flatten,
     utils,
     variableify,
@@ -45,6 +47,9 @@ _OF_OUTPUTS = (
 )
 """What a statement keeps of itself once it was asked for, by what it is found from."""
 
+_BESIDE = frozenset(("header", "source_filename", "source_positions", "tags"))
+"""What may change without the statement being another."""
+
 _CLEAN = "_workbench_clean"
 """The statements inside of one, as they were when there was nothing left to remove among them."""
 _NAMES = "_workbench_names"
@@ -64,7 +69,8 @@ def _from_bsym(self: Any, **changes: Any) -> Any:
     if "output" in changes:
         _forget(state, _OF_OUTPUTS)
     if changes:
-        _forget(state, ("_hash", _NAMES))
+        if not _BESIDE.issuperset(changes):
+            _forget(state, ("_hash", _NAMES, STRUCTURE))
         state.update(changes)
     given = state["args"] = tuple(state["args"])
     if made.sym._bind_postprocess:
@@ -92,7 +98,31 @@ def _swapped(
     """The statement itself where nothing in it is swapped, as Thunder gives it back where there is nothing to swap."""
     if not swap_map or not _concerns(self, swap_map, skip_inputs, skip_output, skip_subsymbols):
         return self
-    return _from_bsym_swap_proxies(self, swap_map, skip_inputs, skip_output, skip_subsymbols)
+    made = _from_bsym_swap_proxies(self, swap_map, skip_inputs, skip_output, skip_subsymbols)
+    if self.sym.is_fusion and not (skip_inputs or skip_output or skip_subsymbols) and _renames(self, made):
+        made.__dict__[STRUCTURE] = structure_of(self)
+    return made
+
+
+def _renames(before: Any, after: Any) -> bool:
+    """Whether a swap left all of a fusion but names as it was."""
+    other = _names(after)
+    if len(other) != len(_names(before)):  # two values became one
+        return False
+    pairs = zip(
+        (*before.flat_proxy_args, *before.flat_proxy_outs),
+        (*after.flat_proxy_args, *after.flat_proxy_outs),
+        strict=True,
+    )
+    return all(a is b or _like(a, b) for a, b in pairs)
+
+
+def _like(a: Any, b: Any) -> bool:
+    """Whether two values are tensors that differ in nothing but their names."""
+    if type(a) is not TensorProxy or type(b) is not TensorProxy:
+        return False
+    told = [(t.shape, t.dtype, t.device, t.requires_grad, t.distparallel_type) for t in (a, b)]
+    return told[0] == told[1]
 
 
 def _concerns(bsym: Any, swap_map: Mapping[Any, Any], inputs: bool, output: bool, subsymbols: bool) -> bool:
@@ -235,7 +265,7 @@ def _make_region(self: Any, producers: Any, consumers: Any, bound_symbols: list[
         for out in bsym.flat_proxy_outs:
             if id(makers[out.name]) in inside:
                 produces.setdefault(out.name, out)
-        if bsym.sym.id not in comment_symbols:
+        if bsym.sym.id not in region_utils.comment_symbols:
             for a in bsym.flat_proxy_args:
                 consumes.setdefault(a.name, a)
     inputs = [a for name, a in consumes.items() if id(makers[name]) not in inside]

@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ import torch
 from workbench.compiler.accumulate import Accumulated, accumulated
 from workbench.compiler.facts import FactsCache, TraceFacts, facts
 from workbench.compiler.fusion import contains
+from workbench.compiler.kept import structure_of
 from workbench.compiler.names import CLONE_PREFIX, is_statement, origin_of
 from workbench.compiler.offload import ARRIVE, OFFLOAD, RELOAD
 from workbench.compiler.proxies import bytes_of, shape_of
@@ -79,6 +80,44 @@ def display_name(bsym: BoundSymbol) -> str:
     return f"{module.rsplit('.', 1)[-1]}.{bsym.sym.name}" if module.startswith("torch") else str(bsym.sym.name)
 
 
+class _Told(NamedTuple):
+    """What is told of a statement whatever its values are called."""
+
+    name: str
+    executor: str
+    kind: int
+    origin: int
+    flags: int
+    group: Any
+
+
+def _told(bsym: BoundSymbol) -> _Told:
+    executor = bsym.sym.executor
+    return _Told(
+        display_name(bsym),
+        str(executor.name) if executor is not None else "",
+        int(_kind(bsym)),
+        origin_of(bsym),
+        _flags(bsym),
+        next((a for a in bsym.flat_args if isinstance(a, torch.distributed.ProcessGroup)), None),
+    )
+
+
+_TAGGED = (
+    (prims.OpTags.RANDOM_OP, StatementFlag.RANDOM),
+    (prims.OpTags.REDUCTION_OP, StatementFlag.REDUCTION),
+    (prims.OpTags.MATMUL_OP, StatementFlag.MATMUL),
+)
+
+
+def _flags(bsym: BoundSymbol) -> int:
+    flags = StatementFlag.INPLACE if _writes(bsym) else StatementFlag.NONE
+    for tag, flag in _TAGGED:
+        if contains(bsym, tag):
+            flags |= flag
+    return int(flags)
+
+
 class _Builder:
     """Collects rows, statement by statement."""
 
@@ -123,59 +162,52 @@ class _Builder:
 
     def statement(self, bsym: BoundSymbol, side: int, found: TraceFacts, at: int) -> None:
         """Enter a statement, of which facts are known, and its members if it is a fusion."""
-        row = self._row(bsym, side, -1, found.transient_bytes[at], found.flops[at], found.computes[at])
+        told = _told(bsym)
+        row = self._row(bsym, side, -1, told, found.transient_bytes[at], found.flops[at], found.computes[at])
         self.last_top = row
         if bsym.sym.is_fusion:
-            for member, computed in zip(bsym.subsymbols, found.members[at], strict=True):
-                self._row(member, side, row, 0, 0, computed)
+            inside = structure_of(bsym).once("rows", lambda: [_told(member) for member in bsym.subsymbols])
+            for member, told, computed in zip(bsym.subsymbols, inside, found.members[at], strict=True):
+                self._row(member, side, row, told, 0, 0, computed)
             self.origins[row] = next((o for o in self.origins[row + 1 :] if o >= 0), -1)
 
-    def _row(self, bsym: BoundSymbol, side: int, parent: int, transient: int, flops: int, computed: str) -> int:
+    def _row(
+        self, bsym: BoundSymbol, side: int, parent: int, told: _Told, transient: int, flops: int, computed: str
+    ) -> int:
         row = len(self.names)
-        given = {arg.name for arg in bsym.flat_proxy_args}
         inputs = [self.value(arg) for arg in bsym.flat_proxy_args]
-        outputs = [self.value(out) for out in bsym.flat_proxy_outs if out.name not in given]
+        made = bsym.flat_proxy_outs
+        given = {arg.name for arg in bsym.flat_proxy_args} if made else ()
+        outputs = [self.value(out) for out in made if out.name not in given]
         for out in outputs:
             if self.producer[out] < 0 or parent >= 0:
                 self.producer[out] = row if parent < 0 else parent
-        self.names.append(display_name(bsym))
-        executor = bsym.sym.executor
-        self.executors.append(str(executor.name) if executor is not None else "")
-        self.kinds.append(_kind(bsym))
+        flags = told.flags
+        for proxy in made:
+            if proxy.name in self.random:
+                flags |= int(StatementFlag.RANDOM)
+            if proxy.name.startswith(CLONE_PREFIX):
+                flags |= int(StatementFlag.CLONE)
+        self.names.append(told.name)
+        self.executors.append(told.executor)
+        self.kinds.append(told.kind)
         self.sides.append(side)
         self.parents.append(parent)
-        self.origins.append(origin_of(bsym))
-        self.statement_flags.append(self._flags(bsym))
+        self.origins.append(told.origin)
+        self.statement_flags.append(flags)
         self.transient.append(transient)
         self.flops.append(flops)
         self.inputs.append(list(dict.fromkeys(inputs)))
         self.outputs.append(list(dict.fromkeys(outputs)))
         self.frees.append([])
-        self.group.append(self._group(bsym))
+        self.group.append(-1 if told.group is None else self._group(told.group))
         self.computes.append(computed)
         return row
 
-    def _group(self, bsym: BoundSymbol) -> int:
+    def _group(self, group: torch.distributed.ProcessGroup) -> int:
         """Index of the process group of a collective, entered when first seen."""
-        group = next((a for a in bsym.flat_args if isinstance(a, torch.distributed.ProcessGroup)), None)
-        if group is None:
-            return -1
         self.group_ranks.setdefault(group, group.size())
         return list(self.group_ranks).index(group)
-
-    def _flags(self, bsym: BoundSymbol) -> int:
-        flags = StatementFlag.NONE
-        if any(out.name in self.random for out in bsym.flat_proxy_outs) or contains(bsym, prims.OpTags.RANDOM_OP):
-            flags |= StatementFlag.RANDOM
-        if contains(bsym, prims.OpTags.REDUCTION_OP):
-            flags |= StatementFlag.REDUCTION
-        if contains(bsym, prims.OpTags.MATMUL_OP):
-            flags |= StatementFlag.MATMUL
-        if _writes(bsym):
-            flags |= StatementFlag.INPLACE
-        if any(out.name.startswith(CLONE_PREFIX) for out in bsym.flat_proxy_outs):
-            flags |= StatementFlag.CLONE
-        return int(flags)
 
     def free(self, names: Iterable[str]) -> None:
         """Values dropped after the last statement; those dropped before any ran are dropped with the first."""

@@ -101,7 +101,7 @@ class _Member:
     copied: tuple[str, ...]
 
 
-class _Members:
+class Members:
     """Each statement flattened once, however many fusions it comes to be in."""
 
     def __init__(self) -> None:
@@ -181,7 +181,7 @@ class _Inside:
 class _Fusion:
     """A fusion while cuts are made: what it takes, what is inside, what it hands out."""
 
-    def __init__(self, bsym: BoundSymbol, members: _Members) -> None:
+    def __init__(self, bsym: BoundSymbol, members: Members) -> None:
         self.bsym = bsym
         self.args: tuple[Proxy, ...] = bsym.flat_proxy_args
         self.outs: tuple[Proxy, ...] = bsym.flat_proxy_outs
@@ -402,13 +402,15 @@ def find_cut(
     tuple of str
         Sorted; empty where the pair cannot be cut.
     """
-    members = _Members()
+    members = Members()
     return _Producer(_Fusion(producer, members)).find_cut(
         _Fusion(consumer, members), _names(external), options, overwritten, report
     )
 
 
-def rematerialize(trace: TraceCtx, options: RematOptions, report: Report | None = None) -> TraceCtx:
+def rematerialize(
+    trace: TraceCtx, options: RematOptions, report: Report | None = None, members: Members | None = None
+) -> TraceCtx:
     """Recompute in each consumer fusion what a minimum cut says is cheaper than to hand over.
 
     Parameters
@@ -422,11 +424,13 @@ def rematerialize(trace: TraceCtx, options: RematOptions, report: Report | None 
         earlier copies too. That can go when Thunder's pass looks at writes.
     report : Report, optional
         Filled with ties, and with pins that could not be kept.
+    members : Members, optional
+        With what earlier plans of the program found.
     """
     if not options.enabled:
         return trace
     report = report if report is not None else Report()
-    members = _Members()
+    members = members if members is not None else Members()
     while True:
         done = _rematerialize(trace, options, report, members)
         lost = _undefined(done) & {name for name, pin in options.pins.items() if pin == "recompute"}
@@ -454,7 +458,7 @@ def _readers(trace: TraceCtx) -> dict[str, list[int]]:
     return readers
 
 
-def _rematerialize(trace: TraceCtx, options: RematOptions, report: Report, members: _Members) -> TraceCtx:
+def _rematerialize(trace: TraceCtx, options: RematOptions, report: Report, members: Members) -> TraceCtx:
     readers = _readers(trace)
     writes = Writes(trace)
     fusions = {i: _Fusion(bsym, members) for i, bsym in enumerate(trace.bound_symbols) if bsym.sym.is_fusion}

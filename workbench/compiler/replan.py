@@ -159,7 +159,7 @@ def replan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bo
         If a choice is refused.
     """
     log = StageLog(newer)
-    hooks = Hooks(captured.executor, choices, log)
+    hooks = Hooks(captured.executor, choices, log, kept=captured.kept)
     stage = captured.stage
     with captured.inside():
         hooks.restart()

@@ -105,6 +105,9 @@ COLLECTIVES = (
 _NAMES: Mapping[str, str] = {
     "BoundSymbol": "thunder.core.symbol:BoundSymbol",
     "BoundSymbolTag": "thunder.core.symbol:BoundSymbolTag",
+    "DTensorProxy": "thunder.torch.experimental.dtensor_proxy:DTensorProxy",
+    "get_compile_option": "thunder.core.compile_data:get_compile_option",
+    "replace_uniform": "thunder.core.rematerialization:replace_uniform",
     "CollectionProxy": "thunder.core.proxies:CollectionProxy",
     "DDPTransform": "thunder.distributed.transforms.ddp_v2:DDPTransform",
     "FSDPTransform": "thunder.distributed.transforms.fsdp_v2:FSDPTransform",
@@ -167,6 +170,7 @@ _NAMES: Mapping[str, str] = {
     "split_into_forward_and_backward": "thunder.transforms.autodiff:split_into_forward_and_backward",
     "to_torch_device": "thunder.core.devices:to_torch_device",
     "to_torch_dtype": "thunder.core.dtypes:to_torch_dtype",
+    "region_utils": "thunder.executors.utils",
     "symbol": "thunder.core.symbol",
     "thunder": "thunder",
     "thunder_functions": "thunder.torch:_torch_to_thunder_function_map",
@@ -260,15 +264,19 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
     ),
     "dead_code": (
         "_remove_noop_subsymbols",
+        "cse_single_bsym",
         "dce_bsyms",
         "order_proxies",
         "remove_duplicate_number_proxies",
+        "replace_redundant_inputs",
     ),
     "dtypes": (
         "bfloat16",
         "float16",
         "float32",
+        "is_float_dtype",
         "is_inexact_dtype",
+        "to_dtype",
         "uint8",
     ),
     "interpreter": (
@@ -289,6 +297,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "OpTags.MATMUL_OP",
         "OpTags.RANDOM_OP",
         "OpTags.REDUCTION_OP",
+        "OpTags.SHAPE_OP",
         "PrimIDs.ABS",
         "PrimIDs.BROADCAST_IN_DIM",
         "PrimIDs.CLONE",
@@ -321,6 +330,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "tree_flatten",
         "tree_flatten_with_dataclass",
     ),
+    "region_utils": ("comment_symbols",),
     "sdpaex": (
         "SpdaBackend.FLASH_ATTENTION",
         "SpdaBackend.MEMORY_EFFICIENT",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.compiler.crossings import Crossing, cut_every
@@ -70,6 +70,7 @@ class Remat(Lever):
     def sites(self, stage: Stage, choices: Mapping[str, str], made: Made) -> list[Site]:
         """One site per variable that crosses from one fusion to another."""
         found = []
+        rows_of = _rows_of(made.execution)
         for crossing in made.crossings:
             label, source = stage.describe(crossing.name)
             id = site_id(stage, crossing)
@@ -84,7 +85,7 @@ class Remat(Lever):
                     options=("auto", "save", "recompute"),
                     choice=choices.get(id, "auto"),
                     default="auto",
-                    outcome=_outcome(made.execution, crossing),
+                    outcome=_outcome(made.execution, crossing, rows_of),
                     illegal={"recompute": crossing.why_not} if crossing.why_not else {},
                     values=(crossing.name,),
                 )
@@ -124,12 +125,20 @@ class Remat(Lever):
         return dataclasses.replace(options, remat=RematOptions(argument_weight=weight, pins=pins))
 
 
-def _outcome(graph: Graph | None, crossing: Crossing) -> str:
+def _outcome(graph: Graph | None, crossing: Crossing, rows_of: Mapping[str, Sequence[int]]) -> str:
     """Whether the plan's producing fusion still writes the variable."""
     if graph is None:
         return ""
     value = graph.value_index.get(crossing.name, -1)
     if value < 0:
         return "recompute"
-    rows = [row for row, name in enumerate(graph.statements.name) if name == crossing.producer]
+    rows = rows_of.get(crossing.producer, ())
     return "save" if any(value in graph.statements.outputs[row] for row in rows) else "recompute"
+
+
+def _rows_of(graph: Graph | None) -> dict[str, list[int]]:
+    """Rows of a graph by the name of the statement: looked for once, not once for each variable that crosses."""
+    rows: dict[str, list[int]] = {}
+    for row, name in enumerate(graph.statements.name if graph is not None else ()):
+        rows.setdefault(name, []).append(row)
+    return rows

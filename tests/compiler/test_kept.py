@@ -1,0 +1,94 @@
+"""What plans keep for the next one changes no plan: held to plans that know of none before, on random choices."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import random
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import workbench
+from workbench.compiler import pipeline
+from workbench.compiler.kept import MOST, Kept, Structure, ids, structure_of
+from workbench.errors import ChoiceError
+
+SETS = 8
+
+pytestmark = pytest.mark.slow
+
+
+def outcome(make: Callable[[], Any]) -> list[Any] | str:
+    """All that is told of a plan, or why it is refused."""
+    try:
+        plan = make()
+    except ChoiceError as error:
+        return str(error)
+    return [plan.text(), plan.graph.to_json(), plan.sites, plan.counts, plan.census, plan.peak_bytes]
+
+
+def random_choices(bench: workbench.Workbench, draw: random.Random) -> dict[str, str]:
+    """A few choices of all levers, some in one layer and not in the others."""
+    able = [site for site in bench.stock_plan.sites if len(site.options) > 1]
+    found = {}
+    for site in draw.sample(able, draw.randint(1, 6)):
+        legal = [option for option in site.options if option not in site.illegal]
+        found[site.id] = draw.choice(legal)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("program", "settings", "device", "executor"),
+    [
+        ("llama", {"layers": 2, "kv_heads": 2}, "planned", "nvfuser"),
+        ("adam", {}, "planned", "nvfuser"),
+        ("dropout_mlp", {"layers": 3}, "planned", "nvfuser"),
+        ("residual_chain", {"layers": 4, "grad": True}, "cpu", "torchcompile"),
+        ("mlp", {"layers": 3}, "cpu", "torch"),
+    ],
+)
+def test_a_plan_after_others_is_the_plan_on_its_own(
+    program: str, settings: dict[str, Any], device: str, executor: str
+) -> None:
+    bench, other = (workbench.open(program, device=device, executor=executor, **settings) for _ in range(2))
+    captured = other._captured
+    assert isinstance(captured, pipeline.Capture)
+    draw, planned = random.Random(7), 0
+    for _ in range(SETS):
+        choices = random_choices(bench, draw)
+        alone = dataclasses.replace(captured, kept=Kept(), bases=OrderedDict(), _prover=None)
+        expected = outcome(functools.partial(pipeline.plan, alone, choices))
+        assert outcome(functools.partial(bench.plan_under, choices)) == expected
+        planned += not isinstance(expected, str)
+    assert planned >= SETS // 2
+
+
+def test_most_fusions_of_a_plan_are_those_of_the_one_before() -> None:
+    bench = workbench.open("llama", layers=3, device="planned", executor="nvfuser")
+    able = [s for s in bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal]
+
+    def structures(plan: Any) -> list[Structure]:
+        traces = (plan.split.forward, plan.split.backward)
+        return [structure_of(bsym) for trace in traces for bsym in trace.bound_symbols if bsym.sym.is_fusion]
+
+    before = structures(bench.plan)
+    bench.choose({able[-1].id: "recompute"})
+    after = structures(bench.plan)
+    assert set(after) != set(before)
+    assert len(set(after) & set(before)) > len(after) / 2
+
+
+def test_what_is_kept_begins_anew_before_it_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MOST > 1000
+    monkeypatch.setattr("workbench.compiler.kept.MOST", 2)
+    kept, made = Kept(), []
+
+    def ask(key: object) -> Any:
+        return kept.once(ids([key]), key, lambda: made.append(key) or len(made))
+
+    a, b, c = object(), object(), object()
+    assert [ask(a), ask(b), ask(a), ask(c), ask(c), ask(a)] == [1, 2, 1, 3, 3, 4]
+    assert made == [a, b, c, a]

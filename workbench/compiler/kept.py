@@ -1,0 +1,66 @@
+"""What planning finds out about statements, kept while they are there: a choice leaves most as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+MOST = 200_000
+"""Then it begins anew, so that a program that is chosen in all day does not grow by it."""
+
+
+class Kept:
+    """Outcomes by what they are found from.
+
+    Statements and values are told apart by what they are in memory, which costs nothing to ask: what is kept holds on
+    to them, so that no other comes to stand there.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, tuple[Any, Any]] = {}
+
+    def once(self, key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
+        """What `make` gave when the key was first asked for.
+
+        Parameters
+        ----------
+        key : hashable
+            All that the outcome depends on; objects by their `id`.
+        alive : object
+            Holds those objects.
+        make : callable
+        """
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= MOST:
+                self._known.clear()
+            found = self._known[key] = (alive, make())
+        return found[1]
+
+
+def ids(objects: Any) -> tuple[int, ...]:
+    """What tells objects apart, as part of a key."""
+    return tuple(map(id, objects))
+
+
+class Structure:
+    """What is found out about a fusion by what it is made of, whatever its values are called."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What `make` gave when the key was first asked for."""
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]
+
+
+STRUCTURE = "_workbench_structure"
+"""Where a fusion has its structure; a copy of it has the same unless what is inside changes: see `quick_passes`."""
+
+
+def structure_of(fusion: Any) -> Structure:
+    """The structure of a fusion, the same object for those that differ in nothing but names."""
+    found: Structure = fusion.__dict__.setdefault(STRUCTURE, Structure())
+    return found

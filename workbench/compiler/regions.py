@@ -1,0 +1,234 @@
+"""nvFuser's passes over a partitioned trace, each fusion dealt with once: what Thunder's own give, see `Regions`.
+
+Thunder goes through all that is in all fusions for each plan. A fusion that a choice leaves as it is has the
+statements, arguments and outputs that it had in an earlier plan, and becomes what it became there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+from workbench.compiler.kept import Kept, ids
+from workbench.compiler.thunder_api import (
+    BoundSymbol,
+    DTensorProxy,
+    Proxy,
+    Region,
+    TraceCtx,
+    TraceProvenance,
+    dce,
+    dead_code,
+    dtypes,
+    from_trace,
+    fuse_bound_symbols,
+    get_compile_option,
+    prims,
+    replace_uniform,
+    tree_map,
+    utils,
+    variableify,
+)
+
+
+class Regions:
+    """Passes over fusions, for one plan.
+
+    Parameters
+    ----------
+    kept : Kept, optional
+        Of earlier plans of the program; none where a config is replayed.
+    """
+
+    def __init__(self, kept: Kept | None) -> None:
+        self._kept = kept
+
+    def once(self, key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
+        """What `make` gives, or gave in an earlier plan."""
+        return make() if self._kept is None else self._kept.once(key, alive, make)
+
+    def without_repeats(self, trace: TraceCtx) -> TraceCtx:
+        """Common subexpressions computed once, as ``nvFuserExecutor.cse`` does: within fusions, and outside of them."""
+        done = from_trace(trace)
+        redundant: dict[Any, Any] = {}
+        known: dict[Any, Any] = {}
+        for bsym in trace.bound_symbols:
+            left = (
+                self._fusion_without_repeats(bsym, redundant)
+                if bsym.sym.is_fusion
+                else dead_code.cse_single_bsym(redundant, known, bsym)
+            )
+            if left is not None:
+                done.bound_symbols.append(left)
+        returned = _mapped(done.bound_symbols[-1].args, redundant)
+        done.bound_symbols[-1] = prims.python_return.bind(*returned, output=None)
+        done.set_provenance(TraceProvenance("Nvfuser Common Subexpression Elimination"))
+        return done
+
+    def without_casts(self, trace: TraceCtx) -> TraceCtx:
+        """Casts that come to nothing left out, as nvFuser's ``remove_redundant_casts`` does."""
+        done = from_trace(trace)
+        replaced: dict[Any, Any] = {}
+        originals: dict[Any, Any] = {}
+        for bsym in trace.bound_symbols:
+            if not bsym.sym.is_fusion:
+                _without_cast(bsym, done.bound_symbols, replaced, originals)
+                continue
+            here = _known_of(bsym.flat_variableified_proxy_args, replaced)
+            key = ("casts", *_same(bsym), tuple(here), ids(here.values()))
+            left, more = self.once(key, (bsym, here), functools.partial(_fusion_without_casts, bsym, here))
+            replaced.update(more)
+            done.bound_symbols.append(left)
+        done.set_provenance(TraceProvenance("Remove redundant casts"))
+        return done
+
+    def _fusion_without_repeats(self, fusion: BoundSymbol, redundant: dict[Any, Any]) -> BoundSymbol:
+        here = _known_of(map(variableify, (*fusion.args, *fusion.output)), redundant)
+        key = ("cse", *_same(fusion), tuple(here), ids(here.values()))
+        left, more = self.once(key, (fusion, here), lambda: _without_repeats(fusion, here))
+        redundant.update(more)
+        return left
+
+
+class KeptPasses:
+    """Methods of nvFuser's executor that keep what they find, for a class that inherits that executor's after these."""
+
+    kept: Callable[[], Kept | None]
+    """Gives what is kept in the plan under way."""
+    all_tagged: Callable[[BoundSymbol, Any], bool]
+    """Thunder's function of that name, which can be imported only where nvFuser is installed."""
+
+    def can_fuse(self, bsym: BoundSymbol) -> bool:
+        """Whether nvFuser can fuse a statement."""
+        stock: Any = super()
+        return bool(self._once(("can fuse", id(bsym)), bsym, lambda: stock.can_fuse(bsym)))
+
+    def flatten(self, bsym: BoundSymbol) -> list[BoundSymbol]:
+        """What nvFuser executes for a statement."""
+        stock: Any = super()
+        return list(self._once(("flat", id(bsym)), bsym, lambda: stock.flatten(bsym)))
+
+    def cse(self, trace: TraceCtx) -> TraceCtx:
+        """Without common subexpressions."""
+        return Regions(self.kept()).without_repeats(trace)
+
+    def partition(self, trace: TraceCtx) -> TraceCtx:
+        """Fusions as Thunder makes them, without its own rematerialization; not yet callable again."""
+        executor: Any = self
+        trace = replace_uniform(trace)
+        producers, consumers = utils.producers_and_consumers(trace)
+        fused, counter = from_trace(trace), 0
+        shapes_alone = get_compile_option(
+            "nv_enable_shape_only_fusion",
+            "Allow nvFuser to create Fusion with shape only operations. Defaults to False.",
+        )
+        for group in fuse_bound_symbols(trace, self._mergeable):
+            apart = not shapes_alone and all(self._is_shape_op(bsym) for bsym in group)
+            if apart or (len(group) == 1 and not self._fusible(group[0])) or not executor.get_fuel():
+                fused.bound_symbols.extend(group)
+                continue
+            fused.bound_symbols.append(executor.fuse(Region(producers, consumers, group), counter))
+            counter += 1
+        return dce(self.cse(Regions(self.kept()).without_casts(fused)))
+
+    def _mergeable(self, a: Any, b: Any) -> bool:
+        """Whether two groups of statements may be in one fusion: sharded tensors and others may not."""
+        if not all(len(node.group_bsyms) > 1 or self._fusible(node.group_bsyms[0]) for node in (a, b)):
+            return False
+        kinds = [{type(arg) for arg in node.group_bsyms[0].flat_proxy_args} for node in (a, b)]
+        return kinds[0] == kinds[1] or not any(DTensorProxy in each for each in kinds)
+
+    def _fusible(self, bsym: BoundSymbol) -> bool:
+        executor: Any = self
+        ask = executor.has_cuda_input_or_output
+        return bool(self._once(("fusible", id(bsym)), bsym, lambda: self.can_fuse(bsym) and ask(bsym)))
+
+    def _is_shape_op(self, bsym: BoundSymbol) -> bool:
+        return bool(self._once(("shape", id(bsym)), bsym, lambda: self.all_tagged(bsym, prims.OpTags.SHAPE_OP)))
+
+    def _dce_bsyms(self, input_list: list[Any], output: list[Any], bsyms: list[BoundSymbol]) -> list[BoundSymbol]:
+        stock: Any = super()
+
+        def drop() -> tuple[list[BoundSymbol], list[Any]]:
+            inputs = list(input_list)
+            return stock._dce_bsyms(inputs, output, bsyms), inputs
+
+        key = ("dce", ids(input_list), ids(output), ids(bsyms))
+        left, input_list[:] = self._once(key, (list(input_list), list(output), bsyms), drop)
+        return list(left)
+
+    def _once(self, key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
+        return Regions(self.kept()).once(key, alive, make)
+
+
+def _same(fusion: BoundSymbol) -> tuple[Hashable, ...]:
+    """Equal for fusions of one name that have the same statements, arguments and outputs."""
+    return fusion.sym.name, ids(fusion.subsymbols), ids(fusion.args), ids(fusion.output)
+
+
+def _known_of(variables: Iterable[Any], known: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Of what stands for other values, what concerns a fusion."""
+    return {v: known[v] for v in variables if v in known} if known else {}
+
+
+def _fusion_without_casts(fusion: BoundSymbol, given: Mapping[Any, Any]) -> tuple[BoundSymbol, dict[Any, Any]]:
+    """A fusion without casts that come to nothing, and what it hands out in the place of what."""
+    fusion = fusion.from_bsym_swap_proxies(given, skip_output=True)
+    replaced: dict[Any, Any] = {}
+    originals: dict[Any, Any] = {}
+    members: list[BoundSymbol] = []
+    for member in fusion.subsymbols:
+        _without_cast(member, members, replaced, originals)
+    output = [replaced.get(variableify(out), out) for out in fusion.output]
+    more = {v: replaced[v] for v in map(variableify, fusion.output) if v in replaced}
+    return fusion.from_bsym(subsymbols=members, output=list(_distinct(output))), more
+
+
+def _without_cast(
+    bsym: BoundSymbol, left: list[BoundSymbol], replaced: dict[Any, Any], originals: dict[Any, Any]
+) -> None:
+    """Put a statement behind those left, unless it is a cast to the type that its value had before other casts."""
+    value, wanted = _float_cast(bsym)
+    if value is None:
+        concerned = replaced and bsym.has_input(replaced)
+        left.append(bsym.from_bsym_swap_proxies(replaced, skip_output=True) if concerned else bsym)
+        return
+    made = variableify(bsym.output)
+    original = originals.get(variableify(value), value)
+    originals[made] = original
+    if dtypes.to_dtype(original) == wanted:
+        replaced[made] = original
+    else:
+        left.append(bsym if original is value else bsym.from_bsym(args=(original, wanted), kwargs={}))
+
+
+def _float_cast(bsym: BoundSymbol) -> tuple[Any, Any]:
+    """What is cast, and to what, where that is from one float type to another; else None."""
+    if bsym.sym.id is not prims.PrimIDs.CONVERT_ELEMENT_TYPE:
+        return None, None
+    given = dict(zip(("a", "dtype"), bsym.args, strict=False)) | bsym.kwargs
+    value, wanted = given["a"], given["dtype"]
+    floats = isinstance(value, Proxy) and dtypes.is_float_dtype(dtypes.to_dtype(value))
+    return (value, wanted) if floats and dtypes.is_float_dtype(wanted) else (None, None)
+
+
+def _without_repeats(fusion: BoundSymbol, redundant: Mapping[Any, Any]) -> tuple[BoundSymbol, dict[Any, Any]]:
+    """A fusion without common subexpressions, and what stands for what it does not make any more."""
+    # After rematerialization, what stands for a value may not be handed to this fusion.
+    here = {v: redundant[v] for v in map(variableify, fusion.args) if v in redundant}
+    known: dict[Any, Any] = {}
+    left = [dead_code.cse_single_bsym(here, known, member) for member in fusion.subsymbols]
+    members = dead_code.replace_redundant_inputs(here, tuple(member for member in left if member is not None))
+    whole = {**redundant, **here}
+    args, output = _distinct(_mapped(fusion.args, whole)), _distinct(_mapped(fusion.output, whole))
+    return dataclasses.replace(fusion, args=args, subsymbols=members, output=output), here
+
+
+def _mapped(tree: Any, redundant: Mapping[Any, Any]) -> Any:
+    return tree_map(lambda leaf: redundant.get(variableify(leaf), leaf) if isinstance(leaf, Proxy) else leaf, tree)
+
+
+def _distinct(proxies: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple({variableify(proxy): proxy for proxy in proxies}.values())
