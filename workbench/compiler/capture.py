@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import sys
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
@@ -72,6 +73,8 @@ class Capture:
     """Plans that levers plan on from, by the choices made in them."""
     kept: Kept = dataclasses.field(default_factory=Kept)
     """What plans found out about statements that are the same in all of them."""
+    planning: threading.RLock = dataclasses.field(default_factory=threading.RLock)
+    """Held while it is planned: plans share what is kept, and the executor that knows it."""
 
     @contextmanager
     def inside(self) -> Iterator[None]:

@@ -148,21 +148,24 @@ class Control:
         Names of outputs of statements that shall stay out of fusions.
     kept : Kept or None
         What earlier plans of the program found about fusions; None where it is to run: fusions are its own then.
+    keeping : bool
+        Whether it is looked up, and added to, now.
     """
 
-    def __init__(self, configure: Configure, observer: Observer | None = None) -> None:
+    def __init__(self, configure: Configure, observer: Observer | None = None, kept: Kept | None = None) -> None:
         self.configure = configure
         self.observer = observer
         self.partitioned: TraceCtx | None = None
         self.compilation = Compilation(observer)
         self.report = Report()
         self.unfused: frozenset[str] = frozenset()
-        self.kept: Kept | None = None
+        self.kept = kept
+        self.keeping = False
 
     @property
     def regions(self) -> Regions:
         """Passes over fusions, with what is kept."""
-        return Regions(self.kept)
+        return Regions(self.kept if self.keeping else None)
 
     @property
     def options(self) -> FusionOptions:
@@ -521,12 +524,20 @@ def _math(fusion: BoundSymbol, build: Callable[[Any], Any]) -> str:
 
 def nvfuser_executor(control: Control) -> FusionExecutor:
     """A new nvFuser executor under `control`: a copy of Thunder's, sharing its table of supported ops."""
+    # Fusions that are kept know the executor that made them, and two of two executors are no pair to be cut.
+    executor = _nvfuser_executor() if control.kept is None else control.kept.once("nvfuser", None, _nvfuser_executor)
+    executor.control = control
+    return executor
+
+
+def _nvfuser_executor() -> Any:
     impl = nvfuser_module()
 
     class ControlledNvFuser(KeptPasses, impl.nvFuserExecutor):  # type: ignore[name-defined]  # known at run time only
         """nvFuser with our cuts between fusions."""
 
         def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
+            control = self.control
             control.partitioned = control.timed("partition", lambda: _callable_again(self.partition(trace)))
             options = control.begin(control.partitioned)
             cut = control.timed("remat", lambda: self._cut(options))
@@ -535,7 +546,7 @@ def nvfuser_executor(control: Control) -> FusionExecutor:
             return done
 
         def fuse(self, region: Region, fusion_counter: int) -> BoundSymbol:
-            options = control.options
+            control, options = self.control, self.control.options
             inputs, outputs = [unvariableify(x) for x in region.inputs], [unvariableify(x) for x in region.outputs]
             key = (
                 *("fuse", fusion_counter, options.share, options.set_policy, tuple(options.set_policies.items())),
@@ -555,13 +566,13 @@ def nvfuser_executor(control: Control) -> FusionExecutor:
             )
             bsym = super().fuse(resolved, fusion_counter)
             structure_of(bsym)  # which later copies of it share
-            _control_definition(bsym, control.compilation)
+            _control_definition(bsym, self.control.compilation)
             return bsym
 
         def _cut(self, options: FusionOptions) -> TraceCtx:
-            return dce(self.cse(control.regions.without_casts(_cut(control, options))))
+            return dce(self.cse(self.control.regions.without_casts(_cut(self.control, options))))
 
     executor = copy.copy(impl.ex)
     executor.__class__ = ControlledNvFuser
-    executor.kept, executor.all_tagged = (lambda: control.kept), impl.all_tagged
+    executor.all_tagged = impl.all_tagged
     return executor

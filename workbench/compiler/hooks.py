@@ -202,8 +202,7 @@ class Hooks:
         self.program: TraceCtx | None = None
         self.stage: Stage | None = None
         self.made = Made()
-        self.control = Control(self.configure, observer)
-        self._kept = kept
+        self.control = Control(self.configure, observer, kept)
         self.waiting_for = ""
         self.proofs: list[Proof] | None = None
         """Where each compilation is proven before it runs, one for each."""
@@ -270,7 +269,7 @@ class Hooks:
             unfused.update(lever.unfused(self.choices, stage))
         self.control.unfused = frozenset(unfused)
         # Not before: claiming asks what can be fused of statements that are gone once it is done.
-        self.control.kept = self._kept
+        self.control.keeping = True
         return trace
 
     def configure(self, partitioned: TraceCtx) -> FusionOptions:

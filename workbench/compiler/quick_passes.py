@@ -275,6 +275,16 @@ def _make_region(self: Any, producers: Any, consumers: Any, bound_symbols: list[
     self.outputs = utils.OrderedSet(variableify(out) for out in sorted(outputs, key=lambda out: order[out.name]))
 
 
+_stock_map_flat = utils.safe_map_flat
+
+
+def _map_flat(f: Callable[..., Any], *args: Any) -> Any:
+    """Over lists of one value each, which is nearly always what is asked, without flattening what holds it."""
+    if all(type(each) is list and len(each) == 1 and type(each[0]) is TensorProxy for each in args):
+        return (f(*(each[0] for each in args)),)
+    return _stock_map_flat(f, *args)
+
+
 METHODS: tuple[tuple[Any, str, Any], ...] = (
     (BoundSymbol, "from_bsym", _from_bsym),
     (BoundSymbol, "from_bsym_swap_proxies", _swapped),
@@ -289,6 +299,7 @@ _FUNCTIONS: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (dead_code, "order_proxies", _order_proxies),
     (utils, "producers", _producers),
     (utils, "consumers", _consumers),
+    (utils, "safe_map_flat", _map_flat),
 )
 SHIPPED_BY_NAME = {name: getattr(module, name) for module, name, _ in _FUNCTIONS}
 _PAIRS = {name: (SHIPPED_BY_NAME[name], instead) for _, name, instead in _FUNCTIONS}

@@ -95,8 +95,8 @@ class Regions:
 class KeptPasses:
     """Methods of nvFuser's executor that keep what they find, for a class that inherits that executor's after these."""
 
-    kept: Callable[[], Kept | None]
-    """Gives what is kept in the plan under way."""
+    control: Any
+    """The `Control` of the plan under way: its `regions` know what is kept."""
     all_tagged: Callable[[BoundSymbol, Any], bool]
     """Thunder's function of that name, which can be imported only where nvFuser is installed."""
 
@@ -112,7 +112,7 @@ class KeptPasses:
 
     def cse(self, trace: TraceCtx) -> TraceCtx:
         """Without common subexpressions."""
-        return Regions(self.kept()).without_repeats(trace)
+        return self.control.regions.without_repeats(trace)
 
     def partition(self, trace: TraceCtx) -> TraceCtx:
         """Fusions as Thunder makes them, without its own rematerialization; not yet callable again."""
@@ -131,7 +131,7 @@ class KeptPasses:
                 continue
             fused.bound_symbols.append(executor.fuse(Region(producers, consumers, group), counter))
             counter += 1
-        return dce(self.cse(Regions(self.kept()).without_casts(fused)))
+        return dce(self.cse(self.control.regions.without_casts(fused)))
 
     def _mergeable(self, a: Any, b: Any) -> bool:
         """Whether two groups of statements may be in one fusion: sharded tensors and others may not."""
@@ -160,7 +160,7 @@ class KeptPasses:
         return list(left)
 
     def _once(self, key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
-        return Regions(self.kept()).once(key, alive, make)
+        return self.control.regions.once(key, alive, make)
 
 
 def _same(fusion: BoundSymbol) -> tuple[Hashable, ...]:

@@ -158,6 +158,11 @@ def replan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bo
     ChoiceError
         If a choice is refused.
     """
+    with captured.planning:
+        return _replan(captured, choices, newer)
+
+
+def _replan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None) -> tuple[Plan, Made]:
     log = StageLog(newer)
     hooks = Hooks(captured.executor, choices, log, kept=captured.kept)
     stage = captured.stage

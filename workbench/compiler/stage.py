@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -30,6 +30,8 @@ from workbench.graph import BACKWARD, Graph, Kind, Origin
 
 if TYPE_CHECKING:
     from workbench.compiler.reorder import Schedule
+
+T = TypeVar("T")
 
 
 def _random_ops(bsym: BoundSymbol) -> set[str]:
@@ -123,6 +125,17 @@ class Stage:
     def fuses(self) -> bool:
         """Whether the executor makes fusions."""
         return executor_named(self.executor).fuses
+
+    @cached_property
+    def _known(self) -> dict[str, Any]:
+        return {}
+
+    def once(self, name: str, make: Callable[[Stage], T]) -> T:
+        """What `make` gives for this stage, found when it is first asked for by that name."""
+        if name not in self._known:
+            self._known[name] = make(self)
+        found: T = self._known[name]
+        return found
 
     @cached_property
     def graph(self) -> Graph:

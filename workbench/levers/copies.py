@@ -7,7 +7,7 @@ fusions. Under torch.compile a copy runs inside its region or outside.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from workbench.compiler import copies
@@ -46,8 +46,12 @@ def _only(about: str, what: str) -> Any:
     return applies
 
 
-def _copies(stage: Stage) -> Iterator[tuple[str, BoundSymbol, BoundSymbol]]:
+def _copies(stage: Stage) -> Sequence[tuple[str, BoundSymbol, BoundSymbol]]:
     """Id of the site, the copy, and the claimed statement that it is part of."""
+    return stage.once("copies", lambda stage: tuple(_find_copies(stage)))
+
+
+def _find_copies(stage: Stage) -> Iterator[tuple[str, BoundSymbol, BoundSymbol]]:
     for bsym in stage.claimed.bound_symbols:
         inside = [leaf for leaf in copies.leaves([bsym]) if copies.is_copy(leaf)]
         for i, leaf in enumerate(inside):
@@ -55,7 +59,11 @@ def _copies(stage: Stage) -> Iterator[tuple[str, BoundSymbol, BoundSymbol]]:
             yield f"copies:{place}" + (f".copy{i}" if i else ""), leaf, bsym
 
 
-def _fences(stage: Stage) -> Iterator[tuple[str, BoundSymbol]]:
+def _fences(stage: Stage) -> Sequence[tuple[str, BoundSymbol]]:
+    return stage.once("fences", lambda stage: tuple(_find_fences(stage)))
+
+
+def _find_fences(stage: Stage) -> Iterator[tuple[str, BoundSymbol]]:
     for bsym in stage.claimed.bound_symbols:
         if copies.is_fence(bsym) and bsym.flat_proxy_outs:
             yield f"copies:{stage.place(bsym.flat_proxy_outs[0].name)}", bsym
@@ -163,7 +171,7 @@ class Copies(Lever):
         return []
 
     def _region_sites(self, stage: Stage, choices: Mapping[str, str]) -> Iterator[Site]:
-        why_not_in, why_not_out = _why_not_in(stage), _why_not_out(stage)
+        why_not_in, why_not_out = stage.once("in", _why_not_in), stage.once("out", _why_not_out)
         for id, leaf, bsym in _copies(stage):
             label, source = stage.describe(bsym.flat_proxy_outs[0].name)
             name = leaf.output.name
@@ -206,7 +214,7 @@ class Copies(Lever):
             )
 
     def _fence_sites(self, stage: Stage, choices: Mapping[str, str]) -> Iterator[Site]:
-        beside = _beside_views(stage)
+        beside = stage.once("beside views", _beside_views)
         for id, fence in _fences(stage):
             label, source = stage.describe(fence.flat_proxy_outs[0].name)
             reason = _why_no_drop(fence, beside)
@@ -235,7 +243,7 @@ class Copies(Lever):
     def _without_fences(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
         policy = choices.get("copies.fences", KEEP)
         dropped: set[str] = set()
-        beside = _beside_views(stage)
+        beside = stage.once("beside views", _beside_views)
         for id, fence in _fences(stage):
             reason = _why_no_drop(fence, beside)
             if reason and choices.get(id) == DROP:
@@ -266,7 +274,7 @@ class Copies(Lever):
         if _about(stage) != REGIONS:
             return set()
         policy = choices.get("copies.region", IN)
-        why_not_in, why_not_out = _why_not_in(stage), _why_not_out(stage)
+        why_not_in, why_not_out = stage.once("in", _why_not_in), stage.once("out", _why_not_out)
         out: set[str] = set()
         for id, leaf, _ in _copies(stage):
             illegal = _illegal(leaf.output.name, why_not_in, why_not_out)
