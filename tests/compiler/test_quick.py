@@ -68,6 +68,26 @@ def test_traces_are_the_same_and_a_third_of_the_frames_is_interpreted(frames: li
     assert len(frames) == count
 
 
+def test_a_frame_of_the_stack_is_the_one_that_inspect_finds() -> None:
+    def callers() -> tuple[Any, Any]:
+        return inspect.stack()[2], interpreter.inspect.stack()[2]
+
+    theirs, ours = (lambda: callers())()
+    assert ours == theirs
+    assert ours.frame is theirs.frame is inspect.currentframe()
+    assert ours.positions == theirs.positions
+    with pytest.raises(IndexError):
+        interpreter.inspect.stack()[10_000]
+
+
+def test_before_an_interpretation_the_source_of_one_frame_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Any] = []
+    stock = inspect.getframeinfo
+    monkeypatch.setattr(inspect, "getframeinfo", lambda frame, context=1: looked.append(frame) or stock(frame, context))
+    assert torch.equal(thunder.jit(lambda x: x * 2)(torch.ones(2)), torch.full((2,), 2.0))
+    assert len(looked) == 1
+
+
 def test_each_interpretation_looks_up_builtins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     def twice(x: torch.Tensor) -> Any:
         return x * len((x, x))

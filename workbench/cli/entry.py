@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import traceback
 from collections.abc import Sequence
@@ -96,12 +97,18 @@ def _reported(given: list[str], as_json: bool) -> int:
 def _invoked(given: list[str]) -> int:
     """Parse and run. Not by typer's own `main`, which makes another exit of Ctrl-C and of a broken pipe."""
     try:
-        command = typer.main.get_command(app)
+        command = _command()
         # A copy: what is parsed is taken out of the list, and what was given is asked for afterwards.
         with command.make_context(NAME, list(given)) as context:
             return int(command.invoke(context) or DONE)
     except typer.Exit as stop:
         return stop.exit_code
+
+
+@functools.cache
+def _command() -> typer.core.TyperGroup:
+    """All commands with their options, which takes as long as a small plan to put together."""
+    return typer.main.get_group(app)
 
 
 def _defect(error: BaseException) -> str:

@@ -3,8 +3,9 @@
 Its bytecode interpreter interprets its own helpers too (what ``bool(x)`` and ``x in y`` do), and looks each builtin in
 them up by four more frames of interpreted code: most of what it interprets is that. Each statement that it binds has
 the signature of its symbol inspected, and each nesting of arguments is walked twice to find dataclasses that are not
-there. A part can go once Thunder no longer does that: ``globals_lookup`` interprets nothing to find a builtin,
-``Symbol.normalize`` keeps signatures, ``tree_flatten`` has its types in a constant.
+there. Before each interpretation it looks up the source of every frame on the stack, to know the line of one. A part
+can go once Thunder no longer does that: ``globals_lookup`` interprets nothing to find a builtin, ``Symbol.normalize``
+keeps signatures, ``tree_flatten`` has its types in a constant, ``InterpreterRuntimeCtx`` asks for one frame.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import dataclasses
 import dis
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterator
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -82,6 +84,22 @@ def _signature(function: Any) -> inspect.Signature:
     return found
 
 
+class _Stack:
+    """As `inspect.stack`, but a frame's source is looked up when the frame is asked for."""
+
+    def __init__(self, context: int = 1) -> None:
+        self._innermost, self._context = sys._getframe(1), context
+
+    def __getitem__(self, depth: int) -> inspect.FrameInfo:
+        frame: FrameType | None = self._innermost
+        for _ in range(depth):
+            frame = frame and frame.f_back
+        if frame is None:
+            raise IndexError(depth)
+        found = inspect.getframeinfo(frame, self._context)
+        return inspect.FrameInfo(frame, *found, positions=found.positions)
+
+
 _tree_flatten = pytree.tree_flatten
 _tree_flatten_with_dataclass = pytree.tree_flatten_with_dataclass
 _legal: set[type] = set()
@@ -130,6 +148,7 @@ def _gather_tags(bsym: Any) -> set[Any]:
 
 _QUICK: tuple[tuple[Any, str, Any], ...] = (
     (interpreter, "dis", _Standing(dis, get_instructions=_instructions)),
+    (interpreter, "inspect", _Standing(inspect, stack=_Stack)),
     (symbol, "inspect", _Standing(inspect, signature=_signature)),
     (symbol, "gather_tags", _gather_tags),
     (symbol, "tree_flatten_with_dataclass", _flatten_with_dataclass),

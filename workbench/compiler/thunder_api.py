@@ -283,6 +283,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "Py_NULL",
         "dis.get_instructions",
         "get_interpreterruntimectx",
+        "inspect.stack",
         "unwrap",
         "wrap_const",
     ),
