@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import workbench
 from workbench import Workbench, cli
 from workbench.analysis.choice import Chooser, Rates
 from workbench.analysis.places import OFFLOAD, RECOMPUTE, SAVE, ByArithmetic, Places
+from workbench.analysis.solve import solve
 from workbench.bench.fitting import size_bytes
 from workbench.errors import ChoiceError, PlanError
 
@@ -223,6 +226,23 @@ def test_no_point_of_a_curve_is_beaten_by_another(tall: Workbench) -> None:
     assert tall.curve(points=8).wait().points == points
 
 
+def test_nobody_waits_for_a_solver_after_a_cancel() -> None:
+    over, left = threading.Event(), 3
+
+    def go_on() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        solve(go_on, over.wait, timeout=60)
+    over.set()
+    assert solve(lambda: None, max, 2, 3) == 3
+    with pytest.raises(ZeroDivisionError):
+        solve(lambda: None, divmod, 1, 0)
+
+
 def test_a_curve_can_be_cancelled(tall: Workbench) -> None:
     curve = tall.curve(points=500)
     curve.observe(curve.cancel)
@@ -252,6 +272,15 @@ def test_a_limit_that_cannot_be_met_says_the_least_that_can(bench: Workbench) ->
     assert bench.choices == {}
 
 
+def test_a_choice_made_by_hand_that_may_be_in_the_way_is_said(tall: Workbench) -> None:
+    least_bytes = tall.curve(points=2).wait().points[0].peak_bytes
+    by_hand = {next(s.id for s in tall.sites("saved") if s.values and "recompute" not in s.illegal): "recompute"}
+    tall.choose(by_hand)
+    with pytest.raises(PlanError, match=r"the least is \S+ KiB beside 1 choice made by hand, which stays"):
+        tall.fit(least_bytes - 1)
+    assert tall.choices == by_hand
+
+
 def test_a_program_without_a_backward_is_refused() -> None:
     bench = workbench.open(torch.sin, torch.ones(3), device="cpu", executor="torch", capture="interpreter")
     with pytest.raises(PlanError, match="has no backward, for which something could be saved or not"):
@@ -274,14 +303,65 @@ def test_what_is_no_size_is_refused(given: object) -> None:
         size_bytes(given)  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
-def test_the_command_writes_a_config_that_replays(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    def invoke(*arguments: str) -> tuple[int, str]:
+@pytest.fixture
+def invoke(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """Runs a command: its status, and all that it wrote."""
+
+    def run(*arguments: str) -> tuple[int, str]:
         capfd.readouterr()
         with pytest.raises(SystemExit) as stop:
             cli.main(arguments)
-        return int(stop.value.code or 0), capfd.readouterr().out
+        wrote = capfd.readouterr()
+        return int(stop.value.code or 0), wrote.out or wrote.err
 
+    return run
+
+
+@pytest.mark.slow
+def test_the_command_finds_a_curve_and_meets_a_step_time(invoke: Callable[..., tuple[int, str]]) -> None:
+    mlp = ("fit", "mlp", "--set", "layers=1", "--device", "planned", "--executor", "torch")
+    status, out = invoke(*mlp, "--curve", "4", "--json")
+    line = json.loads(out)
+    assert (status, line["state"], line["predicted"]) == (0, "done", True)
+    peaks = [point["peak_bytes"] for point in line["points"]]
+    steps = [point["step_s"] for point in line["points"]]
+    assert len(peaks) >= 2
+    assert (peaks, steps) == (sorted(peaks), sorted(steps, reverse=True))
+    status, out = invoke(*mlp, "--step", str(steps[0]), "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert found["step_s"] + found["added_s"] <= steps[0]
+    assert found["peak_bytes"] <= peaks[0]
+    assert found["choices"]
+    status, out = invoke(*mlp, "--step", str(steps[0]))
+    assert status == 0
+    assert out.startswith("peak ")
+    assert "gelu" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "fit takes one of --peak SIZE, --step SECONDS and --curve POINTS"),
+        (("--peak", "1GiB", "--step", "1"), "fit takes one of --peak SIZE, --step SECONDS and --curve POINTS"),
+        (("--peak", "0"), "a peak is a number of bytes above zero, or a text such as '24 GiB' or '512 MB'; given 0"),
+        (
+            ("--peak", "much"),
+            "a peak is a number of bytes above zero, or a text such as '24 GiB' or '512 MB'; given 'm",
+        ),
+        (("--curve", "4", "--export", "x.py"), "a curve is of many plans: --export goes with --peak or --step"),
+    ],
+)
+def test_what_the_command_cannot_aim_at_is_refused(
+    invoke: Callable[..., tuple[int, str]], arguments: tuple[str, ...], said: str
+) -> None:
+    status, out = invoke("fit", "mlp", *arguments)
+    assert status != 0
+    assert said in " ".join(out.split())
+
+
+@pytest.mark.slow
+def test_the_command_writes_a_config_that_replays(tmp_path: Path, invoke: Callable[..., tuple[int, str]]) -> None:
     config = tmp_path / "fit.py"
     status, out = invoke("fit", "mlp", "--device", "cpu", "--peak", "1 GiB", "--json")
     stock = json.loads(out)

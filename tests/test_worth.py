@@ -7,6 +7,7 @@ import torch
 
 import workbench
 from workbench import Workbench
+from workbench.bench.fitting import Fitter
 from workbench.bench.worth import options_of
 from workbench.compiler.hooks import Superseded
 from workbench.runs import rates
@@ -89,3 +90,19 @@ def test_a_newer_choice_ends_the_ranking_and_keeps_its_plans_out_of_undo(bench, 
     monkeypatch.setattr(bench._planner, "_waiting", [object()])
     with pytest.raises(Superseded):
         worth.exact(next(c for c in choices_of(bench) if c != choice and "offload" in c.values()))
+
+
+def test_fit_and_worth_count_the_same_seconds_for_a_transfer(bench):
+    given = torch.randn(64, 32, requires_grad=True), torch.randn(32, 32, requires_grad=True)
+    planned = workbench.open(program, *given, device="planned", executor="torch", capture="interpreter")
+    for opened, hides in ((bench, False), (planned, True)):
+        fitter, worth = Fitter(opened, opened._captured, workbench.analysis.machines.H100), opened.worth()
+        choices = {s.id: "offload" for s in opened.sites("saved") if "offload" in s.options and not s.illegal}
+        point = fitter.point(choices)
+        expected_s = point.added_s
+        bare_s = sum(fitter.chooser.alone_s(storage, "offload") for storage in point.options)
+        assert expected_s <= bare_s
+        assert (expected_s < 0.99 * bare_s) is hides, "on a GPU compute hides some"
+        assert worth.quick(choices).step_s == pytest.approx(expected_s)
+        # A plan counts its transfers in whole microseconds.
+        assert worth.exact(choices).step_s == pytest.approx(expected_s, abs=1e-6)

@@ -21,7 +21,8 @@ from scipy.sparse import csr_array
 from workbench.analysis.places import OFFLOAD, RECOMPUTE, Places, Weighed
 from workbench.analysis.recompute import Recomputer
 from workbench.analysis.relaxed import Bound, Problem, fractions, problem
-from workbench.graph import BACKWARD
+from workbench.analysis.solve import solve
+from workbench.analysis.transfers import exposed_s, hidden_s
 
 _ROUNDS = 40
 _CUTS_PER_ROUND = 40
@@ -95,6 +96,8 @@ class Chooser:
         Other storages that are not saved.
     along, gather, ahead
         As for `ByArithmetic`.
+    go_on : callable, optional
+        Called while a linear program is solved; what it raises ends the work.
     """
 
     def __init__(
@@ -110,7 +113,9 @@ class Chooser:
         along: bool = True,
         gather: bool = False,
         ahead: int = 4,
+        go_on: Callable[[], None] = lambda: None,
     ) -> None:
+        self._go_on = go_on
         self._work, self._places, self._rates, self._weigh, self._quick = work, places, rates, weigh, quick
         self._fixed = dict(fixed)
         self._along, self._gather, self._ahead = along, gather, ahead
@@ -197,7 +202,9 @@ class Chooser:
                 break
             scale = max(1.0, float(self.stock.peak_bytes))
             matrix = np.vstack([*(np.append(row / scale, 1.0) for row in rows)])
-            solved = milp(
+            solved = solve(
+                self._go_on,
+                milp,
                 np.append(self._costs() * 1e-6, 1.0),
                 constraints=[
                     LinearConstraint(csr_array(matrix), np.asarray(limits) / scale, np.inf),
@@ -238,7 +245,7 @@ class Chooser:
 
     def bound(self, limit_bytes: int) -> Bound:
         """What no options under a limit can beat, in this model of time."""
-        return fractions(self.relaxed(limit_bytes))
+        return fractions(self.relaxed(limit_bytes), self._go_on)
 
     def relaxed(self, limit_bytes: int) -> Problem:
         """The program that says so, to be solved with whole choices, too."""
@@ -287,8 +294,7 @@ class Chooser:
         )
         moved = sum(int(self._bytes[s]) for s, o in {**self._fixed, **options}.items() if o == OFFLOAD)
         way_s = moved / self._rates.offload_bytes_per_s
-        hidden = self._transfers()[1]
-        return float(self._rates.seconds[sorted(again)].sum()), sum(max(0.0, way_s - hides) for hides in hidden)
+        return float(self._rates.seconds[sorted(again)].sum()), exposed_s(way_s, self._transfers()[1])
 
     # The linear model.
 
@@ -337,14 +343,7 @@ class Chooser:
             ],
             float,
         )
-        if not self._rates.hides:
-            return seconds, (0.0, 0.0)
-        side = self._work.graph.statements.side
-        top = self._work.graph.statements.parent < 0
-        return seconds, (
-            float(self._rates.seconds[top & (side != BACKWARD)].sum()),
-            float(self._rates.seconds[top & (side == BACKWARD)].sum()),
-        )
+        return seconds, hidden_s(self._work.graph, self._rates.seconds, hides=self._rates.hides)
 
     def _both(self) -> list[list[int]]:
         """The variables of each storage that could be recomputed and offloaded, which is one or the other."""
@@ -405,7 +404,9 @@ class Chooser:
                 rows.append(freed / scale)
                 needed.append((float(peaks[place]) - limit_bytes + float(freed @ x)) / scale)
             matrix = np.hstack([np.vstack(rows), np.zeros((len(rows), 2))])
-            solved: Any = milp(
+            solved: Any = solve(
+                self._go_on,
+                milp,
                 weights,
                 constraints=[LinearConstraint(csr_array(matrix), needed, np.inf), *exposed, *self._one_each(extra=2)],
                 integrality=np.concatenate([np.ones(count), np.zeros(2)]),

@@ -7,13 +7,15 @@ once. With fractions of choices it is solved in milliseconds; with whole ones it
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import LinearConstraint, linprog, milp
 from scipy.sparse import coo_array, csr_array
+
+from workbench.analysis.solve import solve
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -140,13 +142,22 @@ def problem(
     )
 
 
-def fractions(given: Problem) -> Bound:
-    """The bound if choices may be fractions; nothing where there is nothing to free."""
+def fractions(given: Problem, go_on: Callable[[], None] = lambda: None) -> Bound:
+    """The bound if choices may be fractions; nothing where there is nothing to free.
+
+    Parameters
+    ----------
+    given : Problem
+    go_on : callable, optional
+        Called while it is solved; what it raises ends the work.
+    """
     if not given.places or not given.choices:
         return Bound(added_s=0.0, s_per_byte=0.0)
     scale = _scale(given)
     costs = given.costs / scale
-    solved: Any = linprog(
+    solved: Any = solve(
+        go_on,
+        linprog,
         costs,
         A_ub=given.matrix,
         b_ub=given.limits,

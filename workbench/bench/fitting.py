@@ -219,6 +219,8 @@ class Fitter:
         Called before anything that takes time; what it raises ends the work.
     keep : bool
         Whether plans made are put among those that are kept.
+    offload : bool
+        Whether storages may be offloaded, too.
 
     Raises
     ------
@@ -234,6 +236,7 @@ class Fitter:
         go_on: Callable[[], None] = lambda: None,
         *,
         keep: bool = True,
+        offload: bool = True,
     ) -> None:
         stage = captured.stage
         if not stage.has_backward:
@@ -242,6 +245,7 @@ class Fitter:
 
         self._bench, self._stage, self.machine, self._go_on = bench, stage, machine, go_on
         self._planned = functools.partial(bench.plan_under, keep=keep)
+        self._options = (SAVE, RECOMPUTE, OFFLOAD) if offload else (SAVE, RECOMPUTE)
         self._peaks: dict[frozenset[tuple[int, str]], tuple[Point, int]] = {}
         self.pinned = bench.pinned
         self.before = bench.plan_under(self.pinned)
@@ -261,7 +265,9 @@ class Fitter:
         self._places = Places(stage.recomputer, stage.predictor)
         self._arithmetic = ByArithmetic(stage.recomputer, stage.predictor, self._places, fixed, **how)
         weigh = self._by_plan if stage.fuses else self._by_arithmetic
-        self.chooser = Chooser(stage.recomputer, self._places, rates, weigh, free, fixed, quick=not stage.fuses, **how)
+        self.chooser = Chooser(
+            stage.recomputer, self._places, rates, weigh, free, fixed, quick=not stage.fuses, go_on=go_on, **how
+        )
         execution = costs(self.before.graph, machine, bench.ranks)
         self.step_s = float((execution.compute_s + (0.0 if on_gpu else execution.host_s)).sum())
 
@@ -278,7 +284,7 @@ class Fitter:
                 continue
             sites[storage] = site
             if site.id not in self.pinned and site.default == SAVE:
-                free[storage] = tuple(option for option in site.options if option not in site.illegal)
+                free[storage] = tuple(o for o in site.options if o in self._options and o not in site.illegal)
             elif site.choice != SAVE:
                 fixed[storage] = site.choice
         return sites, free, fixed

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from workbench.analysis.memory import alive_at
 from workbench.analysis.overlap import costs
 from workbench.analysis.places import OFFLOAD, RECOMPUTE
+from workbench.analysis.transfers import exposed_s, hidden_s
+from workbench.graph import Kind
 from workbench.lever import lever_of
 from workbench.summary import human_bytes
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from workbench.compiler.pipeline import Capture, Plan
     from workbench.lever import Site
 
+_TRANSFERS = (Kind.OFFLOAD, Kind.RELOAD, Kind.FENCE)
 _NAMED = 3
 """Storages named where the peak is."""
 
@@ -36,7 +39,7 @@ class Gain:
         The option, by site: several for identical layers.
     peak_bytes, saved_bytes : int
     step_s : float
-        By arithmetic on a machine's rates; of an offload the transfers as if nothing hid them.
+        By arithmetic on a machine's rates; of an offload the transfers that compute does not hide, as in `fit`.
     estimated : bool
         Whether the bytes are of the joint trace's arithmetic where only a plan is exact.
     why : str
@@ -171,14 +174,19 @@ class Worth:
         change = stage.recomputer.edit(again, along=known["saved.inputs"].choice == "along", gather=stage.gathers_again)
         schedule = change.schedule(stage.graph)
         found = stage.predictor.predict(schedule, away=away, ahead=int(known["saved.ahead"].choice))
-        transferred = 2 * float(stage.graph.storages.bytes[away].sum()) / self._bytes_per_s
-        return found, float(self._row_s[schedule.order[found.entries]].sum()) + transferred
+        way_s = float(stage.graph.storages.bytes[away].sum()) / self._bytes_per_s
+        return found, float(self._row_s[schedule.order[found.entries]].sum()) + exposed_s(way_s, self._hidden)
 
     @cached_property
     def _row_s(self) -> NDArray[np.float64]:
         """Seconds of each statement of the joint graph."""
         cost = costs(self._captured.stage.graph, self.machine, self._ranks)
         return cost.compute_s + (0.0 if self._on_gpu else cost.host_s)
+
+    @cached_property
+    def _hidden(self) -> tuple[float, float]:
+        """Seconds of transfers that compute hides, each way."""
+        return hidden_s(self._captured.stage.graph, self._row_s, hides=self._on_gpu)
 
     @cached_property
     def _bytes_per_s(self) -> float:
@@ -192,12 +200,13 @@ class Worth:
 
     def _step_s(self, plan: Plan) -> float:
         """Seconds of a step of a plan; of ranks as simulated, their collectives beside compute."""
+        transferred = exposed_s(plan.counts["offload_us"] * 0.5e-6, self._hidden)
         overlap = plan.overlap_on(self.machine)
         if overlap is not None:
-            return overlap.simulation.step_s
+            return overlap.simulation.step_s + transferred
         cost = costs(plan.graph, self.machine, self._ranks)
-        seconds = cost.compute_s.sum() + (0.0 if self._on_gpu else cost.host_s.sum())
-        return float(seconds) + plan.counts["offload_us"] * 1e-6
+        seconds = cost.compute_s + (0.0 if self._on_gpu else cost.host_s)
+        return float(seconds[~np.isin(plan.graph.statements.kind, _TRANSFERS)].sum()) + transferred
 
     def why_peak(self, choices: Mapping[str, str]) -> str:
         """Why the peak stays where it is under choices that are made: what has it, and what is held there."""

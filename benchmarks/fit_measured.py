@@ -1,0 +1,303 @@
+"""What `fit` promises, measured on the CPU: a Llama, a GPT-2 and a ViT under stated peaks, and beside `torch.compile`.
+
+For each budget from the least peak to the stock one: the peak stated, predicted and measured, the step, and whether
+outputs and gradients are right. Each plan is measured in a process that has run nothing before. By default
+PyTorch's own ops run; ``--pytorch`` fuses by torch.compile and measures the same modules under
+``torch._functorch.config.activation_memory_budget``, too, and draws both into a picture. There nothing is offloaded:
+on a CPU that is memory which a measurement does not see.
+
+``python -m benchmarks.fit_measured [--budgets 17] [--only NAME] [--pytorch --plot FILE.svg] [--json FILE]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import multiprocessing
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import workbench
+from workbench.bench import Workbench
+from workbench.bench.fitting import Fitter
+from workbench.bench.rates import of_device
+from workbench.runs import meters, timing
+from workbench.runs.accuracy import Stepper, first_step
+from workbench.ui.report import Lines
+
+WITHIN = 0.02
+"""How far a measured peak may be from the stated one."""
+TOLERANCE = 1e-4
+"""Largest relative error of an output or a gradient against eager PyTorch, by norm, in float32."""
+SAMPLES = 7
+
+
+class Loss(nn.Module):
+    """A model of Hugging Face whose output is its loss alone."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, given: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = self.model(given, labels=labels).loss
+        return loss
+
+
+def llama() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    from workbench.programs.builtin.llama import llama as build
+
+    return build(layers=4, dim=64, heads=4, vocab=256, batch=4, sequence=128)
+
+
+def gpt2() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    settings = GPT2Config(
+        n_layer=4, n_embd=64, n_head=4, n_positions=128, vocab_size=256, use_cache=False,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+    )  # fmt: skip
+    ids = torch.randint(256, (4, 128))
+    return Loss(GPT2LMHeadModel(settings)), (ids, ids.clone())
+
+
+def vit() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    from transformers import ViTConfig, ViTForImageClassification
+
+    settings = ViTConfig(
+        num_hidden_layers=4, hidden_size=64, num_attention_heads=4, intermediate_size=256, image_size=64, patch_size=8
+    )
+    return Loss(ViTForImageClassification(settings)), (torch.randn(8, 3, 64, 64), torch.zeros(8, dtype=torch.long))
+
+
+MODELS: dict[str, Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]] = {"llama": llama, "gpt2": gpt2, "vit": vit}
+
+
+def built(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """A model of MODELS with its inputs: the same each time."""
+    torch.manual_seed(0)
+    return MODELS[name]()
+
+
+def measure(name: str, config: str | None, budget: float, connection: Any) -> None:
+    """One way to run a model, in a process of its own: sends its peak, step times and errors.
+
+    Parameters
+    ----------
+    name : str
+        Of MODELS.
+    config : str or None
+        File of choices; without it PyTorch compiles the model.
+    budget : float
+        PyTorch's `activation_memory_budget`, 0 to 1.
+    connection
+        To send what was found.
+    """
+    torch.set_num_threads(1)
+    started = time.process_time()
+    eager = first_step(Stepper(*built(name), {}), 0)
+    model, args = built(name)
+    if config is not None:
+        run = workbench.load(config).jit(model)
+    else:
+        import torch._functorch.config as functorch
+
+        functorch.activation_memory_budget = budget
+        run = torch.compile(model, dynamic=False)
+    stepper = Stepper(model, args, {}, run)
+    found = first_step(stepper, 0)
+    digest = hashlib.sha256()
+    worst = 0.0
+    for path in sorted(found):
+        got, wanted = found[path].value, eager[path].value
+        assert got is not None, path
+        assert wanted is not None, path
+        digest.update(got.detach().contiguous().numpy().tobytes())
+        off = (got.double() - wanted.double()).norm() / wanted.double().norm().clamp(min=1e-6)
+        worst = max(worst, float(off))
+    stepper.step()
+    peak = meters.measure_peak(stepper)
+    samples = [timing.time_step(stepper).wall_s for _ in range(SAMPLES + 2)][2:]
+    step = timing.estimate(samples)
+    connection.send(
+        {
+            "measured_bytes": peak.measured_peak_bytes,
+            "baseline_bytes": peak.baseline_bytes,
+            "step_s": step.median,
+            "step_low_s": step.low,
+            "step_high_s": step.high,
+            "worst": worst,
+            "digest": digest.hexdigest(),
+            "cpu_s": time.process_time() - started,
+        }
+    )
+
+
+def measured(name: str, config: str | None, budget: float = 1.0) -> dict[str, Any]:
+    """What `measure` found in a process that has run nothing before."""
+    context = multiprocessing.get_context("forkserver")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=measure, args=(name, config, budget, theirs))
+    process.start()
+    theirs.close()
+    found: dict[str, Any] = ours.recv()
+    process.join()
+    return found
+
+
+def fitted(bench: Workbench, budgets: int, folder: Path, *, offload: bool) -> list[dict[str, Any]]:
+    """A plan for each budget from the least peak to the stock one, its choices in a file."""
+    rows: list[dict[str, Any]] = []
+    fitter = Fitter(bench, bench._captured, of_device(bench), offload=offload)
+    least, stock = fitter.least()[1].peak_bytes, bench.plan.peak_bytes
+    for number in range(budgets):
+        limit = least + round((stock - least) * number / (budgets - 1))
+        point, plan = fitter.within(limit)
+        bench.choose_found(fitter.choices(point))
+        options = list(point.options.values())
+        rows.append(
+            {
+                "stated_bytes": limit,
+                "predicted_bytes": plan.peak_bytes,
+                "recomputed": options.count("recompute"),
+                "offloaded": options.count("offload"),
+                "proven": bool(bench.plan.proof.proven),
+                "config": str(bench.export(folder / f"{number}.py", overwrite=True)),
+            }
+        )
+    return rows
+
+
+def broken(rows: list[dict[str, Any]]) -> list[str]:
+    """Promises that are not kept."""
+    said = []
+    for row in rows:
+        if not row["proven"]:
+            said.append(f"the plan under {row['stated_bytes']} bytes is not proven right")
+        if row["worst"] > TOLERANCE:
+            said.append(f"outputs or gradients under {row['stated_bytes']} bytes are off by {row['worst']:.1e}")
+        if row["measured_bytes"] > row["stated_bytes"] * (1 + WITHIN):
+            said.append(f"{row['measured_bytes']} bytes measured under {row['stated_bytes']}")
+    return said
+
+
+def beaten(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    """Pairs of a point of PyTorch and one of ours that it beats in peak and, by intervals, in time."""
+    return [
+        (t, o)
+        for t, their in enumerate(theirs)
+        for o, our in enumerate(ours)
+        if their["measured_bytes"] < our["measured_bytes"] and their["step_high_s"] < our["step_low_s"]
+    ]
+
+
+def shown(name: str, rows: list[dict[str, Any]], stock_digest: str) -> None:
+    """Print a table."""
+    print(
+        f"\n{name}\n| stated MB | predicted MB | measured MB | measured / stated | step ms | not saved | worst error |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    for row in rows:
+        print(
+            f"| {row['stated_bytes'] / 1e6:.3f} | {row['predicted_bytes'] / 1e6:.3f} "
+            f"| {row['measured_bytes'] / 1e6:.3f} "
+            f"| {row['measured_bytes'] / row['stated_bytes'] - 1:+.2%} "
+            f"| {1e3 * row['step_s']:.2f} ({1e3 * row['step_low_s']:.2f} to {1e3 * row['step_high_s']:.2f}) "
+            f"| {row['recomputed']} recomputed, {row['offloaded']} offloaded "
+            f"| {row['worst']:.1e}{', stock bit for bit' if row['digest'] == stock_digest else ''} |",
+            flush=True,
+        )
+
+
+def picture(results: Mapping[str, Any]) -> str:
+    """Measured steps against measured peaks, a panel for each model, as SVG."""
+    panels = []
+    for name, found in results.items():
+        lines = {
+            who: {row["measured_bytes"] / 1e6: 1e3 * row["step_s"] for row in found[key]}
+            for who, key in (("fit", "ours"), ("torch.compile", "theirs"))
+        }
+        panels.append(Lines(lines, title=f"{name}, measured on the CPU", x="peak, MB", y="step, ms"))
+    height = panels[0].height
+    inner = "".join(
+        re.sub(r"^<svg ", f'<svg y="{number * height}" ', panel._repr_svg_()) for number, panel in enumerate(panels)
+    )
+    width = panels[0].width
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height * len(panels)}" width="{width}" '
+        f'height="{height * len(panels)}">{inner}</svg>\n'
+    )
+
+
+def main() -> int:
+    """Print a table per model; what a shell gets."""
+    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    asked.add_argument("--budgets", type=int)
+    asked.add_argument("--only", choices=list(MODELS))
+    asked.add_argument("--pytorch", action="store_true")
+    asked.add_argument("--plot", type=Path)
+    asked.add_argument("--json", type=Path)
+    options = asked.parse_args()
+    budgets = options.budgets or (8 if options.pytorch else 17)
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    multiprocessing.get_context("forkserver").set_forkserver_preload(
+        ["thunder", "transformers", "workbench.runs.meters"]
+    )
+    results: dict[str, Any] = {}
+    failed = 0
+    executor = "torchcompile" if options.pytorch else "torch"
+    for name in [options.only] if options.only else MODELS:
+        started = time.process_time()
+        model, args = built(name)
+        bench = workbench.open(model, *args, device="cpu", executor=executor)
+        with tempfile.TemporaryDirectory() as folder:
+            stock = {"config": str(bench.export(Path(folder) / "stock.py"))}
+            rows = fitted(bench, budgets, Path(folder), offload=not options.pytorch)
+            planned_s = time.process_time() - started
+            stock.update(measured(name, stock["config"]))
+            theirs = []
+            for number, row in enumerate(rows):
+                row.update(measured(name, row.pop("config")))
+                if options.pytorch:
+                    budget = number / (budgets - 1)
+                    theirs.append({"budget": budget, **measured(name, None, budget)})
+        shown(f"{name}, {executor}, stock step {1e3 * stock['step_s']:.2f} ms", rows, stock["digest"])
+        told = broken(rows)
+        if theirs:
+            print("\n| activation_memory_budget | measured MB | step ms | worst error |\n|---|---|---|---|")
+            for their in theirs:
+                print(
+                    f"| {their['budget']:.2f} | {their['measured_bytes'] / 1e6:.3f} | {1e3 * their['step_s']:.2f} "
+                    f"({1e3 * their['step_low_s']:.2f} to {1e3 * their['step_high_s']:.2f}) | {their['worst']:.1e} |"
+                )
+            for t, o in beaten(rows, theirs):
+                at = rows[o]["measured_bytes"] / 1e6
+                print(f"PyTorch's point at {theirs[t]['budget']:.2f} is below and left of ours at {at:.3f} MB")
+        off = max(abs(row["predicted_bytes"] / row["measured_bytes"] - 1) for row in rows)
+        cpu_s = sum(row["cpu_s"] for row in [stock, *rows, *theirs])
+        print(
+            f"\n{len(rows)} plans, predicted peaks at most {off:.2%} off; CPU s: plan {planned_s:.0f}, run {cpu_s:.0f}"
+        )
+        for line in told:
+            print(f"BROKEN: {line}", flush=True)
+        failed += bool(told)
+        results[name] = {"stock": stock, "ours": rows, "theirs": theirs}
+        if options.json is not None:
+            options.json.write_text(json.dumps(results, indent=1))
+    if options.plot is not None:
+        options.plot.write_text(picture(results))
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
