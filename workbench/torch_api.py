@@ -29,6 +29,7 @@ SEAM = Seam(
         "_get_dispatch_mode": "torch._C:_get_dispatch_mode",
         "_len_torch_function_stack": "torch._C:_len_torch_function_stack",
         "_pop_mode_temporarily": "torch.overrides:_pop_mode_temporarily",
+        "_nn_pad": "torch._C._nn:pad",
         "_log_api_usage_once": "torch._C:_log_api_usage_once",
         "_pytree": "torch.utils._pytree",
         "_record_memory_history": "torch.cuda.memory:_record_memory_history",
@@ -43,7 +44,13 @@ SEAM = Seam(
         "_EventType": ("Allocation",),
         "_TorchDispatchModeKey": ("FAKE",),
         "_pytree": ("keystr", "tree_flatten", "tree_flatten_with_path", "tree_leaves", "tree_map", "tree_unflatten"),
-        "dynamo_config": ("accumulated_recompile_limit", "ignore_logger_methods", "patch", "recompile_limit"),
+        "dynamo_config": (
+            "accumulated_recompile_limit",
+            "allow_rnn",
+            "ignore_logger_methods",
+            "patch",
+            "recompile_limit",
+        ),
         "dynamo_utils": ("compilation_time_metrics", "counters"),
     },
 )

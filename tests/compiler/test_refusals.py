@@ -65,6 +65,11 @@ def test_a_refusal_has_the_line_then_what_to_do(program: Callable[..., torch.Ten
         workbench.open(program, torch.randn(4, 4), device="cpu")
 
 
-def test_loops_of_one_operator_are_refused_with_what_to_do() -> None:
-    with pytest.raises(ProgramError, match=r"write the steps as a loop over torch\.nn\.functional\.linear"):
-        workbench.open(nn.LSTM(4, 4), torch.randn(3, 4), device="cpu")
+def test_packed_sequences_are_refused_with_what_to_do() -> None:
+    network = nn.LSTM(4, 4)
+
+    def program(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        return network(nn.utils.rnn.pack_padded_sequence(x, lengths))[0].data
+
+    with pytest.raises(ProgramError, match=r"give nn\.LSTM, nn\.GRU or nn\.RNN the padded batch, and mask"):
+        workbench.open(program, torch.randn(3, 2, 4), torch.tensor([3, 2]), device="cpu")

@@ -51,9 +51,9 @@ _CAUSES = (
         "the program; models of speech by Hugging Face do without after model.freeze_feature_encoder()",
     ),
     (
-        r"wrap RNN, GRU, or LSTM|while tracing (LSTM|GRU|RNN)\b|_VF\.(lstm|gru|rnn)",
-        "nn.LSTM, nn.GRU and nn.RNN are one operator each, with a loop inside that Thunder does not know: write the "
-        "steps as a loop over torch.nn.functional.linear, sigmoid and tanh, or leave that module out of the program",
+        r"pack_padded_sequence|packed sequence|pad_packed_sequence|pack_sequence",
+        "the shape of a packed sequence depends on its lengths, which are values: give nn.LSTM, nn.GRU or nn.RNN the "
+        "padded batch, and mask what is behind each end",
     ),
     (
         r"transformers\.grouped_mm",

@@ -273,6 +273,8 @@ def settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
         with dynamo_config.patch(
             recompile_limit=limit,
             accumulated_recompile_limit=limit * 8,
+            # As one operator each, which is written out where a graph is traced.
+            allow_rnn=True,
             # What a program logs is no part of what it computes.
             ignore_logger_methods={*dynamo_config.ignore_logger_methods, *filter(callable, loggers)},
         ):

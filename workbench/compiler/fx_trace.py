@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import dataclasses
 import functools
+import inspect
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,10 +24,13 @@ from torch import fx
 from workbench.compiler import patches
 from workbench.compiler.causes import remedy
 from workbench.compiler.foreach import FOREACH
+from workbench.compiler.gradients import without_gradient
 from workbench.compiler.lowered import LOWERED
 from workbench.compiler.names import read_line
 from workbench.compiler.outplace import written_out_of_place
+from workbench.compiler.scalars import spread
 from workbench.compiler.thunder_api import (
+    BoundSymbol,
     Proxy,
     ProxyTag,
     Symbol,
@@ -159,9 +163,11 @@ def refused(graph: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, str]:
     found: dict[fx.Node, str] = {}
 
     def interpret(*given: Any) -> Any:
-        survey = _Survey(GraphSource(graph, names, {}), given, found)
+        survey = _Survey(GraphSource(graph, names, {}), given, found, differentiated)
         return survey.run(*survey.inputs)
 
+    tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
+    differentiated = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
     # Thunder would make proxies of gradients, too, all of one name.
     given = [x.detach().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x for x in inputs]
     held = [x.detach().requires_grad_(x.requires_grad) for x in constants]
@@ -225,6 +231,7 @@ class _Tracer(fx.Interpreter):
 
     def fetch_args_kwargs_from_env(self, n: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args, kwargs = super().fetch_args_kwargs_from_env(n)
+        args, kwargs = spread(n, args, kwargs)
         return tuple(map(_plain, args)), {name: _plain(value) for name, value in kwargs.items()}
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -234,7 +241,12 @@ class _Tracer(fx.Interpreter):
             return _checkpointed(*args, **kwargs)
         known = LOWERED.get(target) or FOREACH.get(target) or thunder_functions.get(target)
         if known is not None:
-            return known(*args, **kwargs)
+            # Where PyTorch's own warnings point to, and where a result is written.
+            kwargs.pop("_stacklevel", None)
+            out = kwargs.pop("out", None)
+            args, kwargs = _by_place(target, known, args, kwargs)
+            made = known(*args, **kwargs)
+            return made if out is None else out.copy_(made)
         if any(getattr(module, getattr(target, "__name__", ""), None) is target for module in _PYTHON):
             return target(*args, **kwargs)
         if any(isinstance(leaf, Proxy) for leaf in pytree.tree_leaves((args, kwargs))):
@@ -274,19 +286,50 @@ class _Tracer(fx.Interpreter):
         raise NotImplementedError(f"the module {target} was left whole in the graph")
 
 
-class _Survey(_Tracer):
-    """Goes on behind nodes that cannot be traced, and notes them."""
+def _by_place(target: Any, known: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Tensors by their place, where Thunder takes an operator from PyTorch as it is: it has no gradient of keywords."""
+    if prims.OpTags.AUTO_REGISTERED not in (getattr(known, "tags", None) or ()) or not any(
+        isinstance(value, TensorProxy) for value in kwargs.values()
+    ):
+        return args, kwargs
+    try:
+        bound = inspect.signature(target).bind(*args, **kwargs)
+    except (TypeError, ValueError):  # built in, without a signature
+        return args, kwargs
+    bound.apply_defaults()
+    return bound.args, bound.kwargs
 
-    def __init__(self, source: GraphSource, arguments: Sequence[Proxy], found: dict[fx.Node, str]) -> None:
+
+class _Survey(_Tracer):
+    """Goes on behind nodes that cannot be traced, or differentiated, and notes them."""
+
+    def __init__(
+        self, source: GraphSource, arguments: Sequence[Proxy], found: dict[fx.Node, str], differentiated: bool
+    ) -> None:
         super().__init__(source, arguments)
         self.found = found
+        self.differentiated = differentiated
 
     def run_node(self, n: fx.Node) -> Any:
+        trace = get_tracectx()
+        assert trace is not None
+        # Where an operator's rule raises, Thunder leaves what it had begun on the stack of scopes.
+        scopes, recorded = list(trace.scopes), len(trace.bound_symbols)
         try:
-            return super().run_node(n)
+            made = super().run_node(n)
+            if self.differentiated:
+                self._differentiate(n, trace.bound_symbols[recorded:])
+            return made
         except RefusedNodeError as error:
+            trace.scopes = scopes
+            del trace.bound_symbols[recorded:]
             self.found[n] = str(error)
             return pytree.tree_map(thunder.torch._fake_type_to_thunder, n.meta["example_value"])
+
+    def _differentiate(self, n: fx.Node, made: Sequence[BoundSymbol]) -> None:
+        for bsym in made:
+            if reason := without_gradient(bsym):
+                _refuse(place_of(n, self.source.paths)[1], n, NotImplementedError(reason))
 
 
 def _plain(argument: Any) -> Any:

@@ -12,24 +12,20 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from workbench.compiler.thunder_api import TensorProxy, thunder_functions
+from workbench.compiler.thunder_api import TensorProxy
+from workbench.compiler.written_out import WRITTEN_OUT, known_as
 from workbench.torch_api import _weight_norm
-
-
-def _known(function: Callable[..., Any]) -> Callable[..., Any]:
-    known: Callable[..., Any] = thunder_functions.get(function)
-    return known
 
 
 def _repeat_interleave(a: TensorProxy, repeats: Any, dim: int | None = None, *, output_size: Any = None) -> Any:
     """Thunder refuses `output_size`, which only spares a GPU a wait."""
     del output_size
-    return _known(torch.repeat_interleave)(a, repeats, dim)
+    return known_as(torch.repeat_interleave)(a, repeats, dim)
 
 
 def _dropout(a: TensorProxy, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     """Thunder refuses `inplace`."""
-    made = _known(functional.dropout)(a, p, training)
+    made = known_as(functional.dropout)(a, p, training)
     return a.copy_(made) if inplace and made is not a else made
 
 
@@ -50,7 +46,7 @@ def _pool(function: Callable[..., Any], dims: int, names: Sequence[str]) -> Call
                 for size, k, s, p, d in zip(a.shape[-dims:], kernel, stride, padding, dilation, strict=True)
             ]
             given["ceil_mode"] = any(rests)
-        return _known(function)(a, **given)
+        return known_as(function)(a, **given)
 
     return pool
 
@@ -58,15 +54,20 @@ def _pool(function: Callable[..., Any], dims: int, names: Sequence[str]) -> Call
 def _normed(v: TensorProxy, g: TensorProxy, dim: int = 0) -> Any:
     """Thunder has none; it is what `torch.nn.utils.parametrizations.weight_norm` calls."""
     others = tuple(at for at in range(v.ndim) if at != dim)
-    return v * (g / _known(torch.sqrt)((v * v).sum(others, keepdim=True)))
+    return v * (g / known_as(torch.sqrt)((v * v).sum(others, keepdim=True)))
 
 
 def _interpolate(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
-    """Thunder refuses `align_corners`, where it is what PyTorch does without it, too."""
+    """Thunder refuses `align_corners`, where it is what PyTorch does without it, too, and a whole `scale_factor`."""
     given = {**dict(zip(_INTERPOLATED, args, strict=False)), **kwargs}
+    scale = given.get("scale_factor")
+    if scale is not None:
+        given["scale_factor"] = (
+            float(scale) if isinstance(scale, int) else tuple(scale) if isinstance(scale, list) else scale
+        )
     if given.get("align_corners") is False:
         del given["align_corners"]
-    return _known(functional.interpolate)(a, **given)
+    return known_as(functional.interpolate)(a, **given)
 
 
 def _each(given: Any, dims: int) -> tuple[int, ...]:
@@ -84,7 +85,7 @@ def _cross_entropy(
     label_smoothing: float = 0.0,
 ) -> Any:
     """The gradient of a sum fails in Thunder, which gives PyTorch's kernel a total weight of another data type."""
-    known = _known(functional.cross_entropy)
+    known = known_as(functional.cross_entropy)
     if reduction != "sum" or label_smoothing or a.shape == target.shape:
         return known(a, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing)
     rows, classes = _rows(a, target)
@@ -101,7 +102,7 @@ def _nll_loss(
     reduction: str = "mean",
 ) -> Any:
     """As `_cross_entropy`."""
-    known = _known(functional.nll_loss)
+    known = known_as(functional.nll_loss)
     if reduction != "sum":
         return known(a, target, weight, ignore_index, reduction)
     rows, classes = _rows(a, target)
@@ -135,7 +136,7 @@ def _attention(
             attn_mask = attn_mask.unsqueeze(0)
         if attn_mask.shape[0] != query.shape[0]:
             attn_mask = attn_mask.expand(query.shape[0], *attn_mask.shape[1:])
-    known = _known(functional.scaled_dot_product_attention)
+    known = known_as(functional.scaled_dot_product_attention)
     return known(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
 
 
@@ -169,7 +170,7 @@ def _multi_head_attention(
     """Thunder takes it for one operator, and cannot differentiate one whose second result is None."""
     if any(given is not None for given in (bias_k, bias_v, static_k, static_v)) or add_zero_attn:
         raise NotImplementedError("multi_head_attention_forward with add_bias_kv, add_zero_attn or static keys")
-    linear = _known(functional.linear)
+    linear = known_as(functional.linear)
     batched = query.ndim == 3
     if not batched:
         alone = key is query, value is key
@@ -204,8 +205,8 @@ def _multi_head_attention(
     scores = None
     if need_weights:
         scores = (q * math.sqrt(1.0 / q.shape[-1])) @ k.transpose(-2, -1)
-        scores = _known(torch.softmax)(scores if mask is None else scores + mask, -1)
-        scores = _known(functional.dropout)(scores, drop) if drop else scores
+        scores = known_as(torch.softmax)(scores if mask is None else scores + mask, -1)
+        scores = known_as(functional.dropout)(scores, drop) if drop else scores
         attended = scores @ v
         scores = scores.mean(1) if average_attn_weights else scores
         scores = scores if batched else scores.squeeze(0)
@@ -220,7 +221,7 @@ def _added(mask: TensorProxy, like: TensorProxy) -> TensorProxy:
     """A mask as what is added to scores: minus infinity where a mask of bool is True."""
     if not _is_bool(mask):
         return mask
-    zeros: TensorProxy = _known(torch.zeros_like)(mask, dtype=like.dtype)
+    zeros: TensorProxy = known_as(torch.zeros_like)(mask, dtype=like.dtype)
     filled: TensorProxy = zeros.masked_fill(mask, -math.inf)
     return filled
 
@@ -239,6 +240,7 @@ _POOLS: tuple[tuple[Sequence[str], tuple[Any, ...]], ...] = (
 )
 
 LOWERED: dict[Any, Callable[..., Any]] = {
+    **WRITTEN_OUT,
     torch.repeat_interleave: _repeat_interleave,
     torch.Tensor.repeat_interleave: _repeat_interleave,
     functional.dropout: _dropout,

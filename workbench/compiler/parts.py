@@ -203,7 +203,7 @@ def pieces_of(
 
 def _make_state_fake(optimizer: Any, mode: FakeTensorMode) -> None:
     """Let a copy of an optimizer make its state, which it does in its first step, of tensors without values."""
-    make = getattr(optimizer, "_init_group", None)
+    make: Any = getattr(optimizer, "_init_group", None)
 
     def made(*args: Any, **kwargs: Any) -> Any:
         with mode:

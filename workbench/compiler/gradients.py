@@ -1,0 +1,63 @@
+"""Whether Thunder can differentiate a statement: asked of programs that it refuses, to find what to cut out of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from workbench.compiler.thunder_api import (
+    BoundSymbol,
+    Proxy,
+    TensorProxy,
+    _get_gradfn_and_executor,
+    augmented_forward_impls,
+    backward_impls,
+    get_tracectx,
+    is_constant_for_vjp,
+    prims,
+)
+from workbench.torch_api import tree_iter
+
+
+def without_gradient(bsym: BoundSymbol) -> str:
+    """The reason why Thunder cannot differentiate a statement of the trace that is being made; empty where it can.
+
+    Its rules are tried, in a scope of the trace that is thrown away.
+    """
+    if is_constant_for_vjp(bsym):
+        return ""
+    rule = _rule(bsym)
+    if rule is None:
+        if bsym.sym.is_prim:
+            return f"Thunder has no gradient of {bsym.sym.id if isinstance(bsym.sym.id, str) else bsym.sym.name}"
+        return next(filter(None, map(without_gradient, bsym.subsymbols)), "")
+    trace = get_tracectx()
+    assert trace is not None
+    scopes = list(trace.scopes)
+    trace.push_scope([])
+    try:
+        rule(*bsym.args, **bsym.kwargs)
+    except Exception as error:  # noqa: BLE001  # whatever a rule raises
+        return f"its gradient: {str(error).strip().partition(chr(10))[0] or type(error).__name__}"
+    finally:
+        trace.scopes = scopes
+    return ""
+
+
+def _rule(bsym: BoundSymbol) -> Callable[..., Any] | None:
+    rule: Callable[..., Any] | None = _get_gradfn_and_executor(bsym)[0]
+    forward = augmented_forward_impls.get(bsym.sym.id)
+    if rule is not None or forward is None:
+        return rule
+    backward = backward_impls[bsym.sym.id]
+
+    def both(*args: Any, **kwargs: Any) -> None:
+        made, saved = forward(*args, **kwargs)
+        given = [prims.get_grad(out) for out in tree_iter(made) if isinstance(out, TensorProxy)]
+        found = backward(*saved, *given)
+        wanted = sum(isinstance(arg, TensorProxy) for arg in args)
+        count = 1 if isinstance(found, Proxy) else len(found)
+        if count < wanted:
+            raise ValueError(f"{count} gradients for {wanted} tensors")
+
+    return both

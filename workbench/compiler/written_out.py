@@ -1,0 +1,351 @@
+"""Operators that Thunder does not know, or cannot differentiate, written with what it can: for FX graphs, as `lowered`.
+
+Elements come out as PyTorch's own operators make them, but for rounding where a sum is taken in another order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from workbench.compiler.thunder_api import TensorProxy, compile_data, dtypes, thunder_functions, to_torch_dtype
+from workbench.torch_api import _nn_pad
+
+
+def known_as(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Thunder's own operator for a function of PyTorch."""
+    known: Callable[..., Any] = thunder_functions.get(function)
+    return known
+
+
+def _rms_norm(
+    a: TensorProxy, normalized_shape: Sequence[int], weight: TensorProxy | None = None, eps: float | None = None
+) -> Any:
+    kind = to_torch_dtype(a.dtype)
+    wide = torch.float32 if kind.itemsize < 4 else kind
+    dims = tuple(range(a.ndim - len(normalized_shape), a.ndim))
+    x = a.to(wide)
+    mean = known_as(torch.mean)(x * x, dims, keepdim=True)
+    made = x * known_as(torch.rsqrt)(mean + (torch.finfo(wide).eps if eps is None else eps))
+    return (made if weight is None else made * weight).to(kind)
+
+
+def _arange(a: TensorProxy, *bounds: int) -> TensorProxy:
+    made: TensorProxy = known_as(torch.arange)(*bounds, device=a.device)
+    return made
+
+
+def _taken(a: TensorProxy, dim: int, index: TensorProxy) -> TensorProxy:
+    made: TensorProxy = known_as(torch.index_select)(a, dim, index)
+    return made
+
+
+def _pad(a: TensorProxy, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
+    """Thunder pads with a constant alone; the other modes say which element stands at each place."""
+    if mode == "constant":
+        return known_as(functional.pad)(a, pad, mode, value)
+    for at in range(len(pad) // 2):
+        before, behind = pad[2 * at : 2 * at + 2]
+        dim = a.ndim - 1 - at
+        size = int(a.shape[dim])
+        if not before and not behind:
+            continue
+        place = _arange(a, -before, size + behind)
+        if mode == "circular":
+            place = known_as(torch.remainder)(place, size)
+        elif mode == "replicate":
+            place = place.clamp(0, size - 1)
+        elif mode == "reflect":
+            place = (size - 1) - ((size - 1) - place.abs()).abs()
+        else:
+            raise NotImplementedError(f"pad with mode={mode!r}")
+        a = _taken(a, dim, place)
+    return a
+
+
+def _flip(a: TensorProxy, *dims: Any) -> Any:
+    """Thunder has no gradient of it."""
+    if not dtypes.is_inexact_dtype(a.dtype):
+        return known_as(torch.flip)(a, *dims)
+    given = dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims
+    for dim in given:
+        size = int(a.shape[dim])
+        a = _taken(a, dim % a.ndim, (size - 1) - _arange(a, size))
+    return a
+
+
+def _unfold(a: TensorProxy, dim: int, size: int, step: int) -> Any:
+    """Thunder takes the method for `torch.nn.functional.unfold`."""
+    dim %= a.ndim
+    count = (int(a.shape[dim]) - size) // step + 1
+    place = (_arange(a, count) * step).unsqueeze(1) + _arange(a, size)
+    made = _taken(a, dim, place.reshape(-1))
+    made = made.reshape(*a.shape[:dim], count, size, *a.shape[dim + 1 :])
+    return made.movedim(dim + 1, -1)
+
+
+def _tile(a: TensorProxy, *dims: Any) -> Any:
+    """Thunder's method takes one tuple."""
+    return known_as(torch.tile)(a, dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims)
+
+
+def _minimum(a: Any, b: Any) -> Any:
+    """Thunder has no gradient of it."""
+    return -known_as(torch.maximum)(-a, -b) if dtypes.is_inexact_dtype(a.dtype) else known_as(torch.minimum)(a, b)
+
+
+def _lerp(start: TensorProxy, end: TensorProxy, weight: Any) -> Any:
+    """Thunder has no gradient of it. As PyTorch computes it: from the nearer end."""
+    step = end - start
+    if isinstance(weight, TensorProxy):
+        near = start + weight * step
+        return known_as(torch.where)(weight.abs() < 0.5, near, end - step * (1 - weight))
+    return start + weight * step if abs(weight) < 0.5 else end - step * (1 - weight)
+
+
+def _index_add(a: TensorProxy, dim: int, index: TensorProxy, source: TensorProxy, *, alpha: float = 1) -> Any:
+    """Thunder has no gradient of it, and no `alpha`."""
+    scaled = source if alpha == 1 else source * alpha
+    if not dtypes.is_inexact_dtype(a.dtype):
+        return known_as(torch.index_add)(a, dim, index, scaled)
+    dim %= a.ndim
+    shape = [1] * a.ndim
+    shape[dim] = int(index.shape[0])
+    return known_as(torch.scatter_add)(a, dim, index.reshape(shape).expand(*source.shape), scaled)
+
+
+@contextlib.contextmanager
+def _no_grad() -> Iterator[None]:
+    """What is recorded inside has no gradient, as in a region of `torch.no_grad`."""
+    data, _ = compile_data._compile_data.get()
+    before = data.is_grad_enabled
+    data.is_grad_enabled = False
+    try:
+        yield
+    finally:
+        data.is_grad_enabled = before
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    """Thunder has no gradient of it: a difference of zero brings it in."""
+    with _no_grad():
+        made = known_as(torch.remainder)(a, b)
+        if not any(isinstance(x, TensorProxy) and dtypes.is_inexact_dtype(x.dtype) for x in (a, b)):
+            return made
+        whole = known_as(torch.floor)(a / b)
+        known = a - b * whole
+    return made + (a - b * whole - known)
+
+
+def _mod(a: Any, b: Any) -> Any:
+    return _remainder(a, b) if isinstance(a, TensorProxy) or isinstance(b, TensorProxy) else a % b
+
+
+def _round(a: TensorProxy) -> Any:
+    """Thunder has no gradient of it, which is zero."""
+    with _no_grad():
+        made = known_as(torch.round)(a)
+        never = known_as(torch.zeros_like)(a, dtype=torch.bool)
+    return known_as(torch.where)(never, a, made) if dtypes.is_inexact_dtype(a.dtype) else made
+
+
+def _multinomial(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
+    """Thunder asks for a gradient of the numbers drawn."""
+    with _no_grad():
+        return known_as(torch.multinomial)(a, *args, **kwargs)
+
+
+def _binary_cross_entropy_with_logits(
+    a: TensorProxy,
+    target: TensorProxy,
+    weight: TensorProxy | None = None,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    pos_weight: TensorProxy | None = None,
+) -> Any:
+    """Thunder asks PyTorch for the gradients of the weights, which has none."""
+    if weight is None and pos_weight is None:
+        known = known_as(functional.binary_cross_entropy_with_logits)
+        return known(a, target, None, size_average, reduce, reduction, None)
+    if size_average is not None or reduce is not None:
+        raise NotImplementedError("size_average and reduce: use reduction")
+    positive = known_as(functional.logsigmoid)(a)
+    if pos_weight is not None:
+        positive = positive * ((pos_weight - 1) * target + 1)
+    loss = (1 - target) * a - positive
+    loss = loss if weight is None else loss * weight
+    return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
+
+
+def _attribute(a: Any, name: str, *default: Any) -> Any:
+    """Thunder's tensors have no `H` and `mH`."""
+    if not isinstance(a, TensorProxy) or name not in ("H", "mH"):
+        return getattr(a, name, *default)
+    if dtypes.is_complex_dtype(a.dtype):
+        raise NotImplementedError(f"{name} of complex numbers")
+    return a.transpose(-2, -1)
+
+
+def _clone(a: TensorProxy, *, memory_format: torch.memory_format = torch.preserve_format) -> Any:
+    """Thunder knows the format of what is cloned alone."""
+    if memory_format is torch.contiguous_format:
+        return known_as(torch.clone)(a).contiguous()
+    return known_as(torch.clone)(a, memory_format=memory_format)
+
+
+def _vdot(a: TensorProxy, b: TensorProxy) -> Any:
+    """Thunder's gradient of it has a wrong shape."""
+    if dtypes.is_complex_dtype(a.dtype):
+        raise NotImplementedError("vdot of complex numbers")
+    return (a * b).sum()
+
+
+def _where(a: Any, condition: TensorProxy, other: Any) -> Any:
+    """Thunder's method takes the condition for what is chosen from."""
+    return known_as(torch.where)(condition, a, other)
+
+
+def _linspace(start: float, end: float, steps: int, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
+    """From both ends to the middle, as PyTorch has it."""
+    kind = dtype or torch.get_default_dtype()
+    step = (end - start) / (steps - 1) if steps > 1 else 0.0
+    place = known_as(torch.arange)(steps, device=device, dtype=kind)
+    near = start + step * place
+    return known_as(torch.where)(place < steps // 2, near, end - step * ((steps - 1) - place)) if steps > 1 else near
+
+
+def _normal(mean: Any, std: Any, size: Sequence[int] | None = None, **kwargs: Any) -> Any:
+    kwargs.pop("generator", None)
+    if isinstance(mean, TensorProxy) or isinstance(std, TensorProxy):
+        like = mean if isinstance(mean, TensorProxy) else std
+        return known_as(torch.randn_like)(like) * std + mean
+    assert size is not None
+    return known_as(torch.randn)(*size, **kwargs) * std + mean
+
+
+def _network(cell: str) -> Callable[..., Any]:
+    """A recurrent network: its loop over time, layer by layer, written out."""
+
+    def run(
+        given: TensorProxy,
+        first: Any,
+        weights: Sequence[TensorProxy],
+        has_biases: bool,
+        layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> Any:
+        if not isinstance(has_biases, bool):
+            raise NotImplementedError(f"{cell} of a packed sequence")
+        drop = dropout if train else 0.0
+        return _recurrent(cell, given, first, weights, has_biases, layers, drop, bidirectional, batch_first)
+
+    return run
+
+
+def _recurrent(
+    cell: str,
+    given: TensorProxy,
+    first: Any,
+    weights: Sequence[TensorProxy],
+    has_biases: bool,
+    layers: int,
+    dropout: float,
+    bidirectional: bool,
+    batch_first: bool,
+) -> Any:
+    stack, linear = known_as(torch.stack), known_as(functional.linear)
+    states = first if cell == "lstm" else (first,)
+    directions = 1 + bidirectional
+    each = len(weights) // (layers * directions)
+    batched = given.ndim == 3
+    time = 1 if batched and batch_first else 0
+    steps = [given.select(time, at) for at in range(int(given.shape[time]))]
+    last: list[tuple[Any, ...]] = []
+    for layer in range(layers):
+        made = []
+        for direction in range(directions):
+            at = layer * directions + direction
+            w_in, w_hidden, *rest = weights[at * each : (at + 1) * each]
+            b_in, b_hidden = (rest[0], rest[1]) if has_biases else (None, None)
+            project = rest[2 * has_biases] if len(rest) > 2 * has_biases else None
+            state = tuple(s[at] for s in states)
+            out = []
+            for x in reversed(steps) if direction else steps:
+                state = _CELLS[cell](linear(x, w_in, b_in), linear(state[0], w_hidden, b_hidden), state)
+                if project is not None:
+                    state = (linear(state[0], project), *state[1:])
+                out.append(state[0])
+            last.append(state)
+            made.append(out[::-1] if direction else out)
+        steps = made[0] if not bidirectional else [known_as(torch.cat)(pair, -1) for pair in zip(*made, strict=True)]
+        if dropout and layer < layers - 1:
+            joined = known_as(functional.dropout)(stack(steps, 0), dropout)
+            steps = [joined[at] for at in range(len(steps))]
+    ends = tuple(stack([state[at] for state in last], 0) for at in range(len(states)))
+    return (stack(steps, time), *ends)
+
+
+def _lstm_cell(x: TensorProxy, h: TensorProxy, state: tuple[Any, ...]) -> tuple[Any, ...]:
+    sigmoid, tanh = known_as(torch.sigmoid), known_as(torch.tanh)
+    enter, forget, cell, leave = (x + h).chunk(4, -1)
+    kept = sigmoid(forget) * state[1] + sigmoid(enter) * tanh(cell)
+    return sigmoid(leave) * tanh(kept), kept
+
+
+def _gru_cell(x: TensorProxy, h: TensorProxy, state: tuple[Any, ...]) -> tuple[Any, ...]:
+    sigmoid, tanh = known_as(torch.sigmoid), known_as(torch.tanh)
+    (x_reset, x_update, x_new), (h_reset, h_update, h_new) = x.chunk(3, -1), h.chunk(3, -1)
+    update = sigmoid(x_update + h_update)
+    new = tanh(x_new + sigmoid(x_reset + h_reset) * h_new)
+    return ((state[0] - new) * update + new,)
+
+
+_CELLS: dict[str, Callable[[TensorProxy, TensorProxy, tuple[Any, ...]], tuple[Any, ...]]] = {
+    "lstm": _lstm_cell,
+    "gru": _gru_cell,
+    "rnn_tanh": lambda x, h, _: (known_as(torch.tanh)(x + h),),
+    "rnn_relu": lambda x, h, _: (known_as(functional.relu)(x + h),),
+}
+
+WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
+    torch.rms_norm: _rms_norm,
+    functional.pad: _pad,
+    _nn_pad: _pad,
+    torch.flip: _flip,
+    torch.Tensor.flip: _flip,
+    torch.Tensor.unfold: _unfold,
+    torch.Tensor.tile: _tile,
+    torch.minimum: _minimum,
+    torch.Tensor.minimum: _minimum,
+    torch.lerp: _lerp,
+    torch.Tensor.lerp: _lerp,
+    torch.index_add: _index_add,
+    torch.Tensor.index_add: _index_add,
+    operator.mod: _mod,
+    torch.remainder: _remainder,
+    torch.Tensor.remainder: _remainder,
+    torch.vdot: _vdot,
+    torch.Tensor.vdot: _vdot,
+    torch.clone: _clone,
+    torch.Tensor.clone: _clone,
+    torch.round: _round,
+    torch.Tensor.round: _round,
+    torch.Tensor.where: _where,
+    getattr: _attribute,
+    functional.binary_cross_entropy_with_logits: _binary_cross_entropy_with_logits,
+    torch.multinomial: _multinomial,
+    torch.Tensor.multinomial: _multinomial,
+    torch.linspace: _linspace,
+    torch.normal: _normal,
+    **{getattr(torch, cell): _network(cell) for cell in _CELLS},
+}
+"""By the function of PyTorch that a graph calls."""
