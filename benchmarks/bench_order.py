@@ -1,0 +1,124 @@
+"""What the order of statements is worth: peak of a step, stock against least peak, predicted and measured on the CPU.
+
+Each model of ``tests/models/zoo.py`` asked for, and the built-in ``llama`` and ``torch_adam``, nothing fused. Twice for
+each: as it is, and with all recomputed that may be, which leaves more to be ordered. Exits with 1 where a plan peaks
+higher than in stock order, or a step in the new order differs in a bit.
+
+``python -m benchmarks.bench_order [NAME …] [--json FILE]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import workbench
+from tests.models import zoo
+from workbench.bench import PartsBench, Workbench
+from workbench.programs import resolve
+from workbench.runs import accuracy, meters
+
+BUILTIN = ("llama_builtin", "torch_adam")
+MODELS = (
+    *BUILTIN, "gpt2", "vit", "llama", "mistral", "gemma2", "phi3", "gpt_neox", "opt", "bloom", "falcon", "mamba",
+    "bert", "roberta", "electra", "distilbert", "t5", "bart", "dinov2", "hf_convnext", "torchvision_vit", "nanogpt",
+    "clip", "pytorch_lstm",
+)  # fmt: skip
+ORDER = {"order.statements": "least peak"}
+
+
+def built(name: str) -> accuracy.Parts:
+    if name not in BUILTIN:
+        return zoo.build(name)
+    program = resolve(name.removesuffix("_builtin"))
+    return program.callable, program.args, program.kwargs
+
+
+def measured(name: str, bench: Workbench) -> tuple[int, dict[str, torch.Tensor]]:
+    """The peak of a step in bytes, and what a first step gives."""
+    module, args, kwargs = built(name)
+    stepper = accuracy.Stepper(module, args, kwargs, bench.config.jit(module))
+    recorded = {tensor: one.value for tensor, one in accuracy.first_step(stepper, 0).items()}
+    stepper.step()
+    return meters.measure_peak(stepper).measured_peak_bytes, recorded
+
+
+def row(name: str, bench: Workbench, label: str) -> dict[str, Any]:
+    stock_bytes, (stock_measured_bytes, stock) = bench.plan.peak_bytes, measured(name, bench)
+    begun_s = time.process_time()
+    bench.choose(ORDER)
+    ordered_s = time.process_time() - begun_s
+    peak_bytes, (measured_bytes, found) = bench.plan.peak_bytes, measured(name, bench)
+    equal = stock.keys() == found.keys() and all(torch.equal(found[t], stock[t]) for t in stock)
+    return {
+        "name": name,
+        "saved": label,
+        "statements": bench.plan.statements,
+        "moved_statements": bench.plan.counts["moved_statements"],
+        "stock_peak_bytes": stock_bytes,
+        "stock_measured_bytes": stock_measured_bytes,
+        "peak_bytes": peak_bytes,
+        "measured_bytes": measured_bytes,
+        "bitwise": equal,
+        "order_cpu_s": ordered_s,
+    }
+
+
+def rows(name: str) -> list[dict[str, Any]]:
+    if name in BUILTIN:
+        bench = workbench.open(name.removesuffix("_builtin"), device="cpu", executor="torch")
+    else:
+        module, args, kwargs = zoo.build(name)
+        bench = workbench.open(module, *args, device="cpu", executor="torch", **kwargs)
+    if isinstance(bench, PartsBench):
+        raise SystemExit(f"{name} comes in as several graphs")
+    found = [row(name, bench, "as it is")]
+    bench.choose({"order.statements": "stock"})
+    again = {
+        site.id: "recompute" for site in bench.sites("saved") if {"recompute"} <= {*site.options} - {*site.illegal}
+    }
+    if again:
+        bench.choose(again)
+        found.append(row(name, bench, "recomputed"))
+    return found
+
+
+def line(found: dict[str, Any]) -> str:
+    kib = [
+        f"{found[key] / 1024:,.1f}"
+        for key in ("stock_peak_bytes", "stock_measured_bytes", "peak_bytes", "measured_bytes")
+    ]
+    less = 1 - found["peak_bytes"] / found["stock_peak_bytes"]
+    bits = "equal" if found["bitwise"] else "**differ**"
+    cells = (found["name"], found["saved"], found["statements"], found["moved_statements"], *kib, f"{less:.1%}", bits)
+    return f"| {' | '.join(map(str, cells))} | {found['order_cpu_s']:.1f} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of tests/models/zoo.py, llama_builtin or torch_adam")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    given = parser.parse_args()
+    titles = ("model", "saved", "statements", "moved", "stock, KiB", "measured", "least peak, KiB", "measured", "less")
+    print(f"| {' | '.join((*titles, 'bits', 'CPU s'))} |")
+    print("|---" * (len(titles) + 2) + "|")
+    found: list[dict[str, Any]] = []
+    for name in given.names or MODELS:
+        for each in rows(name):
+            found.append(each)
+            print(line(each), flush=True)
+    if given.json is not None:
+        given.json.write_text(json.dumps(found, indent=1) + "\n")
+    wrong = [each["name"] for each in found if each["peak_bytes"] > each["stock_peak_bytes"] or not each["bitwise"]]
+    if wrong:
+        sys.exit(f"higher than stock, or other bits: {', '.join(wrong)}")
+
+
+if __name__ == "__main__":
+    main()
