@@ -185,6 +185,9 @@ def test_a_signature_is_inspected_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert inspected == [meta]
     with pytest.raises(TypeError, match="missing a required argument: 'a'"):
         own.normalize()
+    like = symbol.Symbol("like", meta=own)
+    assert [like.normalize(1, b=2), like.normalize(3)] == [((1,), {"b": 2}), ((3,), {})]
+    assert inspected == [meta, own]
 
 
 def test_tags_are_those_of_all_that_is_inside() -> None:

@@ -75,7 +75,15 @@ _instructions = functools.lru_cache(8192)(lambda code: tuple(dis.get_instruction
 _signatures: WeakKeyDictionary[FunctionType, inspect.Signature] = WeakKeyDictionary()
 
 
+_of_symbols: dict[int, tuple[Any, inspect.Signature]] = {}
+"""Of symbols that stand in for others, as those of PyTorch's executor do; each with its symbol, which stays."""
+
+
 def _signature(function: Any) -> inspect.Signature:
+    if type(function) is symbol.Symbol:
+        if id(function) not in _of_symbols:
+            _of_symbols[id(function)] = (function, inspect.signature(function))
+        return _of_symbols[id(function)][1]
     if type(function) is not FunctionType:
         return inspect.signature(function)
     found = _signatures.get(function)
