@@ -172,3 +172,24 @@ def test_operators_on_lists_are_those_on_each_as_optimizers_use_them() -> None:
     with torch.no_grad():
         bench = workbench.open(on_lists, x, device="cpu", capture="dynamo")
         torch.testing.assert_close(bench.config.jit(on_lists)(x), on_lists(x), rtol=1e-4, atol=1e-5)
+
+
+def test_attention_with_dropout_has_the_gradient_of_its_own_draw() -> None:
+    def program(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        causal = functional.scaled_dot_product_attention(x, x * 2, x, dropout_p=0.5, is_causal=True)
+        return functional.scaled_dot_product_attention(causal, x, x, mask, dropout_p=0.5).sin()
+
+    torch.manual_seed(3)
+    x, along = torch.randn(2, 2, 4, 4, dtype=torch.float64, requires_grad=True), torch.randn(2, 2, 4, 4).double()
+    mask = torch.eye(4, dtype=torch.bool) | (torch.rand(4, 4) > 0.5)
+    bench = workbench.open(program, x, mask, device="cpu", capture="dynamo")
+    assert not any("random" in warning for warning in bench.plan.warnings)
+    run = bench.config.jit(program)
+
+    def at(given: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(5)
+        return run(given, mask).sum()
+
+    (gradient,) = torch.autograd.grad(at(x), x)
+    near, far = (at((x + way * 1e-6 * along).detach().requires_grad_()) for way in (-1, 1))
+    torch.testing.assert_close((gradient * along).sum(), ((far - near) / 2e-6).detach(), rtol=1e-5, atol=1e-6)

@@ -127,10 +127,15 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """Thunder has no `enable_gqa`; on a GPU it wants a mask for each of the batch, and does not repeat one for all."""
+    """Thunder has no `enable_gqa`; on a GPU it wants a mask for each of the batch, and does not repeat one for all.
+
+    On a CPU it drops anew in the backward, so that gradients are of another draw.
+    """
     if enable_gqa:
         repeats = query.shape[-3] // key.shape[-3]
         key, value = (_repeat_interleave(a, repeats, -3) for a in (key, value))
+    if dropout_p and query.device.type == "cpu":
+        return _dropped_attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
     if attn_mask is not None and query.device.type == "cuda" and query.ndim == 4:
         while attn_mask.ndim < query.ndim:
             attn_mask = attn_mask.unsqueeze(0)
@@ -138,6 +143,24 @@ def _attention(
             attn_mask = attn_mask.expand(query.shape[0], *attn_mask.shape[1:])
     known = known_as(functional.scaled_dot_product_attention)
     return known(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
+
+
+def _dropped_attention(
+    query: TensorProxy,
+    key: TensorProxy,
+    value: TensorProxy,
+    mask: TensorProxy | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+) -> Any:
+    root = math.sqrt(1.0 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    scores = (query * root) @ (key * root).transpose(-2, -1)
+    if is_causal:
+        mask = known_as(torch.ones)(*scores.shape[-2:], device=query.device, dtype=torch.bool).tril()
+    if mask is not None:
+        scores = known_as(torch.where)(mask, scores, -math.inf) if _is_bool(mask) else scores + mask
+    return known_as(functional.dropout)(known_as(torch.softmax)(scores, -1), dropout_p) @ value
 
 
 def _multi_head_attention(
