@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.runs.test_events import NO_FILES
 from workbench.errors import RunError
-from workbench.runs import sweep
+from workbench.runs import jobs, sweep
 from workbench.runs.sweep import Point, Progress, Sweep, SweepResult
 from workbench.ui import sweep_plot
 
@@ -87,6 +90,46 @@ def test_a_point_that_fails_or_takes_too_long_does_not_end_the_sweep(tmp_path: P
     assert "division by zero" in (broken.error or "")
     hangs = Sweep(program=program, settings={"fails": ["1", "2"]}, timeout_s=1)
     assert [point.error for point in sweep.run(hangs, tmp_path / "out").points] == ["timeout: not done after 1 s"] * 2
+
+
+@pytest.mark.slow
+def test_points_are_carried_out_by_workers_and_their_runs_brought_back(tmp_path: Path) -> None:
+    wanted = Sweep(program="residual_chain", settings={"layers": ["1"]}, choices={"order.statements": ["least peak"]})
+    told: list[Progress] = []
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        (point,) = sweep.run(wanted, tmp_path, executor=pool, on_progress=told.append).points
+    assert point.ok, point.error
+    assert Path(point.run_dir).is_relative_to(tmp_path)
+    assert jobs.follow(Path(point.run_dir)).wait().step_s == point.figures["step_s"]
+    assert [progress.done for progress in told] == [0, 1]
+    assert sweep.run(wanted, tmp_path).points == (point,)
+
+
+class Losing(Executor):
+    """Loses the second of all that it is given."""
+
+    def __init__(self) -> None:
+        self.given = 0
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.given += 1
+        future: Future[Any] = Future()
+        if self.given == 2:
+            future.set_exception(BrokenExecutor("a worker died"))
+        else:
+            point = args[1]
+            future.set_result((outcome(point["settings"], point["choices"], 1.0), b""))
+        return future
+
+
+def test_a_worker_that_dies_loses_one_attempt_and_no_result(tmp_path: Path) -> None:
+    three = Sweep(program="residual_chain", settings={"layers": ["1", "2", "3"]})
+    points = sweep.run(three, tmp_path, executor=Losing()).points
+    assert [(point.settings["layers"], point.ok) for point in points] == [("1", True), ("2", False), ("3", True)]
+    assert points[1].error == "the worker was lost: BrokenExecutor: a worker died"
+    again = Losing()
+    assert [point.ok for point in sweep.run(three, tmp_path, executor=again).points] == [True] * 3
+    assert again.given == 1
 
 
 def test_a_folder_whose_note_is_torn_begins_anew_or_says_why_not(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""`Sweep`: a program over values of settings and choices, each point in a cold process of its own, one at a time."""
+"""`Sweep`: a program over values of settings and choices, each point in a cold process of its own.
+
+One at a time, or wherever a `concurrent.futures.Executor` has them carried out: Dask's, submitit's, MPI's, or a pool's.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,7 +28,7 @@ import numpy as np
 
 from workbench import programs
 from workbench.errors import RunError
-from workbench.runs import files, jobs, logs, processes, request
+from workbench.runs import elsewhere, files, jobs, logs, processes, request
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -198,7 +202,13 @@ def check(sweep: Sweep) -> None:
         programs.check(sweep.program, point["settings"])
 
 
-def run(sweep: Sweep, out: Path, *, on_progress: Callable[[Progress], None] | None = None) -> SweepResult:
+def run(
+    sweep: Sweep,
+    out: Path,
+    *,
+    on_progress: Callable[[Progress], None] | None = None,
+    executor: Executor | None = None,
+) -> SweepResult:
     """Run a sweep, or go on with one: points that the folder holds already are not run again, unless they failed.
 
     Parameters
@@ -208,6 +218,11 @@ def run(sweep: Sweep, out: Path, *, on_progress: Callable[[Progress], None] | No
         Folder for the outcome of each point and its run; made where it is missing.
     on_progress : callable, optional
         Called before the first point and after each.
+    executor : concurrent.futures.Executor, optional
+        Where points are carried out, as many at once as it takes; by default here, one after another. Its workers need
+        this package and the program's file. What is there of a point is brought back into `out`. A worker that dies
+        fails its point, which the next call runs again; points that run beside others on one machine disturb their
+        times.
 
     Returns
     -------
@@ -231,23 +246,67 @@ def run(sweep: Sweep, out: Path, *, on_progress: Callable[[Progress], None] | No
         known = {_key(point.settings, point.choices): point for point in _read(out) if point.ok}
     except OSError as error:
         raise RunError(f"the points in {out} cannot be read: {error.strerror}") from error
-    found: list[Point] = []
     spent: list[float] = []
     latest: Point | None = None
-    for index, point in enumerate(wanted):
+    missing = [point for point in wanted if _key(**point) not in known]
+    count, now = len(wanted), dict(known)
+
+    def report(left: int) -> None:
         if on_progress is not None:
-            left = len([p for p in wanted[index:] if _key(**p) not in known])
-            on_progress(Progress(index, len(wanted), statistics.fmean(spent) * left if spent else None, latest))
-        done = known.get(_key(**point))
-        if done is None:
-            done = _cold(sweep, point, out)
-            spent.append(done.seconds)
-            _append(out, done)
+            left_s = statistics.fmean(spent) * left if spent else None if left else 0.0
+            on_progress(Progress(count - left, count, left_s, latest))
+
+    report(len(missing))
+    for left, done in zip(reversed(range(len(missing))), _carried_out(sweep, missing, out, executor), strict=True):
         latest = done
-        found.append(done)
-    if on_progress is not None:
-        on_progress(Progress(len(wanted), len(wanted), 0.0, latest))
-    return SweepResult(sweep, tuple(found))
+        spent.append(done.seconds)
+        _append(out, done)
+        now[_key(done.settings, done.choices)] = done
+        report(left)
+    return SweepResult(sweep, tuple(now[_key(**point)] for point in wanted))
+
+
+def _carried_out(
+    sweep: Sweep, points: Sequence[Mapping[str, Mapping[str, str]]], out: Path, executor: Executor | None
+) -> Iterator[Point]:
+    """The outcome of each point, as they end."""
+    if executor is None:
+        yield from (_cold(sweep, point, out) for point in points)
+        return
+    asked: dict[Future[tuple[Point, bytes]], Mapping[str, Mapping[str, str]]] = {}
+    for point in points:
+        try:
+            asked[executor.submit(_packed, sweep, point)] = point
+        except RuntimeError as error:
+            # A pool of which a worker died takes nothing more.
+            yield _lost(point, error)
+    for future in as_completed(asked):
+        try:
+            done, folder = future.result()
+        except Exception as error:  # noqa: BLE001: each kind of executor has errors of its own for a worker that died
+            yield _lost(asked[future], error)
+            continue
+        yield dataclasses.replace(done, run_dir=elsewhere.unpack(folder, out / "runs", done.run_dir))
+
+
+def _packed(sweep: Sweep, point: Mapping[str, Mapping[str, str]]) -> tuple[Point, bytes]:
+    """One point, carried out by a worker, with its run's folder."""
+    with elsewhere.folder() as out:
+        done = _cold(sweep, point, out)
+        return done, elsewhere.pack(out / "runs")
+
+
+def _lost(point: Mapping[str, Mapping[str, str]], error: BaseException) -> Point:
+    return Point(
+        settings=dict(point["settings"]),
+        choices=dict(point["choices"]),
+        ok=False,
+        error=f"the worker was lost: {type(error).__name__}: {error}",
+        seconds=0.0,
+        figures={},
+        stages=[],
+        run_dir="",
+    )
 
 
 def _cold(sweep: Sweep, point: Mapping[str, Mapping[str, str]], out: Path) -> Point:
