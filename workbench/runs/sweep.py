@@ -283,7 +283,8 @@ def _carried_out(
     for future in as_completed(asked):
         try:
             done, folder = future.result()
-        except Exception as error:  # noqa: BLE001: each kind of executor has errors of its own for a worker that died
+        # Each kind of executor has errors of its own for a worker that died.
+        except Exception as error:  # noqa: BLE001
             yield _lost(asked[future], error)
             continue
         yield dataclasses.replace(done, run_dir=elsewhere.unpack(folder, out / "runs", done.run_dir))
