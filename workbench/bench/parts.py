@@ -8,13 +8,14 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from workbench.analysis.joined import Inside, Joined, inside_of, join
 from workbench.analysis.machines import H100, Machine
 from workbench.bench.bench import Workbench
 from workbench.bench.changes import PlanDiff
 from workbench.config import EAGER, THUNDER, Config, choices_of_part, installed_versions
 from workbench.errors import Advice, ChoiceError, PlanError, nearest, shown
 from workbench.lever import Effect, Site
-from workbench.summary import against, chosen_text, place_text, run_line
+from workbench.summary import against, chosen_text, human_bytes, place_text, run_line
 
 if TYPE_CHECKING:
     from workbench.compiler.capture import PartCapture, PartsCapture
@@ -50,6 +51,9 @@ class Part(Workbench):
         self._whole = whole
         self.name, self.cut, self.source = part.name, part.piece.cut, part.piece.source
         self.calls, self.operators = part.calls, part.piece.operators
+        names = {id(tensor): name for name, tensor in part.captured.stage.arguments.items()}
+        self._arguments = [names.get(id(given), "") for given in part.captured.program.args]
+        self._inside: tuple[Plan, Inside] | None = None
         super().__init__(part.captured, choices, whole.machine)
 
     @property
@@ -62,6 +66,14 @@ class Part(Workbench):
             f"peak of it alone {against(plan.peak_bytes, stock.peak_bytes)}, "
             f"saved {against(plan.saved_bytes, stock.saved_bytes)}, predicted"
         )
+
+    @property
+    def inside(self) -> Inside:
+        """What it holds inside, under the choices in force, to be joined with other parts."""
+        plan = self.plan
+        if self._inside is None or self._inside[0] is not plan:
+            self._inside = plan, inside_of(plan.graph, plan.timeline, self._arguments)
+        return self._inside[1]
 
     @property
     def config(self) -> Config:
@@ -171,6 +183,10 @@ class PartsBench(Workbench):
             rows.append((part.name, f"{place_text(part.source, part.calls)}{part.words}"))
             rows.extend((("", f"opaque because {part.refusal}"),) if part.opaque else ())
             rows.extend((("", f"cut at {part.cut}"),) if part.cut and not part.refusal else ())
+        if (memory := self.memory) is not None:
+            place = f"in {memory.peak_part}" if memory.peak_part else "between parts"
+            bound = "at least " if memory.at_least else ""
+            rows.append(("peak", f"{bound}{human_bytes(memory.peak_bytes)} {place}, predicted for all parts"))
         rows.append(("choices", chosen_text([f"{id}: {option}" for id, option in self.choices.items()])))
         if self.runs:
             rows.append(("latest run", run_line(self.runs[-1])))
@@ -359,6 +375,23 @@ class PartsBench(Workbench):
         """The largest predicted peak that a part has, taken alone: what other parts hold meanwhile is not in it."""
         return max(part.plan.peak_bytes for part in self.benches)
 
+    @property
+    def memory(self) -> Joined | None:
+        """Memory over a step of the whole program, predicted under the choices in force; None where it is not known.
+
+        A lower bound (`Joined.at_least`) where PyTorch runs a part as it is: what its kernels take is not known.
+        """
+        recorded = self._parts_captured.recorded
+        if isinstance(recorded, str):
+            return None
+        return join(recorded, {part.name: part.inside for part in self.benches})
+
+    @property
+    def memory_unknown(self) -> str:
+        """The reason why `memory` is None; empty where it is not."""
+        recorded = self._parts_captured.recorded
+        return recorded if isinstance(recorded, str) else ""
+
     def predict(self, choices: Mapping[str, str]) -> Any:
         """Memory of the one part that `choices` are of; see `Workbench.predict`."""
         by_part = self._by_part(choices)
@@ -439,6 +472,7 @@ class PartsBench(Workbench):
 
     def to_json(self, lever: str | None = None) -> dict[str, Any]:
         """All parts as plain JSON data, and their sites together, or those of one lever; every figure is predicted."""
+        memory = self.memory
         parts: list[dict[str, Any]] = []
         sites: list[dict[str, Any]] = []
         for part in self.parts:
@@ -457,6 +491,9 @@ class PartsBench(Workbench):
             "capture_reason": self.capture_reason,
             "parts": parts,
             "sites": sites,
+            "peak_bytes": None if memory is None else memory.peak_bytes,
+            "peak_is_lower_bound": memory is not None and memory.at_least,
+            "peak_part": "" if memory is None else memory.peak_part,
             "predicted": True,
         }
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from workbench.bench.variants import variants_of
 
 if TYPE_CHECKING:
+    from workbench.analysis.joined import Joined
     from workbench.bench.bench import Workbench
     from workbench.config import Config
     from workbench.runs.request import RunOptions
@@ -26,6 +27,9 @@ def prepare(
     from workbench.runs import request, store
 
     plan, config = None if bench.parts else bench.plan, bench.config
+    # Of a program in parts a bound is no prediction to be held to.
+    memory: Joined | None = getattr(bench, "memory", None)
+    peak_bytes = memory.peak_bytes if memory is not None and not memory.at_least else None
     options = options or request.RunOptions()
     variants = variants_of(bench, against or {})
     request.check(options, bench.program.device, variants, ranks=bench.ranks)
@@ -34,8 +38,7 @@ def prepare(
         bench.program,
         config_text=config.text(bench.notes()),
         name=name,
-        # What parts hold while others run is in no plan.
-        predicted_peak_bytes=None if plan is None else plan.peak_bytes,
+        predicted_peak_bytes=peak_bytes if plan is None else plan.peak_bytes,
         predicted_alive=() if plan is None else plan.alive_at_peak(),
         variants=variants,
         options=options,

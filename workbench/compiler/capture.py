@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from workbench.analysis.equivalence import Prover
+from workbench.analysis.joined import Recorded
 from workbench.compiler import devices, dynamo, parallel, parts, patches, thunder_api
 from workbench.compiler.causes import is_final, remedy
 from workbench.compiler.cycles import few_collections
@@ -138,12 +139,15 @@ class PartsCapture:
     parts : tuple of PartCapture
     why : str
         The reason why it came in so.
+    recorded : Recorded or str
+        What lives between the parts; the reason why that is not known, where it is not.
     """
 
     program: Program
     executor: str
     parts: tuple[PartCapture, ...]
     why: str
+    recorded: Recorded | str
 
     @cached_property
     def fingerprint(self) -> str:
@@ -229,7 +233,7 @@ def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
                 function, args, kwargs = placement.placed(given, placement.torch_device(program.device))
         # What the program prints is said of no run, and is no part of a command's document.
         with redirect_stdout(sys.stderr):
-            found = parts.pieces_of(function, args, kwargs, mode)
+            found, recorded = parts.pieces_of(function, args, kwargs, mode)
     except WorkbenchError:
         raise
     except KeyboardInterrupt:
@@ -263,7 +267,9 @@ def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
             except ProgramError as error:
                 refusal = str(error)
         made.append(PartCapture(name, seen.piece, seen.calls, refusal, captured))
-    return PartsCapture(program, executor, tuple(made), why)
+    if not isinstance(recorded, str):
+        recorded = recorded.by_part({part.piece.key: part.name for part in made})
+    return PartsCapture(program, executor, tuple(made), why, recorded)
 
 
 def _capture(program: Program, executor: str, ranks: parallel.Ranks | None, way: str, why: str) -> Capture:

@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import operator
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -19,9 +20,11 @@ from weakref import ref
 import torch
 from torch import fx
 
+from workbench.analysis.joined import Forward, Recorded
 from workbench.compiler import patches
 from workbench.compiler.dynamo import Backend, Compiled, Compiler, compiled_by, reason_of, settings, whole_of
-from workbench.compiler.fx_trace import name_of, place_of, refused
+from workbench.compiler.fx_trace import constants_of, name_of, place_of, refused
+from workbench.compiler.rehearsal import Rehearsal
 from workbench.errors import WorkbenchError
 from workbench.programs.tensors import held
 from workbench.torch_api import FakeTensorMode, split_module
@@ -157,8 +160,10 @@ class Seen:
 
 def pieces_of(
     program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], mode: FakeTensorMode
-) -> list[Seen]:
-    """The pieces that a call of a program runs, in the order in which they run first.
+) -> tuple[list[Seen], Recorded | str]:
+    """The pieces that a call of a program runs, in the order in which they run first; and what lives between them.
+
+    The latter is by keys of pieces, and why it is not known where it is not.
 
     Parameters
     ----------
@@ -170,10 +175,13 @@ def pieces_of(
         Of the tensors.
     """
     found: dict[str, Seen] = {}
+    rehearsal: Rehearsal | None = None
     cutter = Cutter(program)
 
     def runner(piece: Piece) -> Run:
         def run(*given: Any) -> Any:
+            if rehearsal is not None:
+                return _rehearsed(rehearsal, piece, given)
             known = found.get(piece.key)
             found[piece.key] = (
                 Seen(piece, given, 1) if known is None else dataclasses.replace(known, calls=known.calls + 1)
@@ -193,12 +201,47 @@ def pieces_of(
     with settings(LIMIT), mock.patch.object(mode, "allow_non_fake_inputs", True), _backward_without_gpu(mode):
         call = compiled_by(program, Backend(ref(act)), whole=False)
         call(*args, **kwargs)
-        if not optimizers:
-            return list(found.values())
-        # An optimizer's first step makes its state, and may do other things than all that follow.
-        first, found = found, {}
-        call(*args, **kwargs)
-    return [*found.values(), *(dataclasses.replace(seen, calls=0) for key, seen in first.items() if key not in found)]
+        first = found
+        if optimizers:
+            # An optimizer's first step makes its state, and may do other things than all that follow.
+            found = {}
+            call(*args, **kwargs)
+        state = [*held((program, args, kwargs)).tensors.values()]
+        _clear_gradients(state)
+        rehearsal = Rehearsal(mode, state)
+        recorded = _gone_through(rehearsal, lambda: call(*args, **kwargs), bool(optimizers), found)
+        _clear_gradients(state)
+    rest = (dataclasses.replace(seen, calls=0) for key, seen in first.items() if key not in found)
+    return [*found.values(), *rest], recorded
+
+
+def _clear_gradients(tensors: Sequence[torch.Tensor]) -> None:
+    for tensor in tensors:
+        if tensor.is_leaf:
+            tensor.grad = None
+
+
+def _rehearsed(rehearsal: Rehearsal, piece: Piece, given: Sequence[Any]) -> Any:
+    if piece.refusal:
+        return rehearsal.run_opaque(piece.key, lambda: piece.graph(*given))
+    return rehearsal.run(piece.key, lambda: piece.graph(*given), (*given, *constants_of(piece.graph)))
+
+
+def _gone_through(
+    rehearsal: Rehearsal, call: Callable[[], Any], takes_steps: bool, found: Mapping[str, Seen]
+) -> Recorded | str:
+    """What lives between the parts of a step; why that is not known, where it is not."""
+    if any(tensor.is_cuda for seen in found.values() for tensor in seen.inputs if isinstance(tensor, torch.Tensor)):
+        return "autograd asks for a GPU that is not there"
+    try:
+        rehearsal.step(call, takes_steps)
+    except Exception as error:  # noqa: BLE001  # the program's own code may raise anything when called again
+        return f"{type(error).__name__}: {str(error).partition('\n')[0]}"
+    recorded = rehearsal.recorded()
+    ran = Counter(event.part for event in recorded.events if isinstance(event, Forward))
+    if ran != Counter({key: seen.calls for key, seen in found.items() if not seen.piece.refusal}):
+        return "other parts ran when the program was called again"
+    return recorded
 
 
 def _make_state_fake(optimizer: Any, mode: FakeTensorMode) -> None:

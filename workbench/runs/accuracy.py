@@ -216,7 +216,11 @@ class Stepper:
 
     def baseline_bytes(self) -> int:
         """Bytes of parameters, buffers and inputs, each storage once."""
-        return _storage_bytes([*self.parameters.values(), *self.buffers.values(), *self.inputs.values()])
+        state = [*self.parameters.values(), *self.buffers.values()]
+        if self.takes_steps:
+            # With what its optimizer made in the first step.
+            state = list(state_of(self._original, self.run).values())
+        return _storage_bytes([*state, *self.inputs.values()])
 
     def record(self, outputs: Any) -> dict[str, Recorded]:
         """Copies, on the CPU, of everything that a step from a fresh start gave and changed."""
