@@ -17,6 +17,11 @@ from tests.distribution import ByUnit, slowest_first
 # grammar takes two seconds of each process.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # Python's way to say that a module is not there
 
+# Where the environment says that bytecode is not kept, each process that tests start would compile the workbench anew,
+# and each that runs tests would rewrite their asserts anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # Tracing makes objects by the million and hardly a cycle: to look for some after every 700 takes time from all tests.
 gc.set_threshold(50_000)
 

@@ -1,6 +1,7 @@
 """A room imports only from those above it, no module itself through others; for Thunder see compiler/test_seams.py."""
 
 import ast
+import functools
 import graphlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,14 +69,22 @@ def nodes(tree: ast.AST) -> Iterator[ast.AST]:
             yield from nodes(node)
 
 
-def imports(path: Path) -> Iterator[str]:
+@functools.cache
+def imports(path: Path) -> tuple[str, ...]:
+    found: list[str] = []
     for node in nodes(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            yield ast.unparse(node.args[0]).lstrip("f").strip("\"'")
+            found += (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and name_of(node.func).endswith("import_module"):
+            found.append(ast.unparse(node.args[0]).lstrip("f").strip("\"'"))
+    return tuple(found)
+
+
+def name_of(function: ast.expr) -> str:
+    """The last part of what is called, where it has a name."""
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")

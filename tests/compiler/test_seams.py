@@ -39,11 +39,20 @@ def imported(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
             yield from ((node.module, alias.name, alias.asname or alias.name) for alias in node.names)
 
 
-def chains(tree: ast.Module) -> Iterator[str]:
+@functools.cache
+def chains(tree: ast.Module) -> tuple[str, ...]:
     """Attribute accesses on plain names, such as ``prims.PrimIDs.COPY_``; of each also what it begins with."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and re.fullmatch(r"[\w.]+", text := ast.unparse(node)):
-            yield text
+    found = (dotted(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+    return tuple(text for text in found if text)
+
+
+def dotted(node: ast.expr) -> str:
+    """A name with its attributes as text; empty where it begins with anything but a name."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (before := dotted(node.value)):
+        return f"{before}.{node.attr}"
+    return ""
 
 
 def test_nothing_private_is_imported_beside_the_seams() -> None:
