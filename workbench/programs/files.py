@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -11,6 +12,7 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import workbench
@@ -125,10 +127,18 @@ def _no_file(name: str, error: OSError) -> ProgramError:
     return ProgramError(f"program {shown(name)}: {why}: {shown(path)[1:-1]}; legal is file.py:factory")
 
 
+class _SourceAlone(importlib.machinery.SourceFileLoader):
+    """Takes the file as it is now. Kept bytecode is told by second and size, and a changed file may have both."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _run_file(path: Path) -> Any:
     # The name is the same in each process, so that what the file defines can be pickled there and read back here.
     name = f"workbench_program_{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:12]}"
-    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    loader = _SourceAlone(name, str(path.resolve()))
+    spec = importlib.util.spec_from_file_location(name, path.resolve(), loader=loader)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
