@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.analysis.machines import H100, Machine
+from workbench.bench import handed
 from workbench.bench.bench import Workbench
 from workbench.bench.parts import PartsBench
 from workbench.config import CAPTURES, Config
@@ -40,7 +41,8 @@ def open(
     Parameters
     ----------
     model_or_fn_or_name : callable, module or str
-        A function or module, a built-in name, or ``file.py:factory``.
+        A function or module, a built-in name, or ``file.py:factory``. Or a saved plan, ``NAME.plan.json``, which is
+        opened as a `SavedPlan`: without its program, and without Thunder.
     *args, **inputs
         Example inputs; for a name, keywords are settings of its factory.
     device : {'cpu', 'cuda', 'planned'}, optional
@@ -81,6 +83,14 @@ def open(
     ProgramError, DeviceError, ConfigError
         Saying what was given, what is legal, and what to do.
     """
+    if isinstance(model_or_fn_or_name, str | Path) and str(model_or_fn_or_name).endswith(".plan.json"):
+        if args or inputs or kwargs or settings or config or device or executor:
+            raise ConfigError(
+                f"{model_or_fn_or_name} is a saved plan, which is opened alone; choose() makes choices on it"
+            )
+        saved: Any = handed.read(model_or_fn_or_name)
+        return saved  # type: ignore[no-any-return]
+
     from workbench.compiler import devices, pipeline
     from workbench.compiler.parallel import ranks_of
     from workbench.config import load

@@ -1,0 +1,210 @@
+"""A plan that somebody saved, opened without its program, without a GPU and without Thunder.
+
+What is in the document can be looked at and compared. A choice is checked by what the document says is legal; what it
+does to memory is predicted as far as arithmetic on the saved graph goes, and for all else it is said what it takes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from workbench import paths
+from workbench.analysis.memory import AliveValue, Timeline, alive_at, timeline
+from workbench.analysis.ordering import just_in_time, least_peak, order_of
+from workbench.analysis.reordered import reordered, with_members
+from workbench.bench.saving import FORMAT, FORMAT_VERSION
+from workbench.config import Config
+from workbench.errors import ChoiceError, ConfigError, one_line, shown
+from workbench.graph import BACKWARD, FORWARD, Graph, Kind
+from workbench.lever import Site
+from workbench.summary import human_bytes
+
+MOST_BYTES = 1 << 30
+"""A larger file is no plan."""
+
+_ORDER = "order.statements"
+_STOCK = "stock"
+_WAYS = {"least peak": least_peak, "recompute just in time": just_in_time}
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedPlan:
+    """A saved plan, and choices made on it.
+
+    Attributes
+    ----------
+    document : mapping of str to Any
+        As `Workbench.save` wrote it.
+    changed : mapping of str to str
+        Choices made here: site to option.
+    """
+
+    document: Mapping[str, Any]
+    changed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The plan's graph, in the order that is chosen here where that can be predicted."""
+        saved = Graph.from_json(json.dumps(self.document["graph"]))
+        way = _WAYS.get(self.changed.get(_ORDER, ""))
+        if way is None or self.unpredicted:
+            return saved
+        for side in (FORWARD, BACKWARD):
+            saved = reordered(saved, with_members(saved, order_of(saved, way, [side]).order))
+        return saved
+
+    @property
+    def choices(self) -> dict[str, str]:
+        """All choices: those that were saved, and those made here."""
+        return {**self.document["choices"], **self.changed}
+
+    @cached_property
+    def unpredicted(self) -> dict[str, str]:
+        """For each choice made here that arithmetic on the saved graph cannot predict, why not."""
+        found = {}
+        for id, option in self.changed.items():
+            if id != _ORDER:
+                found[id] = "takes a plan by Thunder: export the config, and open the program with it where it is"
+            elif option == _STOCK:
+                found[id] = "the stock order is not in the document, which was saved in another"
+            elif (self._saved_graph_kinds & {Kind.OFFLOAD, Kind.RELOAD}) != set():
+                found[id] = "storages are offloaded, and an order is looked for before that: open the program"
+        return found
+
+    @cached_property
+    def _saved_graph_kinds(self) -> set[int]:
+        return set(self.document["graph"]["statements"]["kind"])
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """Memory over the statements, predicted.
+
+        Raises
+        ------
+        ChoiceError
+            If a choice made here cannot be predicted.
+        """
+        self._check_predicted()
+        return timeline(self.graph)
+
+    @property
+    def peak_bytes(self) -> int:
+        """Predicted.
+
+        Raises
+        ------
+        ChoiceError
+            If a choice made here cannot be predicted.
+        """
+        return self.timeline.peak_bytes
+
+    def alive_at_peak(self) -> tuple[AliveValue, ...]:
+        """What is alive where the peak is, the largest first."""
+        return alive_at(self.graph, self.timeline.peak_statement)
+
+    def sites(self, lever: str | None = None) -> tuple[Site, ...]:
+        """Sites of the plan, of one lever or all, with the choices made here in force."""
+        names = {field.name for field in dataclasses.fields(Site)} - {"effect", "choice"}
+        found = []
+        for site in self.document["sites"]:
+            if lever in (None, site["lever"]):
+                given: dict[str, Any] = {name: value for name, value in site.items() if name in names}
+                given |= {name: tuple(given[name]) for name in ("options", "values")}
+                found.append(Site(**given, choice=self.changed.get(site["id"], site["choice"])))
+        return tuple(found)
+
+    def choose(self, choices: Mapping[str, str]) -> SavedPlan:
+        """The plan under more choices; this one stays as it is.
+
+        Raises
+        ------
+        ChoiceError
+            If a site is not there, or the document says that the option is refused, and why.
+        """
+        known = {site.id: site for site in self.sites()}
+        for id, option in choices.items():
+            if id not in known:
+                raise ChoiceError(f"there is no site {shown(id)} in this plan; .sites() has those there are", id)
+            known[id].check(option)
+        saved = {site["id"]: site["choice"] for site in self.document["sites"]}
+        wanted = {**self.changed, **choices}
+        return SavedPlan(self.document, {id: option for id, option in wanted.items() if option != saved[id]})
+
+    def compare(self, other: SavedPlan) -> dict[str, tuple[Any, Any]]:
+        """Figures and choices that differ from another saved plan's: here, and there; None where there is none."""
+        mine, others = self._compared(), other._compared()
+        names = dict.fromkeys((*mine, *others))
+        return {n: (mine.get(n), others.get(n)) for n in names if mine.get(n) != others.get(n)}
+
+    def _compared(self) -> dict[str, Any]:
+        figures = self.document["figures"]
+        found: dict[str, Any] = {name: value for name, value in figures.items() if isinstance(value, int | float)}
+        found |= {name: self.document[name] for name in ("program", "device", "executor", "ranks")}
+        found["peak_bytes"] = self.peak_bytes if not self.unpredicted else None
+        return {**found, **self.choices}
+
+    @property
+    def config(self) -> Config:
+        """All choices, for the program's owner to replay."""
+        names = ("program", "executor", "device", "settings", "versions", "ranks", "parallel", "capture", "modes")
+        return Config(**{name: self.document[name] for name in names}, choices=self.choices)
+
+    def export(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the config, as `Workbench.export` does; whoever has the program replays it, and it is proven there."""
+        return self.config.write(path, overwrite=overwrite)
+
+    def run(self, **_: Any) -> None:
+        """Refused: a document has no program.
+
+        Raises
+        ------
+        ChoiceError
+            Always, saying what to do.
+        """
+        raise ChoiceError("a saved plan has no program and no weights to run: export the config, and run that there")
+
+    def _check_predicted(self) -> None:
+        if self.unpredicted:
+            raise ChoiceError("; ".join(f"{id}: {reason}" for id, reason in self.unpredicted.items()))
+
+    def __repr__(self) -> str:
+        figures = self.document["figures"]
+        peak = human_bytes(self.peak_bytes) if not self.unpredicted else "not predicted here"
+        lines = [
+            f"saved plan of {self.document['program']}, {self.document['executor']} on {self.document['device']}",
+            f"peak {peak}, saved for backward {human_bytes(figures['saved_bytes'])}, predicted",
+            f"{len(self.document['sites'])} sites, {len(self.choices)} choices, {len(self.changed)} of them made here",
+            *(f"{id}: {reason}" for id, reason in self.unpredicted.items()),
+        ]
+        return "\n".join(lines)
+
+
+def read(path: str | os.PathLike[str]) -> SavedPlan:
+    """A plan that `Workbench.save` wrote.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be read, or is something else.
+    """
+    named = one_line(str(path))
+    try:
+        found = json.loads(paths.read(path, MOST_BYTES))
+    except OSError as error:
+        raise ConfigError(f"the saved plan {named} cannot be read: {paths.reason(error)}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{named} is no saved plan of thunder-workbench: it is no JSON") from error
+    if not isinstance(found, dict) or (found.get("format"), found.get("format_version")) != (FORMAT, FORMAT_VERSION):
+        raise ConfigError(f"{named} is no saved plan of thunder-workbench, or one of another version")
+    plan = SavedPlan(found)
+    try:
+        repr(plan), plan.sites(), plan.config
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise ConfigError(f"the saved plan {named} is damaged: {one_line(repr(error))}") from error
+    return plan
