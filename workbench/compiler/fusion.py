@@ -22,7 +22,7 @@ import torch
 from workbench.compiler import copies, patches
 from workbench.compiler.compile_times import RegionTimes
 from workbench.compiler.devices import nvfuser_module
-from workbench.compiler.kept import Kept, ids, structure_of
+from workbench.compiler.kept import STRUCTURE, Kept, Structure, ids
 from workbench.compiler.keys import fusion_key
 from workbench.compiler.overwritten import seen_twice
 from workbench.compiler.regions import KeptPasses, Regions
@@ -565,7 +565,10 @@ def _nvfuser_executor() -> Any:
                 bound_symbols=members,
             )
             bsym = super().fuse(resolved, fusion_counter)
-            structure_of(bsym)  # which later copies of it share
+            # Later copies share it, and the same fusion where a choice gives it another number.
+            same = ("structure", ids(inputs), ids(outputs), ids(region.bound_symbols))
+            alive = (inputs, outputs, tuple(region.bound_symbols))
+            bsym.__dict__[STRUCTURE] = self.control.regions.once(same, alive, Structure)
             _control_definition(bsym, self.control.compilation)
             return bsym
 
