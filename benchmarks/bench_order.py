@@ -4,7 +4,7 @@ Each model of ``tests/models/zoo.py`` asked for, and the built-in ``llama`` and 
 each: as it is, and with all recomputed that may be, which leaves more to be ordered. Exits with 1 where a plan peaks
 higher than in stock order, or a step in the new order differs in a bit.
 
-``python -m benchmarks.bench_order [NAME …] [--json FILE]``
+``python -m benchmarks.bench_order [NAME …] [--json FILE] | --planned``
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 import workbench
+from benchmarks import bench_fit
 from tests.models import zoo
 from workbench.bench import PartsBench, Workbench
 from workbench.programs import resolve
@@ -100,11 +101,28 @@ def line(found: dict[str, Any]) -> str:
     return f"| {' | '.join(map(str, cells))} | {found['order_cpu_s']:.1f} |"
 
 
+def planned() -> None:
+    """Print the predicted peaks of what `benchmarks.bench_fit` plans for a GPU that is not there."""
+    print("| model | statements | moved | stock, MiB | least peak, MiB | CPU s |")
+    print("|---|---|---|---|---|---|")
+    for make in (bench_fit.llama, bench_fit.gpt, bench_fit.vit):
+        bench = make(2)
+        stock_bytes, begun_s = bench.plan.peak_bytes, time.process_time()
+        bench.choose(ORDER)
+        taken_s, plan = time.process_time() - begun_s, bench.plan
+        peaks = f"{stock_bytes / 2**20:,.3f} | {plan.peak_bytes / 2**20:,.3f}"
+        print(f"| {make.__name__} | {plan.statements} | {plan.counts['moved_statements']} | {peaks} | {taken_s:.1f} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="of tests/models/zoo.py, llama_builtin or torch_adam")
+    parser.add_argument("--planned", action="store_true", help="predict a 7B-shaped Llama, GPT-2 and ViT")
     parser.add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args()
+    if given.planned:
+        planned()
+        return
     titles = ("model", "saved", "statements", "moved", "stock, KiB", "measured", "least peak, KiB", "measured", "less")
     print(f"| {' | '.join((*titles, 'bits', 'CPU s'))} |")
     print("|---" * (len(titles) + 2) + "|")
