@@ -100,6 +100,26 @@ def test_what_nobody_else_sees_is_written_out_of_place(name: str) -> None:
     assert "copy_" not in bench.plan.text()
 
 
+class Normed(torch.nn.Module):
+    """Overwrites what batch normalization hands on, as MobileNetV3 does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.hardswish(self.norm(x), inplace=True).square().sum()
+
+
+def test_what_an_operator_hands_on_whole_is_written_out_of_place() -> None:
+    x = torch.linspace(-3, 3, 40).reshape(8, 5).sin().requires_grad_()
+    bench = workbench.open(Normed(), x, device="cpu", executor="torch")
+    (eager,) = torch.autograd.grad(Normed()(x), x)
+    (found,) = torch.autograd.grad(bench.config.jit(Normed())(x), x)
+    torch.testing.assert_close(found, eager)
+    assert bench.plan.warnings == ()
+
+
 @pytest.mark.parametrize("name", RIGHT)
 def test_nothing_is_told_where_gradients_are_right(name: str) -> None:
     bench, off = opened(RIGHT[name])

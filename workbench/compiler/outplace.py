@@ -106,7 +106,9 @@ def _free(trace: TraceCtx, arguments: set[str]) -> list[dict[str, BoundSymbol]]:
                     memory.views.add(leaf.output.name)
             elif leaf.sym.id in VIEWS and given:
                 memory.join(made[0].name, given[0].name)
-                memory.views.add(made[0].name)
+                # What is handed on whole, as batch normalization's result is, is no less a value of the program's own.
+                if leaf.sym.id is not prims.PrimIDs.SHALLOW_COPY or given[0].name in memory.views:
+                    memory.views.add(made[0].name)
             elif not isinstance(leaf.sym.id, prims.PrimIDs):
                 # Of an operator that is no primitive nothing is known: it may hand on what it is given.
                 for proxy in made:
