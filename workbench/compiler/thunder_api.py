@@ -346,6 +346,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "SpdaBackend.MEMORY_EFFICIENT",
     ),
     "symbol": (
+        "Symbol",
         "gather_tags",
         "inspect.signature",
         "tree_flatten",
