@@ -20,6 +20,15 @@ POINTS = """() => {
 }"""
 """Where on the page the points of the curve are."""
 
+BRIGHTNESS = """selector => {
+    const drawn = document.querySelector(selector), copy = document.createElement("canvas");
+    Object.assign(copy, { width: drawn.width, height: drawn.height });
+    const context = copy.getContext("2d", { willReadFrequently: true });
+    context.drawImage(drawn, 0, 0);
+    const { data } = context.getImageData(0, 0, copy.width, copy.height);
+    return data.reduce((sum, value, i) => i % 4 < 3 ? sum + value : sum, 0) / (data.length * 3 / 4);
+}"""
+
 
 def test_a_point_is_clicked_and_a_peak_is_stated(lab: Lab) -> None:
     open_program(lab, "'mlp', device='cpu', layers=3")
@@ -41,6 +50,7 @@ def test_a_point_is_clicked_and_a_peak_is_stated(lab: Lab) -> None:
     lab.wait_until(lambda: lab.kernel_eval("print(bench.choices)") == "{}")
     lab.page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Dark' })")
     lab.wait_until(lambda: graph(lab, "state().dark"))
+    lab.wait_until(lambda: lab.page.evaluate(BRIGHTNESS, "canvas.wb-map") < 80)
     lab.page.wait_for_timeout(500)
     lab.screenshot("fit-dark")
     lab.page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Light' })")

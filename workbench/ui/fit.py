@@ -243,7 +243,7 @@ class CurvePlot(Panel):
             "set": {
                 "peak": _range([x for x, _ in every]),
                 "step": _range([y for _, y in every]),
-                "step axis": {"axis_label": f"ms of one step, predicted by {machine}'s rates"},
+                "peak axis": {"axis_label": f"predicted peak; steps by {machine}'s rates"},
                 "measured legend": {"visible": bool(measured)},
             },
         }
@@ -293,10 +293,10 @@ def _plot(*, dark: bool) -> dict[str, Any]:
         name: ColumnDataSource({column: [] for column in _COLUMNS.split()}, name=name)
         for name in ("points", "now", "measured")
     }
-    plot.xaxis.axis_label = "predicted peak"
     plot.xaxis.ticker = AdaptiveTicker(base=2, mantissas=[1], desired_num_ticks=6, num_minor_ticks=0)
     plot.xaxis.formatter = CustomJSTickFormatter(code=BYTE_TICKS)
-    plot.yaxis[0].update(name="step axis", axis_label="ms of one step, predicted")
+    plot.xaxis[0].update(name="peak axis", axis_label="predicted peak")
+    plot.yaxis.axis_label = "ms of one step, predicted"
     plot.step("x", "y", source=sources["points"], mode="after", line_color=colors["predicted"], line_alpha=0.6)
     curve = plot.scatter(
         "x", "y", source=sources["points"], size=9, fill_color=colors["predicted"], line_color=colors["paper"],

@@ -13,6 +13,7 @@ class Overview {
     view.canvas.after(this.canvas);
     this.whole = document.createElement("canvas"); // drawn once per scene, theme and size
     this.drawnOf = null;
+    this.wide = 0;
     const on = (type, handler) => this.canvas.addEventListener(type, handler, { signal: view.stop.signal });
     on("pointerdown", (event) => this.onDown(event));
     on("pointermove", (event) => { if (this.canvas.hasPointerCapture(event.pointerId)) this.moveTo(event.offsetY - this.grip); });
@@ -88,7 +89,8 @@ class Overview {
   }
 
   draw() {
-    const { view } = this, wide = this.canvas.clientWidth;
+    // While a theme is changed the page has no layout for a moment, and what is drawn then is drawn for good.
+    const { view } = this, wide = this.wide = this.canvas.clientWidth || this.wide;
     if (!wide || !view.scene || this.height <= 0) return;
     const ratio = view.ratio, key = [view.scene, view.ink, wide, this.height, ratio];
     if (!this.drawnOf || key.some((part, i) => part !== this.drawnOf[i])) {

@@ -10,10 +10,14 @@ import bokeh
 LIBRARY = pathlib.Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
 BYTE_TICKS = """
 const units = ["B", "KiB", "MiB", "GiB", "TiB"]
-let value = tick, unit = 0
-while (Math.abs(value) >= 1024 && unit < units.length - 1) { value /= 1024; unit++ }
-return `${parseFloat(value.toFixed(1))} ${units[unit]}`
+const largest = Math.max(...ticks.map(Math.abs))
+let scale = 1, unit = 0
+while (largest / scale >= 1024 && unit < units.length - 1) { scale *= 1024; unit++ }
+const step = ticks.length > 1 ? Math.abs(ticks[1] - ticks[0]) / scale : 1
+const digits = Math.min(6, Math.max(0, 1 + Math.ceil(-Math.log10(step))))
+return `${parseFloat((tick / scale).toFixed(digits))} ${units[unit]}`
 """
+"""Bytes in one unit for the whole axis, with as many digits as tell one tick from the next."""
 LIGHT = {
     "paper": "#ffffff",
     "ink": "#59636e",
