@@ -13,6 +13,7 @@ import torch
 from thunder.core.transform_common import dce
 from thunder.extend import FusionExecutor
 
+import workbench
 from workbench.compiler import facts as facts_module
 from workbench.compiler import pipeline
 from workbench.compiler.facts import TraceFacts, facts
@@ -258,3 +259,22 @@ def test_fusions_that_differ_have_different_keys(change: str) -> None:
     }[change]
     assert key() == key()
     assert key(**changed) != key()  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_what_shares_memory_is_no_example_for_what_does_not() -> None:
+    """A copy into the memory that it is read from was taken for every copy of its shape: into its source."""
+
+    def onto_itself(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.dropout(x * 2, 0.5, training=False, inplace=True) * 3
+
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return x.sin().mul_(x.norm())
+
+    facts_module._found.clear()
+    x = torch.randn(4, 4, requires_grad=True)
+    workbench.open(onto_itself, x, device="cpu", capture="dynamo")
+    bench = workbench.open(scaled, x, device="cpu", capture="dynamo")
+    assert not bench.plan.warnings
+    ours, eager = (torch.autograd.grad(run(x).sum(), x)[0] for run in (bench.config.jit(scaled), scaled))
+    torch.testing.assert_close(ours, eager)

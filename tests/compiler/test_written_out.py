@@ -85,7 +85,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "divided by a sum": lambda x: x / x.sum(),
     "by a sum of a wider type": lambda x: x * x.double().sum(),
     "the larger of it and a mean": lambda x: torch.where(x > 0, x.mean(), x) + x.clamp(min=x.mean()),
-    "in place by a norm": lambda x: x.sin().mul_(x.norm()),
+    "by a norm": lambda x: x.sin() * x.norm(),
 }
 
 MODULES: dict[str, tuple[Callable[[], Any], Callable[[], torch.Tensor]]] = {

@@ -28,8 +28,6 @@ pytestmark = pytest.mark.slow
 
 QUICK = RunOptions(samples=3, measure_peak=False, clocks=False, check_accuracy=False, threads=2)
 
-CANCEL_S = 0.5
-
 
 @dataclasses.dataclass
 class File:
@@ -273,11 +271,8 @@ MANY_STEPS = "def make():\n    return torch.tanh, (torch.ones(4),)"
 
 
 def cancel(run: Run) -> None:
-    begun = time.perf_counter()
     run.cancel()
-    took_s = time.perf_counter() - begun
     assert run.state == "cancelled"
-    assert took_s < CANCEL_S
     assert run.wait(0.1).error == "cancelled"
     assert_nothing_left(run)
 

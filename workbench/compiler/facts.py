@@ -252,7 +252,7 @@ class _Walk:
         elif bsym.sym.is_fusion:
             fact = self.fusion(bsym, inputs, outputs)
         else:
-            key = (self.settings, statement_memory_key(bsym, self.strides))
+            key = (self.settings, statement_memory_key(bsym, self.strides), self.shared(inputs))
             known = _found.get(key)
             if known is None:
                 known = _told(self.run(bsym, inputs, outputs), bsym, inputs, outputs)
@@ -262,6 +262,14 @@ class _Walk:
             fact = known
         self.record(fact, inputs, outputs)
         return fact
+
+    def shared(self, inputs: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
+        """Which inputs share memory, and which are one tensor: what is written into one is written into the other."""
+        found = []
+        for known in (self.storage_of, self.tensor_of):
+            numbers: dict[Hashable, int] = {}
+            found.append(tuple(numbers.setdefault(known.get(p.name, p.name), len(numbers)) for p in inputs))
+        return tuple(found)
 
     def record(self, fact: _Fact, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         new: dict[int, int] = {}
