@@ -137,6 +137,19 @@ def command_of(pid: str) -> str:
     return ""
 
 
+def test_what_a_killed_check_did_counts_whatever_was_summed_up_before_it(tmp_path: Path) -> None:
+    told(tmp_path, [("a", "0"), ("b", "hang")])
+    checked(tmp_path, step_limit_s=0.5)
+    # As if it had been killed in this part: what was summed up is of the part before.
+    path = tmp_path / suite.RESULT_FILE
+    result = json.loads(path.read_text())
+    result["parts"][trials.NAME] |= {"state": "not begun", "seconds": 0.0, "steps": []}
+    path.write_text(json.dumps(result))
+    found = checked(tmp_path, minutes=0.0)
+    assert (found["state"], len(found["steps"])) == ("out of time", 2)
+    assert found["seconds"] >= 0.5
+
+
 def test_a_torn_record_is_carried_out_again(tmp_path: Path) -> None:
     told(tmp_path, [("a", "0"), ("b", "0")])
     checked(tmp_path)

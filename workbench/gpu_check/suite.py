@@ -258,11 +258,13 @@ def _kept(folder: Path, note: dict[str, Any], parts: Iterable[Part]) -> dict[str
     for part in parts:
         earlier = before.get(part.name, {})
         lines = Log(folder, part.name).lines()
+        # A check that was killed kept steps whose time and part it could not sum up.
+        took = round(sum(line["seconds"] for line in lines), 1)
         found[part.name] = {
             "title": part.title,
             "does": part.does,
-            "state": earlier.get("state", "out of time" if lines else "not begun"),
-            "seconds": earlier.get("seconds", round(sum(line["seconds"] for line in lines), 1)),
+            "state": "done" if earlier.get("state") == "done" else "out of time" if lines else "not begun",
+            "seconds": max(float(earlier.get("seconds", 0.0)), took),
             "steps": lines,
         }
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
