@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.browser.app import GRAPH, click, graph, open_program, open_tab, press
+from tests.browser.app import GRAPH, click, figure, graph, open_program, open_tab, press
 from tests.browser.harness import Lab
 
 pytestmark = pytest.mark.browser
@@ -12,11 +12,34 @@ pytestmark = pytest.mark.browser
 FIRST_LEGAL = "next(s.id for s in bench.sites('saved') if s.values and 'recompute' not in s.illegal)"
 
 
+HELD = """
+import threading
+from workbench.compiler import pipeline
+let, plan = threading.Event(), pipeline.plan
+pipeline.plan = lambda *given: let.wait(60) and plan(*given)
+"""
+"""No plan is made before it is let."""
+
+
+def asked(lab: Lab) -> list[str]:
+    """Arcs that are drawn as what was asked for."""
+    return [arc["id"] for arc in graph(lab, "state().arcs") if arc["asked"] is not None]
+
+
 def test_keys_tabs_and_refusals(lab: Lab) -> None:
     open_program(lab, "'llama', device='cpu'")
     before = lab.kernel_eval("print(bench.choices)")
-    click(lab, lab.kernel_eval(f"print({FIRST_LEGAL})"))
+    id = lab.kernel_eval(f"print({FIRST_LEGAL})")
+    lab.kernel_eval(HELD)
+    click(lab, id)
+    lab.wait_until(lambda: asked(lab) == [id])
+    lab.wait_until(lambda: "≈" in figure(lab, "saved"))
+    lab.screenshot("planning")
+    # The kernel answers while the plan is made.
+    assert lab.kernel_eval("print(bench.choices)") == before
+    lab.kernel_eval("let.set()")
     lab.wait_until(lambda: lab.kernel_eval("print(bench.choices)") != before)
+    lab.wait_until(lambda: not asked(lab) and "≈" not in figure(lab, "saved"))
     lab.page.keyboard.press("u")
     lab.wait_until(lambda: lab.kernel_eval("print(bench.choices)") == before)
     lab.page.keyboard.press("r")

@@ -223,6 +223,7 @@ def test_the_app_shows_it_in_graph_and_inspector_and_turns_it(bench: Workbench) 
     app = App(bench)
     try:
         app.graph._receive(None, {"type": "turn", "id": place(bench)}, [])
+        assert app.choosing.settle(120)
         assert bench.choices == {place(bench): "hand_on"}
         app.graph.selected = place(bench)
         shown: dict[str, Any] = {site["id"]: site for site in app.inspector.content["sites"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 import time
@@ -15,9 +16,12 @@ import workbench as wb
 from tests.runs.test_compare import around, recorded
 from tests.runs.test_following import live
 from workbench.bench import PlanDiff
+from workbench.compiler import pipeline
+from workbench.errors import ChoiceError
 from workbench.graph import Kind
 from workbench.runs import events, jobs, logs, request, store
 from workbench.runs.snapshot import SNAPSHOT_FILE
+from workbench.summary import human_bytes
 from workbench.ui import graph_view, passes, tables
 from workbench.ui.alive import measured_content
 from workbench.ui.app import TRACE_FILE, App, mimebundles
@@ -27,7 +31,7 @@ from workbench.ui.drawing import Style
 from workbench.ui.experiments import Experiments, run_row
 from workbench.ui.graph_view import GraphView
 from workbench.ui.messages import words_of_change
-from workbench.ui.names import node_ids
+from workbench.ui.names import next_option, node_ids
 from workbench.ui.tables import RunsAsked, runs_content, site_rows, trace_lines
 from workbench.ui.timeline import timeline_content
 
@@ -70,9 +74,26 @@ def look(app: App, title: str) -> None:
     app.tabs.selected_index = app.tabs.titles.index(title)
 
 
+def settled(app: App) -> None:
+    """What was clicked is planned on a thread of its own."""
+    assert app.choosing.settle(120)
+
+
+def turn(app: App, id: str) -> None:
+    """A click on an arc or a mark, planned."""
+    app.graph._receive(None, {"type": "turn", "id": id}, [])
+    settled(app)
+
+
+def choose(app: App, id: str, option: str) -> None:
+    """A click on an option, planned."""
+    app._on_message({"type": "choose", "id": id, "option": option})
+    settled(app)
+
+
 def test_turning_an_arc_chooses_and_shows_the_change(app, bench):
     site = legal(bench)
-    app.graph._receive(None, {"type": "turn", "id": site.id}, [])
+    turn(app, site.id)
     assert bench.site(site.id).choice != site.choice
     assert "delta" in figure(app, "saved")
     assert "is now" in app.controls.content["message"]["text"]
@@ -102,7 +123,7 @@ def test_every_statement_shown_can_be_inspected(app, bench):
 
 def test_what_is_refused_changes_nothing_and_is_said_in_one_line(app, bench):
     before = bench.choices
-    app._on_message({"type": "choose", "id": legal(bench).id, "option": "nonsense"})
+    choose(app, legal(bench).id, "nonsense")
     assert bench.choices == before
     message = app.controls.content["message"]
     assert message["bad"]
@@ -117,6 +138,87 @@ def test_a_failed_export_is_said_and_a_good_one_written(app, tmp_path):
     app._on_message({"type": "export", "path": str(tmp_path / "x.py")})
     assert not app.controls.content["message"]["bad"]
     assert wb.load(tmp_path / "x.py").program == "mlp"
+
+
+@pytest.fixture
+def unplanned():
+    """An app whose bench keeps no plan but the stock one."""
+    app = App(wb.open("mlp", device="cpu", layers=1))
+    yield app
+    app.close()
+
+
+class Slow:
+    """A bench's plans, none of which is made before it is let."""
+
+    def __init__(self, bench, monkeypatch) -> None:
+        self.let, plan = threading.Event(), pipeline.plan
+
+        def held(captured, choices, newer=None):
+            assert self.let.wait(120)
+            return plan(captured, choices, newer)
+
+        monkeypatch.setattr(pipeline, "plan", held)
+
+
+def test_what_was_clicked_is_on_the_screen_before_it_is_planned(unplanned, monkeypatch):
+    app, bench = unplanned, unplanned.bench
+    slow, site, now = Slow(bench, monkeypatch), legal(bench), bench.plan
+    gain = bench.worth().quick({site.id: "recompute"})
+    app.graph._receive(None, {"type": "turn", "id": site.id}, [])
+    assert bench.plan is now
+    assert app.graph.asked == {site.id: Style.RECOMPUTED}
+    assert figure(app, "saved")["text"] == f"≈ {human_bytes(now.saved_bytes + gain.saved_bytes)}"
+    assert figure(app, "peak")["kind"] == "estimated"
+    older = {shown["key"] for shown in app.strip.content["figures"] if shown.get("older")}
+    assert older == {"fusions"}
+    slow.let.set()
+    settled(app)
+    assert bench.choices == {site.id: "recompute"}
+    assert app.graph.asked == {}
+    # Nothing is fused here: what arithmetic said is what is planned.
+    assert figure(app, "saved")["text"] == human_bytes(now.saved_bytes + gain.saved_bytes)
+    assert figure(app, "saved")["kind"] == "predicted"
+    assert not any(shown.get("older") for shown in app.strip.content["figures"])
+
+
+def test_a_click_goes_on_from_the_one_before_it_which_is_not_planned_yet(unplanned, monkeypatch):
+    app, bench = unplanned, unplanned.bench
+    slow, site = Slow(bench, monkeypatch), legal(bench)
+    for _ in range(2):
+        app.graph._receive(None, {"type": "turn", "id": site.id}, [])
+    first = next_option(site)
+    second = next_option(dataclasses.replace(site, choice=first))
+    assert app.choosing.pending == {site.id: second}
+    slow.let.set()
+    settled(app)
+    assert bench.site(site.id).choice == second != first
+
+
+def test_what_is_refused_once_it_is_planned_leaves_nothing_asked_for(unplanned, monkeypatch):
+    app, bench = unplanned, unplanned.bench
+    def refused(captured, choices, newer=None):
+        raise ChoiceError("not this one", next(iter(choices)))
+
+    monkeypatch.setattr(pipeline, "plan", refused)
+    shown = app.strip.content
+    turn(app, legal(bench).id)
+    assert "not this one" in app.controls.content["message"]["text"]
+    assert (app.graph.asked, app.choosing.pending, app.strip.content) == ({}, {}, shown)
+
+
+def test_without_arithmetic_older_figures_are_marked_until_the_plan_is_there(monkeypatch):
+    bench = wb.open("mlp", device="planned", layers=1, executor="nvfuser")
+    app = App(bench)
+    slow, site = Slow(bench, monkeypatch), legal(bench)
+    app.graph._receive(None, {"type": "turn", "id": site.id}, [])
+    marked = {shown["key"] for shown in app.strip.content["figures"] if shown.get("older")}
+    assert {"peak", "saved", "fusions"} <= marked
+    assert figure(app, "peak")["kind"] == "predicted"
+    slow.let.set()
+    settled(app)
+    assert not any(shown.get("older") for shown in app.strip.content["figures"])
+    app.close()
 
 
 def test_what_another_cell_chooses_is_shown(app, bench):
@@ -150,7 +252,7 @@ def test_a_click_names_the_nodes_once(app, bench, monkeypatch):
     monkeypatch.setattr(graph_view, "node_ids", lambda *of: named.append(of) or node_ids(*of))
     for title in app.tabs.titles:
         look(app, title)
-    app.graph._receive(None, {"type": "turn", "id": legal(bench).id}, [])
+    turn(app, legal(bench).id)
     assert len(named) == 1
 
 
@@ -173,7 +275,7 @@ def test_copies_and_fences_are_marks_on_their_statements():
     names = {id: bench.plan.graph.statements.name[app.graph.layout_shown.nodes.statement[n]] for id, n in shown.items()}
     assert {name for id, name in names.items() if id.endswith("!fence")} == {"update_aliases"}
     assert {name for id, name in names.items() if not id.endswith("!fence")} == {"copy_"}
-    app.graph._receive(None, {"type": "turn", "id": "copies:adam/sub_"}, [])
+    turn(app, "copies:adam/sub_")
     assert "sets −1" in app.controls.content["message"]["text"]
     bench.choose({"copies.fences": "drop"})
     assert not {n for n in app.graph.layout_shown.unplaced if bench.plan.sites[n].lever == "copies"}
@@ -577,7 +679,7 @@ def test_a_choice_says_all_figures_that_move_and_why_the_peak_stays(app, bench):
             and not site.illegal
             and not bench.predict({site.id: "recompute"}).peak_bytes - bench.plan.peak_bytes
         ):
-            app._on_message({"type": "choose", "id": site.id, "option": "recompute"})
+            choose(app, site.id, "recompute")
             assert "The peak stays: it is inside" in app.controls.content["message"]["text"]
             return
     raise AssertionError("every site moves the peak")

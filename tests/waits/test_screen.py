@@ -86,6 +86,7 @@ def test_an_end_is_put_before_the_statement_that_a_node_stands_for(planned: wb.W
 
     def drag_to(row: int) -> None:
         app.graph._receive(app.graph, {"type": "place", "id": id, "node": app.graph.shown_ids()[row]}, [])
+        assert app.choosing.settle(120)
 
     graph, latest = planned.plan.graph, planned.site(id).range.rpartition(" to ")[2]
     rows = [row for row in range(graph.first_backward) if graph.statements.parent[row] < 0]
@@ -128,6 +129,7 @@ def test_a_bar_of_folded_layers_moves_in_each_and_they_stay_folded(
     parent = bench.plan.graph.statements.parent
     *_, row = (row for row in np.flatnonzero(parent < 0).tolist() if bench.plan.place(row) == wanted[0])
     app.graph._receive(app.graph, {"type": "place", "id": ids[0], "node": app.graph.shown_ids()[row]}, [])
+    assert app.choosing.settle(120)
     app.close()
     assert [bench.choices[id] for id in ids] == wanted
     assert shown() == len(layers)

@@ -6,7 +6,7 @@ import logging
 import pathlib
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets
@@ -23,16 +23,16 @@ from workbench.runs.store import choices_of
 from workbench.summary import text_summary
 from workbench.ui import inspector, svg, tables
 from workbench.ui.alive import Alive, measured_content, predicted_content
+from workbench.ui.choosing import Choosing
 from workbench.ui.compile_tab import CompileTab
 from workbench.ui.controls import Controls, Readout
 from workbench.ui.experiments import Experiments
-from workbench.ui.figures import Against, Strip, figures
+from workbench.ui.figures import Against, Strip, figures, while_planned
 from workbench.ui.fit import FitTab
 from workbench.ui.fusions import Fusions, fusions_content
 from workbench.ui.graph_view import GraphView
 from workbench.ui.memory_tab import MemoryTab
-from workbench.ui.messages import limit_bytes_of, title_of_picture, words_of_change, words_of_search
-from workbench.ui.names import next_option
+from workbench.ui.messages import limit_bytes_of, title_of_picture, words_of_search
 from workbench.ui.outline import OutlineTab
 from workbench.ui.passes import Passes
 from workbench.ui.split import Split, side_by_side
@@ -101,17 +101,18 @@ class App:
         self.controls = Controls(self._on_message, tab_asked=tab)
         self.strip = Strip()
         self.graph = GraphView(
-            on_turn=self._turn,
+            on_turn=lambda sites: self.choosing.turn(sites),
             on_undo=lambda: self._act(bench.undo),
             on_redo=lambda: self._act(bench.redo),
-            on_place=lambda rows: self._choose({id: bench.plan.place(row) for id, row in rows.items()}),
+            on_place=lambda rows: self.choosing.choose({id: bench.plan.place(row) for id, row in rows.items()}),
         )
+        self.choosing = Choosing(bench, self.graph, act=self._act, say=self._say, show=self._show_asked)
         self.inspector = inspector.Inspector(self._on_inspector)
         self.memory = MemoryTab(self._on_message)
         self.alive = Alive(self._on_message)
         self.worth = WorthTab(bench, self.graph.groups, self._on_message)
         self.fit = FitTab(bench, self._in_background, self._on_message, self._say)
-        self.outline = OutlineTab(bench, self.graph.shown_ids, self.graph.reveal, self._choose)
+        self.outline = OutlineTab(bench, self.graph.shown_ids, self.graph.reveal, self.choosing.choose)
         self.compile = CompileTab()
         self.fusions = Fusions(self._on_message)
         self.passes = Passes(self.graph.reveal_value)
@@ -204,8 +205,8 @@ class App:
             "redo": lambda: self._act(self.bench.redo),
             "export": lambda: self._export(message["path"]),
             "dismiss": lambda: self._say(None),
-            "choose": lambda: self._choose({message["id"]: message["option"]}),
-            "choose_all": lambda: self._choose(message["choices"]),
+            "choose": lambda: self.choosing.choose({message["id"]: message["option"]}),
+            "choose_all": lambda: self.choosing.choose(message["choices"]),
             "runs": lambda: self._ask_of_runs(message["against"], message["snapshot"]),
             "perfetto": lambda: self._act(self._write_trace),
             "in_turns": lambda: self._time_in_turns(bool(message["on"])),
@@ -221,7 +222,7 @@ class App:
     def _on_inspector(self, message: dict[str, Any]) -> None:
         if message.get("type") == "choose":
             # What is chosen of an arc that stands for identical layers holds for all of them, as a click on it does.
-            self._choose({site.id: message["option"] for site in self.graph.peers(message["id"])})
+            self.choosing.choose({site.id: message["option"] for site in self.graph.peers(message["id"])})
         else:
             self._on_message(message)
 
@@ -279,34 +280,12 @@ class App:
     def _say(self, text: str | None, *, bad: bool = False) -> None:
         self.controls.update(message=None if text is None else {"text": text, "bad": bad})
 
-    def _turn(self, sites: list[Site]) -> None:
-        if not sites:
-            return
-        option = next_option(sites[0])
-        if option is None:
-            reasons = "; ".join(f"{o} is refused: {why}" for o, why in sites[0].illegal.items())
-            self._say(f"{sites[0].label} stays {sites[0].choice}. {reasons}", bad=True)
-            return
-        self._choose({site.id: option for site in sites})
-
-    def _choose(self, choices: Mapping[str, str]) -> None:
-        """Choose for one site, for those of folded layers alike, or for several at once."""
-        if not choices:
-            return
-        id, option = next(iter(choices.items()))
-        first, peers = self.bench.plan.site_of.get(id), self.graph.peers_are(id)
-        diff = self._act(lambda: self.bench.choose(choices))
-        if diff is not None:
-            label = first.label if first is not None else id
-            if len(self.graph.peers(id)) < len(choices):
-                label, option, peers = "what was listed", "chosen", "places"
-            # Where the peak stays: which statement has it, and what it holds instead.
-            of_memory = {site.lever for id in choices if (site := self.bench.plan.site_of.get(id))} & {"saved", "remat"}
-            why = self.bench.worth().why_peak(choices) if of_memory and not diff.peak_bytes else ""
-            self._say(words_of_change(label, option, len(choices), peers, diff, self.bench.machine.name, why))
-        else:
-            # What was refused must not stay on the screen as if it were chosen.
-            self._refresh()
+    def _show_asked(self) -> None:
+        with self._lock:
+            if self.bench.plan is not self._plan_shown:
+                self._refresh()
+            self.graph.ask(self.choosing.pending)
+            self._show_figures()
 
     def _ask_of_runs(self, against: list[str], snapshot: bool) -> None:
         self._asked = RunsAsked(tuple(name for name in VARIANTS if name in against), snapshot)
@@ -367,6 +346,7 @@ class App:
                 self.compile.follow(latest)
                 self.experiments.refresh()
             measured = self._keep_measured()
+            self.choosing.planned(plan)
             if plan is not self._plan_shown:
                 self._plan_shown = plan
                 self.graph.show(plan.graph, plan.sites)
@@ -375,6 +355,7 @@ class App:
                 self._redraw("Memory", "Timeline")
             elif bench.machine != self._machine_shown:
                 self._redraw("Timeline", "Fit")
+            self.graph.ask(self.choosing.pending)
             self._machine_shown = bench.machine
             self._show_figures()
             self.controls.update(can_undo=bench.can_undo, can_redo=bench.can_redo, **_machines(bench))
@@ -444,6 +425,8 @@ class App:
         same = self._has_choices(latest)
         against = self._against(latest)
         shown = figures(self.bench.plan, latest, against, same_choices=same, machine=self.bench.machine)
+        if self.choosing.pending:
+            shown = while_planned(shown, self.bench.plan, self.choosing.estimate(), against)
         self.strip.content = {"figures": shown}
 
     def _against(self, shown: Run | None) -> Against:

@@ -14,6 +14,7 @@ from workbench.ui.panel import Panel, esm
 if TYPE_CHECKING:
     from workbench.analysis.machines import Machine
     from workbench.analysis.overlap import Overlap
+    from workbench.bench.worth import Gain
     from workbench.compiler.pipeline import Plan
     from workbench.runs.accuracy import Accuracy
     from workbench.runs.jobs import Run
@@ -95,6 +96,35 @@ def figures(
         shown.append({"key": "overlap", "title": title, "values": values})
     shown.append({"key": "accuracy", "title": "Accuracy", "values": [*_accuracy(run, measured), *_proof(plan)]})
     return shown
+
+
+_ESTIMATED = ("peak", "saved")
+
+
+def while_planned(shown: list[dict[str, Any]], plan: Plan, gain: Gain | None, against: Against) -> list[dict[str, Any]]:
+    """The figures while a plan is made: those that arithmetic can tell, marked, and the others marked as older.
+
+    Parameters
+    ----------
+    shown : list of dict
+        What `figures` gave for the plan in force.
+    plan : Plan
+        In force.
+    gain : Gain, optional
+        What is asked for comes to on top of it.
+    against : Against
+    """
+    start, found = against.plan or plan, []
+    for figure in shown:
+        first, *others = figure["values"]
+        if gain is not None and figure["key"] in _ESTIMATED:
+            name = f"{figure['key']}_bytes"
+            now = getattr(plan, name) + getattr(gain, name)
+            text, change = f"≈ {human_bytes(now)}", now - getattr(start, name)
+            first = _value(text, "estimated", change, human_bytes, against.name)
+        older = any("predicted" in value["kind"] for value in figure["values"]) and first is figure["values"][0]
+        found.append({**figure, "values": [first, *others], "older": older})
+    return found
 
 
 _UNMEASURED = {"text": "–", "kind": "not measured yet"}

@@ -366,27 +366,27 @@ class Drawing extends Places {
     for (let i = 0; i < arc.y0.length; i++) {
       if (Math.max(arc.y0[i], arc.y1[i]) < low || Math.min(arc.y0[i], arc.y1[i]) > high) continue;
       const strong = (chosen?.kind === "arc" && chosen.index === i) || near?.has(i) || (this.hover?.kind === "arc" && this.hover.index === i);
-      const inner = arc.shape[i] === SIDE, color = this.arcColor(i);
+      const inner = arc.shape[i] === SIDE, asked = this.askedOf(i), style = asked ?? arc.style[i], color = this.arcColor(i, style);
       this.tracePath(this.curve(i));
       if (this.away(i)) this.tracePath(this.wayBack(i), true);
       c.lineWidth = inner ? (strong ? 2.5 : 1.25) : arc.width[i] * Math.max(0.5, Math.min(1, this.zoom * 1.5)) + (strong ? 1.5 : 0);
       c.strokeStyle = color;
       c.globalAlpha = strong ? 1 : near ? 0.35 : 0.85;
-      c.setLineDash(arc.style[i] === RECOMPUTED ? [6, 4] : arc.style[i] === OFFLOADED ? [1.5, 4] : []);
-      c.lineCap = arc.style[i] === OFFLOADED ? "round" : "butt";
+      c.setLineDash(style === RECOMPUTED ? [6, 4] : style === OFFLOADED ? [1.5, 4] : []);
+      c.lineCap = style === OFFLOADED ? "round" : "butt";
       c.stroke();
       c.setLineDash([]);
       c.lineCap = "butt";
       c.globalAlpha = 1;
-      if (!inner || strong) labels.push([i, color, strong]);
+      if (!inner || strong || asked !== undefined) labels.push([i, color, strong, asked]);
       if (inner && this.zoom > 0.3) this.dot(i, color);
     }
     if (!this.labelled()) return;
     const scale = Math.max(1, this.zoom);
     this.font(10 * scale, MONO, 500);
-    for (const [i, color, strong] of labels) {
+    for (const [i, color, strong, asked] of labels) {
       const [x0, y] = this.curve(i);
-      const text = strings[arc.label[i]], width = c.measureText(text).width + 10;
+      const text = strings[arc.label[i]] + (asked === undefined ? "" : " …"), width = c.measureText(text).width + 10;
       const left = this.away(i) ? this.handle(i).x - width / 2 : arc.shape[i] !== SIDE ? x0 + 6 : arc.side[i] === 0 ? x0 + 16 : x0 - 16 - width;
       c.beginPath();
       c.roundRect(left, y - 7 * scale, width, 14 * scale, 7 * scale);
@@ -403,10 +403,12 @@ class Drawing extends Places {
   }
 
   /** What goes from fusion to fusion has the fusions' colour; green, orange and blue are for what crosses. */
-  arcColor(index) {
-    const { arc } = this.scene;
-    return arc.shape[index] === SIDE && arc.style[index] === SAVED ? this.ink.fusion : this.ink.arcs[arc.style[index]];
+  arcColor(index, style = this.scene.arc.style[index]) {
+    return this.scene.arc.shape[index] === SIDE && style === SAVED ? this.ink.fusion : this.ink.arcs[style];
   }
+
+  /** The style that was asked for of an arc and is not planned yet; undefined where nothing was. */
+  askedOf(index) { return this.asked?.get(index); }
 
   dot(index, color) {
     const c = this.context, { x, y } = this.handle(index);

@@ -73,9 +73,11 @@ class View extends Drawing {
     this.themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
     this.onData = () => this.take(scene(model.get("data")));
     this.onSelected = () => { this.redraw(); };
+    this.onAsked = () => { this.takeAsked(); this.redraw(); };
     this.onReveal = (message) => { if (message?.type === "reveal") this.reveal(message.id, true); };
     model.on("change:data", this.onData);
     model.on("change:selected", this.onSelected);
+    model.on("change:asked", this.onAsked);
     model.on("msg:custom", this.onReveal);
   }
 
@@ -83,6 +85,7 @@ class View extends Drawing {
   take(next) {
     const held = this.scene && next ? this.heldBy(next) : null;
     this.scene = next;
+    this.takeAsked();
     if (performance.now() < this.refitUntil) this.fit();
     else if (held) this.top += this.locate(held.id).y - held.y;
     this.nameViews();
@@ -90,6 +93,12 @@ class View extends Drawing {
     this.setHover(null);
     this.clamp();
     this.redraw();
+  }
+
+  /** Arcs of which another option was asked for, with the style of that. */
+  takeAsked() {
+    const asked = Object.entries(this.model.get("asked") ?? {});
+    this.asked = new Map(asked.map(([id, style]) => [this.scene?.at.get(id), style]).filter(([at]) => at?.kind === "arc").map(([at, style]) => [at.index, style]));
   }
 
   /** What is in view now and in another scene too, and its height on the screen. */
@@ -117,6 +126,7 @@ class View extends Drawing {
     this.themes.disconnect();
     this.model.off("change:data", this.onData);
     this.model.off("change:selected", this.onSelected);
+    this.model.off("change:asked", this.onAsked);
     this.model.off("msg:custom", this.onReveal);
   }
 
@@ -454,7 +464,7 @@ function render({ model, el }) {
       return {
         nodes: s?.node.id.length ?? 0, zoom: view.zoom, top: view.top, selected: model.get("selected"), dark: view.dark,
         drawn_ms: view.drawn, sections: s?.sections ?? [],
-        arcs: s ? Array.from(s.arc.id, (id, i) => ({ id: s.strings[id], style: s.arc.style[i], label: s.strings[s.arc.label[i]] })) : [],
+        arcs: s ? Array.from(s.arc.id, (id, i) => ({ id: s.strings[id], style: s.arc.style[i], asked: view.askedOf(i) ?? null, label: s.strings[s.arc.label[i]] })) : [],
         marks: s ? Array.from(s.mark.id, (id, i) => ({ id: s.strings[id], text: s.strings[s.mark.text[i]], state: s.mark.state[i] })) : [],
         bars: s ? Array.from(s.bar.side, (side, i) => ({ side, ...view.barAt(i), id: s.strings[s.bar.issue[i]], wait_id: s.strings[s.bar.wait[i]] })) : [],
         ids: s ? Array.from(s.node.id, (id) => s.strings[id]) : [], matches: view.matches?.size ?? null,

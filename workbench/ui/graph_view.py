@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from workbench.summary import human_bytes, human_shape
 from workbench.ui import lanes
 from workbench.ui import layout as u_layout
 from workbench.ui.drawing import Layout, Style
-from workbench.ui.ends import Index
+from workbench.ui.ends import Index, style_of
 from workbench.ui.hiding import views_of
 from workbench.ui.names import next_option, node_ids, short_name
 from workbench.ui.panel import Answering, esm
@@ -392,6 +392,8 @@ class GraphView(Answering):
     selected = traitlets.Unicode("").tag(sync=True)
     height = traitlets.Int(620).tag(sync=True)
     dark = traitlets.Bool(False).tag(sync=True)
+    asked = traitlets.Dict().tag(sync=True)
+    """Styles of arcs that were asked for and are not planned yet, by site."""
 
     def __init__(
         self,
@@ -419,6 +421,14 @@ class GraphView(Answering):
         self._kept |= {u_layout.block_key(graph, origin): height for origin, height in blocks}
         self.shown = Shown(graph, sites, layout, node_ids(graph, layout, sites))
         self.data = payload(graph, layout, sites, self.shown.node_ids)
+
+    def ask(self, options: Mapping[str, str]) -> None:
+        """Draw arcs with the options that were asked for, by site, until the plan with them is shown."""
+        of = {site.id: site for site in self.shown.sites} if self.shown is not None else {}
+        replaced = {
+            id: dataclasses.replace(of[id], choice=option, outcome="") for id, option in options.items() if id in of
+        }
+        self.asked = {id: int(style_of(site)) for id, site in replaced.items()}
 
     def reveal(self, id: str) -> None:
         """Select a site or a statement and scroll to it."""

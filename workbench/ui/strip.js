@@ -1,4 +1,5 @@
 // The strip of figures: each says whether it is predicted or measured, and how it moved. Cells are of one size, whatever they say.
+// While a plan is made, figures of the plan before it are grey.
 
 const UNCHANGING = ["accuracy", "offload", "overlap"]; // figures that keep no line for the change of their first value
 
@@ -14,7 +15,7 @@ function render({ model, el }) {
     : [line(first), h("div", { class: "wb-change" }, delta(first)), ...others.map((value) => line(value, delta(value)))]);
   return follow(model, ["content"], () => {
     const { figures = [] } = model.get("content");
-    el.replaceChildren(...figures.map((figure) => h("div", { class: "wb-figure", "data-figure": figure.key },
+    el.replaceChildren(...figures.map((figure) => h("div", { class: `wb-figure${figure.older ? " wb-older" : ""}`, "data-figure": figure.key },
       h("div", { class: "wb-figure-title" }, figure.title), h("div", { class: "wb-figure-values" }, ...lines(figure)))));
     // What a narrow cell cuts is said in full where one points at it.
     for (const cell of el.children) if (cell.scrollHeight > cell.clientHeight + 1) cell.title = cell.innerText;

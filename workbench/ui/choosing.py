@@ -1,0 +1,162 @@
+"""What is clicked: asked of the bench on a thread of its own, and what arithmetic says of it until it is planned."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from workbench.lever import Site
+from workbench.ui.messages import words_of_change
+from workbench.ui.names import next_option
+
+if TYPE_CHECKING:
+    from workbench.bench import PlanDiff, Workbench
+    from workbench.bench.worth import Gain, Worth
+    from workbench.compiler.pipeline import Plan
+    from workbench.ui.graph_view import GraphView
+
+UNTOLD_S = 0.05
+"""What is planned sooner is shown as it is: without an estimate there is nothing to say meanwhile."""
+
+
+class _Say(Protocol):
+    def __call__(self, text: str | None, *, bad: bool = False) -> None: ...
+
+
+class Choosing:
+    """Choices that are asked for, and those that are not planned yet.
+
+    Parameters
+    ----------
+    bench : Workbench
+    graph : GraphView
+    act : callable
+        Calls what it is given, and says how where that fails; gives what came of it, or None.
+    say : callable
+        Shows a line of text.
+    show : callable
+        Called when there is more to wait for, and when what was waited for is refused.
+    """
+
+    def __init__(
+        self,
+        bench: Workbench,
+        graph: GraphView,
+        *,
+        act: Callable[[Callable[[], Any]], Any],
+        say: _Say,
+        show: Callable[[], None],
+    ) -> None:
+        self._bench, self._graph = bench, graph
+        self._act, self._say, self._show = act, say, show
+        self._changed = threading.Condition()
+        self._asked: dict[int, dict[str, str]] = {}
+        self._working: set[int] = set()
+        self._numbers = itertools.count()
+        self._weigher: tuple[Plan, Worth] | None = None
+
+    def turn(self, sites: Sequence[Site]) -> None:
+        """Choose the next option of a site, or of those of folded layers."""
+        if not sites:
+            return
+        # On from what was asked for last, be it planned yet or not.
+        first = dataclasses.replace(sites[0], choice=self.pending.get(sites[0].id, sites[0].choice))
+        option = next_option(first)
+        if option is None:
+            reasons = "; ".join(f"{o} is refused: {why}" for o, why in first.illegal.items())
+            self._say(f"{first.label} stays {first.choice}. {reasons}", bad=True)
+            return
+        self.choose({site.id: option for site in sites})
+
+    def choose(self, choices: Mapping[str, str]) -> None:
+        """Choose for one site, for those of folded layers alike, or for several at once."""
+        if not choices:
+            return
+        with self._changed:
+            number = next(self._numbers)
+            self._asked[number] = dict(choices)
+            self._working.add(number)
+        named = self._named(choices)
+        asking = threading.Thread(target=self._make, args=(number, named), name="workbench-choosing", daemon=True)
+        if self.estimate() is None:
+            asking.start()
+            asking.join(UNTOLD_S)
+            if asking.is_alive():
+                self._show()
+        else:
+            # Before it is planned: that keeps the interpreter busy.
+            self._say(f"Planning {named[0]}: {named[1]}…")
+            self._show()
+            asking.start()
+
+    def _named(self, choices: Mapping[str, str]) -> tuple[str, str, str]:
+        """What is chosen where, and what the places are, in words."""
+        id, option = next(iter(choices.items()))
+        first = self._bench.plan.site_of.get(id)
+        if len(self._graph.peers(id)) < len(choices):
+            return "what was listed", "chosen", "places"
+        return first.label if first is not None else id, option, self._graph.peers_are(id)
+
+    def _make(self, number: int, named: tuple[str, str, str]) -> None:
+        choices = self._asked[number]
+        try:
+            diff = self._act(lambda: self._bench.choose(choices))
+            if diff is not None:
+                self._say(self._told(choices, named, diff))
+        finally:
+            self._forget({number})
+            # What was refused must not stay on the screen as if it were chosen.
+            self._act(self._show)
+            with self._changed:
+                self._working.remove(number)
+                self._changed.notify_all()
+
+    def _told(self, choices: Mapping[str, str], named: tuple[str, str, str], diff: PlanDiff) -> str:
+        """What choices did; where the peak stays which statement has it, and what it holds instead."""
+        bench, (label, option, peers) = self._bench, named
+        of_memory = {site.lever for id in choices if (site := bench.plan.site_of.get(id))} & {"saved", "remat"}
+        why = bench.worth().why_peak(choices) if of_memory and not diff.peak_bytes else ""
+        return words_of_change(label, option, len(choices), peers, diff, bench.machine.name, why)
+
+    @property
+    def pending(self) -> dict[str, str]:
+        """What the sites asked for will be, in the order of the clicks."""
+        with self._changed:
+            return {id: option for choices in self._asked.values() for id, option in choices.items()}
+
+    def planned(self, plan: Plan) -> None:
+        """Wait no longer for what a plan has."""
+        known = plan.site_of
+        with self._changed:
+            asked = list(self._asked.items())
+        self._forget(
+            {
+                number
+                for number, choices in asked
+                if all(id in known and known[id].choice == option for id, option in choices.items())
+            }
+        )
+
+    def _forget(self, numbers: set[int]) -> None:
+        with self._changed:
+            self._asked = {number: choices for number, choices in self._asked.items() if number not in numbers}
+
+    def settle(self, timeout_s: float | None = None) -> bool:
+        """Wait until all that was clicked is planned, or refused, and said; whether that came about in time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._working, timeout_s)
+
+    def estimate(self) -> Gain | None:
+        """What is asked for comes to by arithmetic, in milliseconds; None where only a plan can tell.
+
+        What is fused is cut and computed again in ways of its own, where arithmetic can be off by the sign.
+        """
+        plan, pending = self._bench.plan, self.pending
+        if not pending or plan.census.count:
+            return None
+        if self._weigher is None or self._weigher[0] is not plan:
+            self._weigher = plan, self._bench.worth()
+        return self._weigher[1].quick(pending)
