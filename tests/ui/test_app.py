@@ -197,6 +197,7 @@ def test_a_click_goes_on_from_the_one_before_it_which_is_not_planned_yet(unplann
 
 def test_what_is_refused_once_it_is_planned_leaves_nothing_asked_for(unplanned, monkeypatch):
     app, bench = unplanned, unplanned.bench
+
     def refused(captured, choices, newer=None):
         raise ChoiceError("not this one", next(iter(choices)))
 
