@@ -108,6 +108,11 @@ def test_the_compiler_knows_no_lever_and_no_executor(path: Path) -> None:
     assert "workbench.executors" not in path.read_text()
 
 
+def test_what_is_not_ours_is_patched_in_one_place() -> None:
+    patching = [path.relative_to(ROOT) for path in MODULES if "unittest.mock" in imports(path)]
+    assert patching == [Path("compiler/patches.py")]
+
+
 def test_every_room_is_in_the_order() -> None:
     assert {room_of(path) for path in MODULES} == set(ORDER)
 

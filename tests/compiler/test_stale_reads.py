@@ -100,6 +100,22 @@ def test_what_nobody_else_sees_is_written_out_of_place(name: str) -> None:
     assert "copy_" not in bench.plan.text()
 
 
+def buffered(x: torch.Tensor) -> torch.Tensor:
+    y = torch.zeros(8, 5)
+    y[1:3].copy_(x[:2])
+    return (y * x).sum()
+
+
+def test_a_gradient_that_is_lost_in_a_part_of_other_memory_is_told() -> None:
+    x = torch.linspace(-3, 3, 40).reshape(8, 5).requires_grad_()
+    bench = workbench.open(buffered, x, device="cpu", executor="torch")
+    (eager,) = torch.autograd.grad(buffered(x), x)
+    (found,) = torch.autograd.grad(bench.config.jit(buffered)(x), x)
+    assert (found - eager).abs().max() > 0.01, "Thunder has mended it"
+    (warning,) = bench.plan.warnings
+    assert "is taken as if nothing had been written into it" in warning
+
+
 class Normed(torch.nn.Module):
     """Overwrites what batch normalization hands on, as MobileNetV3 does."""
 

@@ -42,6 +42,45 @@ def weighed(x: torch.Tensor) -> torch.Tensor:
     return functional.binary_cross_entropy_with_logits(x, x.detach().sigmoid(), pos_weight=torch.tensor([1.0, 2, 3, 4]))
 
 
+def spread(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty(4, 4).copy_(x[0]) * x + torch.zeros(2, 4, 4).copy_(x).sum(0) + torch.empty(4, 4).copy_(x.sum())
+
+
+def into(name: str, *given: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    """What is written in place, by a method that Thunder has only out of place, or that is written out here."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x.cos()
+        getattr(y, name)(*given)
+        return y * x
+
+    return program
+
+
+def by_operators(x: torch.Tensor) -> torch.Tensor:
+    y, among = x.cos(), x.detach() > 0
+    y %= 0.3
+    low = among
+    low &= x.detach() < 0.5
+    low ^= x.detach() < 0.2
+    return torch.where(among, y, x)
+
+
+def by_keywords(x: torch.Tensor) -> torch.Tensor:
+    made = torch.flip(x, dims=[0]) + x.flip(dims=(1,)) + torch.minimum(x, other=x.cos())
+    made = made + torch.lerp(input=x, end=x.cos(), weight=0.7) + torch.remainder(x, other=0.3)
+    made = made + torch.where(x > 0, input=x, other=x.sin()) + torch.vdot(x[0], other=x[1])
+    return made + x.unfold(dimension=1, size=1, step=1).sum(-1) + functional.dropout(input=x, p=0.0)
+
+
+def on_lists(x: torch.Tensor) -> torch.Tensor:
+    lerped = torch._foreach_lerp([x, x.cos()], [x.sin(), x * 2], [x.abs(), x.abs()])
+    least = torch._foreach_minimum([x], [x.cos()])
+    norms = [torch._foreach_norm([x, x * 2], order)[1] for order in (1, 2, float("inf"))]
+    half = torch._foreach_norm([(x * 1000).half()])[0].float() / 1000
+    return lerped[0] * lerped[1] + least[0] + sum(norms) + half
+
+
 def padded(mode: str) -> Callable[[torch.Tensor], torch.Tensor]:
     return lambda x: functional.pad(x[None], (2, 1, 0, 3), mode=mode)
 
@@ -62,6 +101,16 @@ def several() -> nn.Module:
 SQUARE: Callable[[], torch.Tensor] = lambda: torch.randn(4, 4)  # noqa: E731
 STEPS: Callable[[], torch.Tensor] = lambda: torch.randn(2, 2, 4)  # noqa: E731
 
+IN_PLACE: dict[str, tuple[Any, ...]] = {
+    "lerp_": (torch.ones(4, 4), 0.3),
+    "remainder_": (0.3,),
+    "round_": (),
+    "index_add_": (0, ROWS, torch.ones(4, 4)),
+    "fill_": (2.0,),
+    "sigmoid_": (),
+    "clamp_min_": (0.1,),
+}
+
 FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "rms norm without a weight": lambda x: functional.rms_norm(x, (4,), eps=0.1),
     "pad, reflected": padded("reflect"),
@@ -74,9 +123,17 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "minimum": lambda x: torch.minimum(x, x.cos() - 0.5),
     "remainder": lambda x: torch.remainder(x, x.cos()) + x % 0.3,
     "round": lambda x: (x * 3).round() + x,
+    "round to decimals": lambda x: x.round(decimals=1) * x,
+    "minimum of whole numbers and others": lambda x: torch.minimum(torch.ones(4, 4, dtype=torch.int64), x),
     "unfold": lambda x: x.unfold(1, 2, 1),
     "tile": lambda x: x.tile(2, 1),
     "linspace": lambda x: x * torch.linspace(-1, 2, 4),
+    "linspace of whole numbers": lambda x: x * torch.linspace(0, 10, 4, dtype=torch.int64),
+    "by keywords": by_keywords,
+    "copied where it is spread": spread,
+    "in place, by operators": by_operators,
+    **{f"{name} in place": into(name, *given) for name, given in IN_PLACE.items()},
+    "on lists": on_lists,
     "where": lambda x: x.where(x > 0, torch.zeros(())),
     "a result written where out says": normed,
     "weighed cross entropy": weighed,
@@ -124,6 +181,29 @@ def test_each_module_is_right(name: str) -> None:
         for made in (bench.config.jit(program)(x), program(x))
     )
     torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_not_a_number_is_set_to_zero() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        lost = [x.detach() * float("nan")]
+        torch._foreach_zero_(lost)
+        return lost[0] + x
+
+    x = torch.randn(4, 4)
+    assert torch.equal(workbench.open(program, x, device="cpu").config.jit(program)(x), x)
+
+
+def test_what_is_drawn_in_place_is_of_its_distribution() -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.clone().normal_(2.0, 0.5), x.clone().uniform_(3.0, 4.0)
+
+    x = torch.zeros(10_000)
+    normal, uniform = workbench.open(program, x, device="cpu").config.jit(program)(x)
+    assert abs(normal.mean() - 2) < 0.05
+    assert abs(normal.std() - 0.5) < 0.05
+    assert uniform.min() >= 3
+    assert uniform.max() < 4
+    assert abs(uniform.mean() - 3.5) < 0.05
 
 
 def test_half_a_width_is_normed_in_full_width() -> None:

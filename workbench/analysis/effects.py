@@ -9,7 +9,7 @@ import numpy as np
 
 from workbench.analysis.numbering import Walk
 from workbench.analysis.terms import DRAW, Terms
-from workbench.graph import BACKWARD, Graph, Kind, StatementFlag
+from workbench.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,8 @@ def stale_reads(joint: Graph) -> tuple[StaleRead, ...]:
 
     A gradient rule means what its forward statement read or made: a backward that reads the same memory after a write
     has another value. And what is read in the forward under the name that it had before a write passes its gradient on
-    as if nothing had been written. Eager PyTorch follows each write, keeps a copy, or refuses.
+    as if nothing had been written; so does memory of the program's own into a part of which something with a gradient
+    was written. Eager PyTorch follows each write, keeps a copy, or refuses.
 
     Parameters
     ----------
@@ -83,6 +84,11 @@ def stale_reads(joint: Graph) -> tuple[StaleRead, ...]:
     made: dict[int, int] = {}
     """Version of what gradients are passed on to; none where none are."""
     meant: dict[int, set[int]] = {}
+    named: dict[int, int] = {}
+    """Version of the memory when a value got its name."""
+    carried: dict[int, int] = {}
+    """Per storage of the program's own, the version that a write of what gradients are passed on to made."""
+    given = {int(at) for at in values.storage[(values.flags & ValueFlag.ARGUMENT) != 0]}
     found: dict[int, StaleRead] = {}
     for row in np.flatnonzero(statements.parent < 0).tolist():
         inputs = [v for v in statements.inputs[row].tolist() if values.storage[v] >= 0]
@@ -92,6 +98,8 @@ def stale_reads(joint: Graph) -> tuple[StaleRead, ...]:
             for value, other in zip(inputs, outputs, strict=True):
                 if value in made:
                     made[other] = made[value]
+                if value in named:
+                    named[other] = named[value]
             continue
         forward = statements.side[row] != BACKWARD
         for value in inputs:
@@ -100,6 +108,8 @@ def stale_reads(joint: Graph) -> tuple[StaleRead, ...]:
             if forward:
                 meant.setdefault(value, set()).add(now)
                 stale = made.get(value, now) != now
+                if int(statements.origin[row]) in differentiated and value not in made:
+                    stale |= carried.get(int(storage), -1) > named.get(value, now)
             else:
                 stale = now not in meant.get(value, {now})
             if stale:
@@ -108,10 +118,13 @@ def stale_reads(joint: Graph) -> tuple[StaleRead, ...]:
             for storage in {int(values.storage[v]) for v in outputs} & {int(values.storage[v]) for v in inputs}:
                 version[storage] += 1
                 overwritten[storage] = row
+                if storage not in given and any(v in made for v in inputs if values.storage[v] != storage):
+                    carried[storage] = int(version[storage])
         if forward:
             for value in outputs:
                 now = int(version[values.storage[value]])
                 meant.setdefault(value, set()).add(now)
+                named[value] = now
                 if statements.origin[row] in differentiated:
                     made[value] = now
     return tuple(found.values())

@@ -7,8 +7,6 @@ import time
 from collections.abc import Iterator
 from functools import cache
 from types import ModuleType
-from typing import Any
-from unittest import mock
 
 import torch
 
@@ -90,7 +88,7 @@ def nvfuser_module() -> ModuleType:
 
         patches.choose_sets(impl)
         return impl
-    with mock.patch("torch.cuda.is_available", return_value=True):
+    with patches.says_there_is_a_gpu():
         from workbench.compiler.nvfuser_api import nvfuserex
         from workbench.compiler.nvfuser_api import nvfuserex_impl as impl
 
@@ -102,16 +100,6 @@ def nvfuser_module() -> ModuleType:
 
 @contextlib.contextmanager
 def planned_gpu(mode: FakeTensorMode) -> Iterator[None]:
-    """Inside, Thunder plans for a GPU whose tensors are the fake ones of `mode`.
-
-    SDPA chooses its kernel by asking the GPU; without one it would be decomposed, so the choice of a recent GPU is
-    assumed: flash attention for 16-bit floats, memory-efficient attention otherwise.
-    """
-    from workbench.compiler.thunder_api import dtypes, sdpaex
-
-    def choose(query: Any, *_: Any, **__: Any) -> Any:
-        half = query.dtype in (dtypes.bfloat16, dtypes.float16)
-        return sdpaex.SpdaBackend.FLASH_ATTENTION if half else sdpaex.SpdaBackend.MEMORY_EFFICIENT
-
-    with mode, patches.found_on_meta(), mock.patch.object(sdpaex, "_fused_sdp_choice", choose):
+    """Inside, Thunder plans for a GPU whose tensors are the fake ones of `mode`."""
+    with mode, patches.found_on_meta(), patches.attention_of_a_recent_gpu():
         yield

@@ -265,11 +265,9 @@ class _Walk:
 
     def shared(self, inputs: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
         """Which inputs share memory, and which are one tensor: what is written into one is written into the other."""
-        found = []
-        for known in (self.storage_of, self.tensor_of):
-            numbers: dict[Hashable, int] = {}
-            found.append(tuple(numbers.setdefault(known.get(p.name, p.name), len(numbers)) for p in inputs))
-        return tuple(found)
+        return tuple(
+            _alike(known.get(proxy.name, proxy.name) for proxy in inputs) for known in (self.storage_of, self.tensor_of)
+        )
 
     def record(self, fact: _Fact, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         new: dict[int, int] = {}
@@ -306,8 +304,7 @@ class _Walk:
         names = [proxy.name for proxy in inputs]
         key = (
             *("facts", self.settings, tuple(map(self.strides.__getitem__, names))),
-            *(tuple(name in self.views for name in names), _alike(map(self.storage_of.__getitem__, names))),
-            _alike(map(self.tensor_of.__getitem__, names)),
+            *(tuple(name in self.views for name in names), *self.shared(inputs)),
         )
         found: _Fact = structure_of(bsym).once(key, find)
         return found
@@ -461,10 +458,10 @@ class _Walk:
         return tuple(computes.where(whole.shape, t.shape, t.stride(), int(t.storage_offset())) for t in made)
 
 
-def _alike(numbers: Iterable[int]) -> tuple[int, ...]:
-    """Which of some numbers are the same, whatever they are."""
-    first: dict[int, int] = {}
-    return tuple(first.setdefault(number, len(first)) for number in numbers)
+def _alike(given: Iterable[Hashable]) -> tuple[int, ...]:
+    """Which of some things are the same, whatever they are."""
+    first: dict[Hashable, int] = {}
+    return tuple(first.setdefault(one, len(first)) for one in given)
 
 
 def _which(outputs: Sequence[int], inputs: Sequence[int]) -> tuple[int, ...]:

@@ -5,12 +5,14 @@ Thunder has none of them. What is written in place is so here, too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from workbench.compiler.thunder_api import TensorProxy, thunder_functions
+from workbench.compiler.thunder_api import TensorProxy, to_torch_dtype
+from workbench.compiler.written_out import known_as, lerp, minimum, wide_of
 
 _AS_THEY_ARE = (
     *("abs", "ceil", "cos", "erf", "exp", "floor", "log", "neg", "reciprocal", "rsqrt", "sigmoid", "sign", "sin"),
@@ -19,27 +21,16 @@ _AS_THEY_ARE = (
 """Operators on single tensors that Thunder has under the same name."""
 
 
-def _known(name: str) -> Callable[..., Any]:
-    known: Callable[..., Any] = thunder_functions[getattr(torch, name)]
-    return known
-
-
-def _lerp(a: Any, end: Any, weight: Any) -> Any:
-    """As PyTorch does, from the end that is nearer."""
-    near = isinstance(weight, TensorProxy) or abs(weight) < 0.5
-    return a + weight * (end - a) if near else end - (end - a) * (1 - weight)
-
-
 def _at_least(a: Any, b: Any) -> Any:
-    return _known("maximum")(a, b) if isinstance(b, TensorProxy) else _known("clamp")(a, b, None)
+    return known_as(torch.maximum)(a, b) if isinstance(b, TensorProxy) else known_as(torch.clamp)(a, b, None)
 
 
 def _at_most(a: Any, b: Any) -> Any:
-    return _known("minimum")(a, b) if isinstance(b, TensorProxy) else _known("clamp")(a, None, b)
+    return minimum(a, b) if isinstance(b, TensorProxy) else known_as(torch.clamp)(a, None, b)
 
 
 _SINGLE: dict[str, Callable[..., Any]] = {
-    **{name: _known(name) for name in _AS_THEY_ARE},
+    **{name: known_as(getattr(torch, name)) for name in _AS_THEY_ARE},
     "add": lambda a, b, alpha=1: a + (b if alpha == 1 else b * alpha),
     "sub": lambda a, b, alpha=1: a - (b if alpha == 1 else b * alpha),
     "mul": lambda a, b: a * b,
@@ -47,13 +38,13 @@ _SINGLE: dict[str, Callable[..., Any]] = {
     "pow": lambda a, b: a**b,
     "addcmul": lambda a, b, c, value=1: a + b * value * c,
     "addcdiv": lambda a, b, c, value=1: a + b * value / c,
-    "lerp": _lerp,
+    "lerp": lerp,
     "maximum": _at_least,
     "clamp_min": _at_least,
     "minimum": _at_most,
     "clamp_max": _at_most,
     "copy": lambda a, b, non_blocking=False: b,
-    "zero": lambda a: a * 0,
+    "zero": lambda a: known_as(torch.zeros_like)(a),
 }
 
 
@@ -78,9 +69,22 @@ def _on_lists(single: Callable[..., Any], in_place: bool) -> Callable[..., Any]:
 
 
 def _norm(given: Sequence[Any], order: float = 2, dtype: Any = None) -> list[Any]:
-    if order != 2 or dtype is not None:
-        raise NotImplementedError("Thunder does not know torch._foreach_norm of another order than 2")
-    return [_known("sqrt")((each * each).sum()) for each in given]
+    return [_norm_of(each, order, dtype) for each in given]
+
+
+def _norm_of(a: TensorProxy, order: float, dtype: Any) -> Any:
+    """Summed in single precision at least: squares of 16-bit numbers soon have no place in 16 bits."""
+    kind = to_torch_dtype(a.dtype)
+    size = known_as(torch.abs)(a.to(wide_of(kind)))
+    if order == math.inf:
+        made = size.amax()
+    elif order == 1:
+        made = size.sum()
+    elif order == 2:
+        made = known_as(torch.sqrt)((size * size).sum())
+    else:
+        raise NotImplementedError(f"torch._foreach_norm of order {order}")
+    return made.to(dtype or kind)
 
 
 FOREACH: dict[Any, Callable[..., Any]] = {

@@ -10,7 +10,6 @@ from __future__ import annotations
 import builtins
 import dataclasses
 import functools
-import inspect
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ import torch
 from torch import fx
 
 from workbench.compiler import patches
+from workbench.compiler.calls import IN_PLACE, placed, written
 from workbench.compiler.causes import remedy
 from workbench.compiler.foreach import FOREACH
 from workbench.compiler.gradients import without_gradient
@@ -244,9 +244,11 @@ class _Tracer(fx.Interpreter):
             # Where PyTorch's own warnings point to, and where a result is written.
             kwargs.pop("_stacklevel", None)
             out = kwargs.pop("out", None)
-            args, kwargs = _by_place(target, known, args, kwargs)
+            args, kwargs = placed(target, known, args, kwargs)
             made = known(*args, **kwargs)
             return made if out is None else out.copy_(made)
+        if target in IN_PLACE and isinstance(args[0], TensorProxy):
+            return args[0].copy_(self.call_function(IN_PLACE[target], args, kwargs))
         if any(getattr(module, getattr(target, "__name__", ""), None) is target for module in _PYTHON):
             return target(*args, **kwargs)
         if any(isinstance(leaf, Proxy) for leaf in pytree.tree_leaves((args, kwargs))):
@@ -258,16 +260,19 @@ class _Tracer(fx.Interpreter):
         if not isinstance(owner, TensorProxy):
             return getattr(owner, target)(*rest, **kwargs)
         function = getattr(torch.Tensor, target, None)
-        if function in LOWERED:
-            return LOWERED[function](owner, *rest, **kwargs)
-        known = thunder_functions.get(function)
-        try:
-            method = getattr(owner, target)
-        except AttributeError:
-            if known is None:
-                raise NotImplementedError(f"Thunder does not know torch.Tensor.{target}") from None
-            return known(*args, **kwargs)
-        return method(*rest, **kwargs)
+        known = LOWERED.get(function) or thunder_functions.get(function)
+        method = None if function in LOWERED else getattr(owner, target, None)
+        plain = "" if function in LOWERED else written(target)
+        if plain and getattr(torch.Tensor, plain) in LOWERED:
+            return owner.copy_(self.call_method(plain, args, kwargs))
+        if plain and known is None and method is None:
+            # What Thunder takes from PyTorch as it is may read what is overwritten for its gradient.
+            kept = thunder_functions[torch.clone](owner)
+            return owner.copy_(self.call_method(plain, (kept, *args[1:]), kwargs))
+        if known is None and method is None:
+            raise NotImplementedError(f"Thunder does not know torch.Tensor.{target}")
+        args, kwargs = placed(target, known or method, args, kwargs)
+        return method(*args[1:], **kwargs) if method is not None else known(*args, **kwargs)
 
     def get_attr(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         value = super().get_attr(target, args, kwargs)
@@ -284,20 +289,6 @@ class _Tracer(fx.Interpreter):
 
     def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NotImplementedError(f"the module {target} was left whole in the graph")
-
-
-def _by_place(target: Any, known: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Tensors by their place, where Thunder takes an operator from PyTorch as it is: it has no gradient of keywords."""
-    if prims.OpTags.AUTO_REGISTERED not in (getattr(known, "tags", None) or ()) or not any(
-        isinstance(value, TensorProxy) for value in kwargs.values()
-    ):
-        return args, kwargs
-    try:
-        bound = inspect.signature(target).bind(*args, **kwargs)
-    except (TypeError, ValueError):  # built in, without a signature
-        return args, kwargs
-    bound.apply_defaults()
-    return bound.args, bound.kwargs
 
 
 class _Survey(_Tracer):

@@ -11,10 +11,8 @@ import operator
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
-from unittest import mock
 from weakref import ref
 
 import torch
@@ -197,8 +195,8 @@ def pieces_of(
     # What the program makes anew between its graphs is real.
     optimizers = held(program).optimizers
     for optimizer in optimizers:
-        _make_state_fake(optimizer, mode)
-    with settings(LIMIT), mock.patch.object(mode, "allow_non_fake_inputs", True), _backward_without_gpu(mode):
+        patches.make_state_fake(optimizer, mode)
+    with settings(LIMIT), patches.takes_real_tensors(mode), patches.backward_without_gpu(mode):
         call = compiled_by(program, Backend(ref(act)), whole=False)
         call(*args, **kwargs)
         first = found
@@ -242,51 +240,6 @@ def _gone_through(
     if ran != Counter({key: seen.calls for key, seen in found.items() if not seen.piece.refusal}):
         return "other parts ran when the program was called again"
     return recorded
-
-
-def _make_state_fake(optimizer: Any, mode: FakeTensorMode) -> None:
-    """Let a copy of an optimizer make its state, which it does in its first step, of tensors without values."""
-    make: Any = getattr(optimizer, "_init_group", None)
-
-    def made(*args: Any, **kwargs: Any) -> Any:
-        with mode:
-            return make(*args, **kwargs)
-
-    if make is not None:
-        optimizer._init_group = made
-
-
-@contextmanager
-def _backward_without_gpu(mode: FakeTensorMode) -> Iterator[None]:
-    """Inside, ``loss.backward()`` of a fake tensor on a GPU gives gradients, which autograd would ask the GPU for."""
-    backward: Any = torch.Tensor.backward  # without types in torch
-
-    def without_gpu(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
-        if not self.is_cuda or torch.cuda.is_available():
-            backward(self, *args, **kwargs)
-            return
-        for leaf in _leaves_of(self):
-            if leaf.grad is None:
-                with mode:
-                    leaf.grad = torch.empty_like(leaf, requires_grad=False)
-
-    with mock.patch.object(torch.Tensor, "backward", torch.compiler.disable(without_gpu)):
-        yield
-
-
-def _leaves_of(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """The tensors that a backward from a tensor ends in."""
-    ahead, seen, found = [tensor.grad_fn], set(), []
-    while ahead:
-        node = ahead.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        variable = getattr(node, "variable", None)
-        if variable is not None:
-            found.append(variable)
-        ahead.extend(above for above, _ in node.next_functions)
-    return found
 
 
 class CompiledParts(Compiled):

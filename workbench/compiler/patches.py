@@ -1,6 +1,7 @@
 """Where Thunder has no extension point: the patches, each with its reason and how to see when it can go.
 
-Every patch adds something and changes nothing that unmodified Thunder reads; one refuses what it would get wrong.
+Every patch adds something and changes nothing that unmodified Thunder reads; one refuses what it would get wrong. What
+holds only inside of a `with` is for planning without a GPU, or for one compilation.
 """
 
 from __future__ import annotations
@@ -252,4 +253,92 @@ def found_on_meta() -> Iterator[None]:
         mock.patch.object(thunder.torch, "_get_fake_arg", to_meta),
         mock.patch.object(thunder.torch, "_fake_type_to_thunder", from_meta),
     ):
+        yield
+
+
+def make_state_fake(optimizer: Any, mode: FakeTensorMode) -> None:
+    """Let a copy of an optimizer make its state, which it does in its first step, of tensors without values.
+
+    Its parameters are fake tensors, and PyTorch makes the counts of steps beside them as real ones. It can go once
+    `torch.optim` makes all of its state like its parameters.
+    """
+    make: Any = getattr(optimizer, "_init_group", None)
+
+    def made(*args: Any, **kwargs: Any) -> Any:
+        with mode:
+            return make(*args, **kwargs)
+
+    if make is not None:
+        optimizer._init_group = made
+
+
+@contextlib.contextmanager
+def takes_real_tensors(mode: FakeTensorMode) -> Iterator[None]:
+    """Inside, a mode of fake tensors takes real ones beside them, which a program makes anew between its graphs.
+
+    It can go once the option can be set after the mode was made.
+    """
+    with mock.patch.object(mode, "allow_non_fake_inputs", True):
+        yield
+
+
+@contextlib.contextmanager
+def backward_without_gpu(mode: FakeTensorMode) -> Iterator[None]:
+    """Inside, ``loss.backward()`` of a fake tensor on a GPU gives gradients, which autograd would ask the GPU for.
+
+    It can go once autograd runs a backward of fake CUDA tensors where there is no GPU.
+    """
+    backward: Any = torch.Tensor.backward  # without types in torch
+
+    def without_gpu(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        if not self.is_cuda or torch.cuda.is_available():
+            backward(self, *args, **kwargs)
+            return
+        for leaf in _leaves_of(self):
+            if leaf.grad is None:
+                with mode:
+                    leaf.grad = torch.empty_like(leaf, requires_grad=False)
+
+    with mock.patch.object(torch.Tensor, "backward", torch.compiler.disable(without_gpu)):
+        yield
+
+
+def _leaves_of(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The tensors that a backward from a tensor ends in."""
+    ahead, seen, found = [tensor.grad_fn], set(), []
+    while ahead:
+        node = ahead.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            found.append(variable)
+        ahead.extend(above for above, _ in node.next_functions)
+    return found
+
+
+@contextlib.contextmanager
+def says_there_is_a_gpu() -> Iterator[None]:
+    """Inside, PyTorch says that a GPU is there: Thunder asks it for one while its nvFuser executor is imported.
+
+    It can go once that can be imported without a GPU.
+    """
+    with mock.patch("torch.cuda.is_available", return_value=True):
+        yield
+
+
+@contextlib.contextmanager
+def attention_of_a_recent_gpu() -> Iterator[None]:
+    """Inside, attention takes the kernel that a recent GPU has: flash for 16-bit floats, memory-efficient otherwise.
+
+    Thunder asks the GPU, and without one would take the attention apart. It can go once it can be told.
+    """
+    from workbench.compiler.thunder_api import dtypes, sdpaex
+
+    def choose(query: Any, *_: Any, **__: Any) -> Any:
+        half = query.dtype in (dtypes.bfloat16, dtypes.float16)
+        return sdpaex.SpdaBackend.FLASH_ATTENTION if half else sdpaex.SpdaBackend.MEMORY_EFFICIENT
+
+    with mock.patch.object(sdpaex, "_fused_sdp_choice", choose):
         yield

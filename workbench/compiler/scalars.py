@@ -30,21 +30,8 @@ _BROADCAST = frozenset(
             "clamp_min",
             "clamp_max",
         ),
-        *(
-            "clamp_min",
-            "clamp_max",
-            "atan2",
-            "arctan2",
-            "hypot",
-            "fmod",
-            "remainder",
-            "mod",
-            "copysign",
-            "logaddexp",
-            "logaddexp2",
-            "xlogy",
-        ),
-        *("float_power", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"),
+        *("atan2", "arctan2", "hypot", "fmod", "remainder", "mod", "copysign", "logaddexp", "logaddexp2", "xlogy"),
+        *("float_power", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "copy_", "fill_"),
     )
 )
 """Functions, methods and operators that broadcast, by name."""

@@ -6,6 +6,7 @@ Elements come out as PyTorch's own operators make them, but for rounding where a
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -23,11 +24,18 @@ def known_as(function: Callable[..., Any]) -> Callable[..., Any]:
     return known
 
 
+def wide_of(kind: torch.dtype) -> torch.dtype:
+    """What PyTorch computes in: at least single precision, double for whole numbers."""
+    if not kind.is_floating_point:
+        return torch.float64
+    return torch.float32 if kind.itemsize < 4 else kind
+
+
 def _rms_norm(
     a: TensorProxy, normalized_shape: Sequence[int], weight: TensorProxy | None = None, eps: float | None = None
 ) -> Any:
     kind = to_torch_dtype(a.dtype)
-    wide = torch.float32 if kind.itemsize < 4 else kind
+    wide = wide_of(kind)
     dims = tuple(range(a.ndim - len(normalized_shape), a.ndim))
     x = a.to(wide)
     mean = known_as(torch.mean)(x * x, dims, keepdim=True)
@@ -94,12 +102,14 @@ def _tile(a: TensorProxy, *dims: Any) -> Any:
     return known_as(torch.tile)(a, dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims)
 
 
-def _minimum(a: Any, b: Any) -> Any:
+def minimum(a: TensorProxy, b: TensorProxy) -> Any:
     """Thunder has no gradient of it."""
-    return -known_as(torch.maximum)(-a, -b) if dtypes.is_inexact_dtype(a.dtype) else known_as(torch.minimum)(a, b)
+    if not dtypes.is_inexact_dtype(a.dtype) and not dtypes.is_inexact_dtype(b.dtype):
+        return known_as(torch.minimum)(a, b)
+    return -known_as(torch.maximum)(-a, -b)
 
 
-def _lerp(start: TensorProxy, end: TensorProxy, weight: Any) -> Any:
+def lerp(start: TensorProxy, end: TensorProxy, weight: Any) -> Any:
     """Thunder has no gradient of it. As PyTorch computes it: from the nearer end."""
     step = end - start
     if isinstance(weight, TensorProxy):
@@ -146,10 +156,13 @@ def _mod(a: Any, b: Any) -> Any:
     return _remainder(a, b) if isinstance(a, TensorProxy) or isinstance(b, TensorProxy) else a % b
 
 
-def _round(a: TensorProxy) -> Any:
-    """Thunder has no gradient of it, which is zero."""
+def _round(a: TensorProxy, *, decimals: int = 0) -> Any:
+    """Thunder has no gradient of it, which is zero, and no `decimals`."""
     with _no_grad():
-        made = known_as(torch.round)(a)
+        scale = 10.0 ** abs(decimals)
+        shifted = a if not decimals else a * scale if decimals > 0 else a / scale
+        made = known_as(torch.round)(shifted)
+        made = made if not decimals else made / scale if decimals > 0 else made * scale
         never = known_as(torch.zeros_like)(a, dtype=torch.bool)
     return known_as(torch.where)(never, a, made) if dtypes.is_inexact_dtype(a.dtype) else made
 
@@ -212,12 +225,38 @@ def _where(a: Any, condition: TensorProxy, other: Any) -> Any:
 
 
 def _linspace(start: float, end: float, steps: int, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
-    """From both ends to the middle, as PyTorch has it."""
+    """From both ends to the middle, as PyTorch has it; whole numbers and those of few bits in wider ones."""
     kind = dtype or torch.get_default_dtype()
+    wide = wide_of(kind)
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
-    place = known_as(torch.arange)(steps, device=device, dtype=kind)
+    place = known_as(torch.arange)(steps, device=device, dtype=wide)
     near = start + step * place
-    return known_as(torch.where)(place < steps // 2, near, end - step * ((steps - 1) - place)) if steps > 1 else near
+    if steps > 1:
+        near = known_as(torch.where)(place < steps // 2, near, end - step * ((steps - 1) - place))
+    return near.to(kind)
+
+
+def _copied(a: TensorProxy, b: Any, non_blocking: bool = False) -> Any:
+    """Thunder copies shapes that are the same alone."""
+    del non_blocking
+    spread = isinstance(b, TensorProxy) and b.shape != a.shape
+    return known_as(torch.Tensor.copy_)(a, b.expand(*a.shape) if spread else b)
+
+
+def _filled(a: TensorProxy, value: Any) -> Any:
+    return _copied(a, value if isinstance(value, TensorProxy) else known_as(torch.full_like)(a, value))
+
+
+def _uniform(a: TensorProxy, low: float = 0.0, high: float = 1.0, *, generator: None = None) -> Any:
+    if generator is not None:
+        raise NotImplementedError("uniform_ with a generator")
+    return known_as(torch.Tensor.copy_)(a, known_as(torch.rand_like)(a) * (high - low) + low)
+
+
+def _normally(a: TensorProxy, mean: float = 0.0, std: float = 1.0, *, generator: None = None) -> Any:
+    if generator is not None:
+        raise NotImplementedError("normal_ with a generator")
+    return known_as(torch.Tensor.copy_)(a, known_as(torch.randn_like)(a) * std + mean)
 
 
 def _normal(mean: Any, std: Any, size: Sequence[int] | None = None, **kwargs: Any) -> Any:
@@ -229,28 +268,6 @@ def _normal(mean: Any, std: Any, size: Sequence[int] | None = None, **kwargs: An
     return known_as(torch.randn)(*size, **kwargs) * std + mean
 
 
-def _network(cell: str) -> Callable[..., Any]:
-    """A recurrent network: its loop over time, layer by layer, written out."""
-
-    def run(
-        given: TensorProxy,
-        first: Any,
-        weights: Sequence[TensorProxy],
-        has_biases: bool,
-        layers: int,
-        dropout: float,
-        train: bool,
-        bidirectional: bool,
-        batch_first: bool,
-    ) -> Any:
-        if not isinstance(has_biases, bool):
-            raise NotImplementedError(f"{cell} of a packed sequence")
-        drop = dropout if train else 0.0
-        return _recurrent(cell, given, first, weights, has_biases, layers, drop, bidirectional, batch_first)
-
-    return run
-
-
 def _recurrent(
     cell: str,
     given: TensorProxy,
@@ -259,9 +276,13 @@ def _recurrent(
     has_biases: bool,
     layers: int,
     dropout: float,
+    train: bool,
     bidirectional: bool,
     batch_first: bool,
 ) -> Any:
+    """A recurrent network: its loop over time, layer by layer, written out."""
+    if not isinstance(has_biases, bool):
+        raise NotImplementedError(f"{cell} of a packed sequence")
     stack, linear = known_as(torch.stack), known_as(functional.linear)
     states = first if cell == "lstm" else (first,)
     directions = 1 + bidirectional
@@ -287,7 +308,7 @@ def _recurrent(
             last.append(state)
             made.append(out[::-1] if direction else out)
         steps = made[0] if not bidirectional else [known_as(torch.cat)(pair, -1) for pair in zip(*made, strict=True)]
-        if dropout and layer < layers - 1:
+        if train and dropout and layer < layers - 1:
             joined = known_as(functional.dropout)(stack(steps, 0), dropout)
             steps = [joined[at] for at in range(len(steps))]
     ends = tuple(stack([state[at] for state in last], 0) for at in range(len(states)))
@@ -324,10 +345,10 @@ WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     torch.Tensor.flip: _flip,
     torch.Tensor.unfold: _unfold,
     torch.Tensor.tile: _tile,
-    torch.minimum: _minimum,
-    torch.Tensor.minimum: _minimum,
-    torch.lerp: _lerp,
-    torch.Tensor.lerp: _lerp,
+    torch.minimum: minimum,
+    torch.Tensor.minimum: minimum,
+    torch.lerp: lerp,
+    torch.Tensor.lerp: lerp,
     torch.index_add: _index_add,
     torch.Tensor.index_add: _index_add,
     operator.mod: _mod,
@@ -346,6 +367,10 @@ WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     torch.Tensor.multinomial: _multinomial,
     torch.linspace: _linspace,
     torch.normal: _normal,
-    **{getattr(torch, cell): _network(cell) for cell in _CELLS},
+    torch.Tensor.copy_: _copied,
+    torch.Tensor.fill_: _filled,
+    torch.Tensor.uniform_: _uniform,
+    torch.Tensor.normal_: _normally,
+    **{getattr(torch, cell): functools.partial(_recurrent, cell) for cell in _CELLS},
 }
 """By the function of PyTorch that a graph calls."""

@@ -1,0 +1,94 @@
+"""How a graph calls an operator, put as what stands in for it takes it: keywords by place, writes as copies."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import operator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.fx.operator_schemas import get_signature_for_torch_op
+
+from workbench.compiler.thunder_api import TensorProxy, prims
+
+IN_PLACE: Mapping[Any, Callable[..., Any]] = {
+    operator.imod: operator.mod,
+    operator.ifloordiv: operator.floordiv,
+    operator.iand: operator.and_,
+    operator.ior: operator.or_,
+    operator.ixor: operator.xor,
+    operator.ilshift: operator.lshift,
+    operator.irshift: operator.rshift,
+}
+"""Operators in place that Thunder's tensors refuse, by what they write."""
+
+_NO_COPY = frozenset({torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded})
+"""Of methods in place that change how a tensor looks at its memory, or draw as no method out of place does."""
+
+
+def placed(
+    target: Any, known: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments with those by place that are given by a keyword which what is called instead has not.
+
+    Where Thunder takes an operator from PyTorch as it is, all tensors are: it has no gradient of keywords.
+
+    Parameters
+    ----------
+    target : callable or str
+        PyTorch's function, or the name of a method of its tensors, which are then the first argument.
+    known : callable
+        What is called instead.
+    args, kwargs
+    """
+    as_it_is = prims.OpTags.AUTO_REGISTERED in (getattr(known, "tags", None) or ())
+    tensors = as_it_is and any(isinstance(value, TensorProxy) for value in kwargs.values())
+    if not tensors and not _unknown(known, kwargs):
+        return args, kwargs
+    for signature in _signatures(target):
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError:  # another overload
+            continue
+        if as_it_is:
+            bound.apply_defaults()
+        return bound.args, bound.kwargs
+    return args, kwargs
+
+
+def _unknown(known: Any, keywords: Collection[str]) -> bool:
+    """Whether one of some keywords is none of a function's."""
+    try:
+        parameters = inspect.signature(getattr(known, "meta", None) or known).parameters.values()
+    except (TypeError, ValueError):  # built in, without a signature
+        return False
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return False
+    names = {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
+    return bool(set(keywords) - names)
+
+
+def _signatures(target: Any) -> Iterator[inspect.Signature]:
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    if not isinstance(target, str):
+        with contextlib.suppress(TypeError, ValueError):  # built in, without a signature
+            yield inspect.signature(target)
+    for overload in _overloads(name):
+        yield get_signature_for_torch_op(overload)[0]
+
+
+def _overloads(name: str) -> list[Any]:
+    packet = getattr(torch.ops.aten, name, None)
+    return [getattr(packet, each) for each in packet.overloads()] if packet is not None else []
+
+
+def written(name: str) -> str:
+    """The method whose result a method in place writes; empty where that is no copy of it."""
+    if not name.endswith("_") or name.endswith("__"):
+        return ""
+    overloads = _overloads(name)
+    if not overloads or not _overloads(name[:-1]) or any(_NO_COPY & set(each.tags) for each in overloads):
+        return ""
+    return name[:-1]
