@@ -6,14 +6,17 @@ import dataclasses
 import functools
 import random
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 import workbench
-from workbench.compiler import pipeline
+from workbench.compiler import hooks, pipeline
+from workbench.compiler import last_pass as last_pass_module
 from workbench.compiler.kept import MOST, Kept, Structure, ids, structure_of
+from workbench.compiler.last_pass import last_pass
+from workbench.compiler.thunder_api import _transform_for_operator_executor_execution, from_trace
 from workbench.errors import ChoiceError
 
 SETS = 8
@@ -51,8 +54,10 @@ def random_choices(bench: workbench.Workbench, draw: random.Random) -> dict[str,
     ],
 )
 def test_a_plan_after_others_is_the_plan_on_its_own(
-    program: str, settings: dict[str, Any], device: str, executor: str
+    program: str, settings: dict[str, Any], device: str, executor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    passes: list[int] = []
+    monkeypatch.setattr(hooks, "last_pass", functools.partial(held_to_thunders, passes))
     bench, other = (workbench.open(program, device=device, executor=executor, **settings) for _ in range(2))
     captured = other._captured
     assert isinstance(captured, pipeline.Capture)
@@ -64,6 +69,39 @@ def test_a_plan_after_others_is_the_plan_on_its_own(
         assert outcome(functools.partial(bench.plan_under, choices)) == expected
         planned += not isinstance(expected, str)
     assert planned >= SETS // 2
+    assert len(passes) > SETS
+
+
+def statements(trace: Any) -> list[Any]:
+    """What stands in a trace, line by line, and where each statement is from."""
+    lines = [line for line in str(trace).splitlines() if not line.startswith("# Constructed")]
+    return lines + [(set(b.tags), b.source_filename, b.source_positions) for b in trace.bound_symbols]
+
+
+def held_to_thunders(passes: list[int], trace: Any, executors: Sequence[Any], kept: Kept | None) -> Any:
+    """The last pass, whose outcome is that of Thunder's own, names that are next included."""
+    own = from_trace(trace)
+    own.names, own.bound_symbols = set(trace.names), list(trace.bound_symbols)
+    theirs = _transform_for_operator_executor_execution(own, executors)
+    ours = last_pass(trace, executors, kept)
+    assert statements(ours) == statements(theirs)
+    assert (ours.names, ours.name_ctr) == (theirs.names, theirs.name_ctr)
+    passes.append(len(ours.bound_symbols))
+    return ours
+
+
+def test_what_the_last_pass_does_not_know_is_asked_of_thunder(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = workbench.open("mlp", layers=1, device="cpu")
+
+    def unknown(*_: Any) -> Any:
+        raise last_pass_module._Unknown
+
+    monkeypatch.setattr(last_pass_module._Pass, "_executed", unknown)
+    passes: list[int] = []
+    monkeypatch.setattr(hooks, "last_pass", functools.partial(held_to_thunders, passes))
+    site = next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
+    bench.choose({site.id: "recompute"})
+    assert passes
 
 
 def test_most_fusions_of_a_plan_are_those_of_the_one_before() -> None:

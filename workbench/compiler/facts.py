@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from workbench.compiler import computes
-from workbench.compiler.kept import structure_of
+from workbench.compiler.kept import INPUTS, OUTPUTS, structure_of
 from workbench.compiler.kernels import WRITES, allocates_inside, peak_inside_bytes
 from workbench.compiler.keys import statement_memory_key
 from workbench.compiler.offload import ARRIVE, OFFLOAD, RELOAD, RELOAD_PREFIX
@@ -121,9 +121,12 @@ class FactsCache:
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
 
 
-def _settings() -> Hashable:
-    """What PyTorch is set to and kernels are chosen by, beside what stands in a statement."""
-    return (
+_numbers_of_settings: dict[Hashable, int] = {}
+
+
+def _settings() -> int:
+    """A number for what PyTorch is set to and kernels are chosen by, beside what stands in a statement."""
+    found = (
         torch.get_default_dtype(),
         torch.get_num_threads(),
         torch.are_deterministic_algorithms_enabled(),
@@ -133,6 +136,7 @@ def _settings() -> Hashable:
         torch.backends.cuda.math_sdp_enabled(),
         torch.backends.cuda.cudnn_sdp_enabled(),
     )
+    return _numbers_of_settings.setdefault(found, len(_numbers_of_settings))
 
 
 def facts(
@@ -236,38 +240,49 @@ class _Walk:
 
     def statement(self, bsym: Any) -> _Fact:
         """The fact of one statement, with its outputs entered."""
-        inputs = _tensors(bsym.flat_args)
+        inputs, outputs = _inputs(bsym), _outputs(bsym)
         for proxy in inputs:
-            self.enter(proxy)
-        outputs = _tensors(bsym.flat_outs)
-        if bsym.sym.id in _IDLE or bsym.sym.id == prims.PrimIDs.GET_GRAD or not outputs:
+            if proxy.name not in self.storage_of:
+                self.enter(proxy)
+        id = bsym.sym.id
+        idle = type(id) is not str and id in _IDLE
+        if idle or id == prims.PrimIDs.GET_GRAD or not outputs:
             for proxy in outputs:
                 self.enter(proxy)
-            if bsym.sym.id in _IDLE:
+            if idle:
                 return _NOTHING
             return dataclasses.replace(_NOTHING, computation=computes.alone(bsym, {}))
         moved = _moved(bsym, inputs, outputs, self.strides)
         if moved is not None:
             fact = _told(moved, bsym, inputs, outputs)
-        elif bsym.sym.is_fusion:
-            fact = self.fusion(bsym, inputs, outputs)
         else:
-            key = (self.settings, statement_memory_key(bsym, self.strides), self.shared(inputs))
+            fact = (self.fusion if bsym.sym.is_fusion else self.operation)(bsym, inputs, outputs)
+        self.record(fact, inputs, outputs)
+        return fact
+
+    def operation(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Fact:
+        """The fact of a statement that is no fusion: found once for all that are equal, and looked up once for each."""
+
+        def find() -> _Fact:
+            key = (self.settings, statement_memory_key(bsym, self.strides), shared)
             known = _found.get(key)
             if known is None:
                 known = _told(self.run(bsym, inputs, outputs), bsym, inputs, outputs)
                 if len(_found) >= _MOST_FACTS:
                     _found.clear()
                 _found[key] = known
-            fact = known
-        self.record(fact, inputs, outputs)
-        return fact
+            return known
+
+        # What is written into one of the inputs is written into all that share its memory.
+        shared = self.shared(inputs)
+        lie = tuple([self.strides.get(proxy.name) for proxy in (*inputs, *outputs)])
+        found: _Fact = structure_of(bsym).once(("facts", self.settings, lie, shared), find)
+        return found
 
     def shared(self, inputs: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
-        """Which inputs share memory, and which are one tensor: what is written into one is written into the other."""
-        return tuple(
-            _alike(known.get(proxy.name, proxy.name) for proxy in inputs) for known in (self.storage_of, self.tensor_of)
-        )
+        """Which inputs share memory, and which are one tensor."""
+        names = [proxy.name for proxy in inputs]
+        return tuple(_alike([known.get(name, name) for name in names]) for known in (self.storage_of, self.tensor_of))
 
     def record(self, fact: _Fact, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         new: dict[int, int] = {}
@@ -302,10 +317,8 @@ class _Walk:
             return _told(self.members(bsym.subsymbols, inputs, outputs, same), bsym, inputs, outputs)
 
         names = [proxy.name for proxy in inputs]
-        key = (
-            *("facts", self.settings, tuple(map(self.strides.__getitem__, names))),
-            *(tuple(name in self.views for name in names), *self.shared(inputs)),
-        )
+        lie = tuple([self.strides[name] for name in names])
+        key = ("facts", self.settings, lie, tuple([name in self.views for name in names]), *self.shared(inputs))
         found: _Fact = structure_of(bsym).once(key, find)
         return found
 
@@ -520,6 +533,26 @@ def _assume(outputs: Sequence[Any]) -> _Fact:
 
 def _wait(outputs: Sequence[Any]) -> _Fact:
     return _Fact(sources=(0,) * len(outputs), strides=tuple(_contiguous(p.shape) for p in outputs), new_bytes=())
+
+
+def _inputs(bsym: Any) -> Sequence[Any]:
+    """The tensors that a statement is given, each once."""
+    return _of(bsym, INPUTS, bsym.flat_args)
+
+
+def _outputs(bsym: Any) -> Sequence[Any]:
+    """The tensors that it makes."""
+    return _of(bsym, OUTPUTS, bsym.flat_outs)
+
+
+def _of(bsym: Any, name: str, leaves: Sequence[Any]) -> Sequence[Any]:
+    found: Sequence[Any] | None = bsym.__dict__.get(name)
+    if found is None:
+        found = _tensors(leaves)
+        # What is in a collection may change.
+        if not any(isinstance(leaf, CollectionProxy) for leaf in leaves):
+            bsym.__dict__[name] = found
+    return found
 
 
 def _tensors(leaves: Sequence[Any]) -> list[Any]:

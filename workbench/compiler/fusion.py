@@ -14,6 +14,7 @@ import io
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -306,6 +307,13 @@ class RegionExecutor(TorchCompileExecutor):
 
     def can_fuse(self, bsym: BoundSymbol) -> bool:
         """Whether a statement may be in a region."""
+        if any(out.name in self.control.unfused for out in bsym.flat_proxy_outs if self.control.unfused):
+            return False
+        return bool(
+            self.control.regions.once(("can fuse", id(self), id(bsym)), (self, bsym), lambda: self._can_fuse(bsym))
+        )
+
+    def _can_fuse(self, bsym: BoundSymbol) -> bool:
         return bool(
             super().can_fuse(bsym)
             # Dead code elimination takes what has no subsymbols and is no primitive, such as the zeros of a gradient
@@ -316,18 +324,25 @@ class RegionExecutor(TorchCompileExecutor):
             and not differentiates(bsym)
             # Dynamo compiles no collective that is waited for later.
             and not any(isinstance(p, FutureTensorProxy) for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs))
-            and not (self.control.unfused and any(o.name in self.control.unfused for o in bsym.flat_proxy_outs))
         )
 
     def fuse(self, region: Region, fusion_counter: int) -> BoundSymbol:
         """A fusion statement that compiles itself when first called."""
-        name = f"TorchCompile{fusion_counter}"
-        inputs = [unvariableify(x) for x in region.inputs]
-        outputs = copies.kept_outputs([unvariableify(x) for x in region.outputs], region.bound_symbols)
-        lazy = LazyRegion(self.control.compilation, name, self.mode)
-        symbol = Symbol(name, meta=None, is_fusion=True, executor=self)
-        lazy.bsym = BoundSymbol(symbol, inputs, {}, outputs, region.bound_symbols, _call_ctx={name: lazy})
-        return lazy.bsym
+        name, regions = f"TorchCompile{fusion_counter}", self.control.regions
+        inputs, outputs = [unvariableify(x) for x in region.inputs], [unvariableify(x) for x in region.outputs]
+        known = (ids(inputs), ids(outputs), ids(region.bound_symbols))
+        alive = (inputs, outputs, tuple(region.bound_symbols))
+
+        def make() -> BoundSymbol:
+            lazy = LazyRegion(self.control.compilation, name, self.mode)
+            symbol = Symbol(name, meta=None, is_fusion=True, executor=self)
+            given = copies.kept_outputs(outputs, region.bound_symbols)
+            lazy.bsym = BoundSymbol(symbol, inputs, {}, given, region.bound_symbols, _call_ctx={name: lazy})
+            # Later copies share it, and the same region where a choice gives it another number.
+            lazy.bsym.__dict__[STRUCTURE] = regions.once(("structure", *known), alive, Structure)
+            return lazy.bsym
+
+        return regions.once(("fuse", id(self), name, *known), (self, alive), make)
 
     def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
         """Partition, cut, and make the fusions callable."""
@@ -417,7 +432,11 @@ def _renamed(member: BoundSymbol, taken: Mapping[str, Proxy]) -> BoundSymbol:
 
 def region_executor(control: Control) -> FusionExecutor:
     """A new torch.compile executor under `control`."""
-    return RegionExecutor(control)
+    # As for nvFuser below: fusions that are kept know the executor that made them.
+    make = partial(RegionExecutor, control)
+    executor: RegionExecutor = make() if control.kept is None else control.kept.once("torchcompile", None, make)
+    executor.control = control
+    return executor
 
 
 def _control_definition(bsym: BoundSymbol, compilation: Compilation) -> None:

@@ -22,6 +22,7 @@ from workbench.compiler.fusion import (
     Observer,
 )
 from workbench.compiler.kept import Kept
+from workbench.compiler.last_pass import last_pass
 from workbench.compiler.names import tag_origins
 from workbench.compiler.reader import read_execution
 from workbench.compiler.stage import Made, Stage
@@ -32,7 +33,6 @@ from workbench.compiler.thunder_api import (
     TraceCtx,
     TraceTag,
     Transform,
-    _transform_for_operator_executor_execution,
     compile_data,
     del_last_used,
     from_trace,
@@ -379,7 +379,7 @@ def executed(hooks: Hooks, trace: TraceCtx) -> tuple[TraceCtx, TraceCtx | None, 
             name = "choices after fusion" if isinstance(executor, _AfterFusion) else f"fused by {executor.name}"
             traces.append((name, (trace,)))
     hooks.restart()
-    trace = _transform_for_operator_executor_execution(trace, get_always_executors())
+    trace = last_pass(trace, get_always_executors(), hooks.control.kept)
     forward, backward = trace, None
     if "fw_flat_out" in trace.bound_symbols[-1].args[0]:
         forward, backward = split_into_forward_and_backward(trace)

@@ -44,7 +44,9 @@ def ids(objects: Any) -> tuple[int, ...]:
 
 
 class Structure:
-    """What is found out about a fusion by what it is made of, whatever its values are called."""
+    """What is found out about a statement by what it is made of, whatever its values are called."""
+
+    __slots__ = ("_known",)
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Any] = {}
@@ -57,10 +59,19 @@ class Structure:
 
 
 STRUCTURE = "_workbench_structure"
-"""Where a fusion has its structure; a copy of it has the same unless what is inside changes: see `quick_passes`."""
+"""Where a statement has its structure; a copy of it has the same unless what is inside changes: see `quick_passes`.
+
+Its tags are no part of it: a statement is tagged after it is copied.
+"""
 
 
-def structure_of(fusion: Any) -> Structure:
-    """The structure of a fusion, the same object for those that differ in nothing but names."""
-    found: Structure = fusion.__dict__.setdefault(STRUCTURE, Structure())
+INPUTS, OUTPUTS = "_workbench_inputs", "_workbench_outputs"
+"""Where a statement has the tensors that it is given, and that it makes, each once."""
+
+
+def structure_of(bsym: Any) -> Structure:
+    """The structure of a statement, the same object for copies, and for fusions that differ in nothing but names."""
+    found: Structure | None = bsym.__dict__.get(STRUCTURE)
+    if found is None:
+        found = bsym.__dict__[STRUCTURE] = Structure()
     return found

@@ -9,11 +9,12 @@ name is in `QUICK`.
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from workbench.compiler.kept import STRUCTURE, structure_of
+from workbench.compiler.kept import INPUTS, OUTPUTS, STRUCTURE, structure_of
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     CollectionProxy,
@@ -37,6 +38,7 @@ _OF_INPUTS = (
     "_var_args",
     "_var_kwargs",
     "are_all_args_constant",
+    INPUTS,
 )
 _OF_OUTPUTS = (
     "flat_outs_and_spec",
@@ -44,6 +46,7 @@ _OF_OUTPUTS = (
     "flat_proxy_outs",
     "flat_variableified_proxy_outs",
     "_var_output",
+    OUTPUTS,
 )
 """What a statement keeps of itself once it was asked for, by what it is found from."""
 
@@ -60,6 +63,7 @@ def _from_bsym(self: Any, **changes: Any) -> Any:
     """A statement made of another, which keeps what is known of the parts that do not change."""
     made = object.__new__(BoundSymbol)
     state = made.__dict__
+    structure_of(self)  # before it is copied: what is found out about a copy is then known of all
     state.update(self.__dict__)
     state.pop("rhs", None)
     state["_line_no"] = None
@@ -106,8 +110,8 @@ def _swapped(
 
 def _renames(before: Any, after: Any) -> bool:
     """Whether a swap left all of a fusion but names as it was."""
-    other = _names(after)
-    if len(other) != len(_names(before)):  # two values became one
+    other = names_in(after)
+    if len(other) != len(names_in(before)):  # two values became one
         return False
     pairs = zip(
         (*before.flat_proxy_args, *before.flat_proxy_outs),
@@ -237,12 +241,12 @@ def _remove_duplicate_number_proxies(bsyms: Sequence[Any]) -> list[Any]:
     return [bsym for bsym in bsyms if bsym.flat_outs]
 
 
-def _names(bsym: Any) -> tuple[str, ...]:
+def names_in(bsym: Any) -> tuple[str, ...]:
     """All names in a statement, those inside of it first, each once."""
     inside, found = bsym.__dict__.get(_NAMES, (None, ()))
     if inside is bsym.subsymbols:
         return tuple(found)
-    names = [name for sub in bsym.subsymbols for name in _names(sub)]
+    names = [name for sub in bsym.subsymbols for name in names_in(sub)]
     names.extend(proxy.name for proxy in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs))
     once = tuple(dict.fromkeys(names))
     bsym.__dict__[_NAMES] = (bsym.subsymbols, once)
@@ -250,7 +254,7 @@ def _names(bsym: Any) -> tuple[str, ...]:
 
 
 def _order_proxies(bsyms: Sequence[Any]) -> dict[str, int]:
-    names = dict.fromkeys(name for bsym in bsyms for name in _names(bsym))
+    names = dict.fromkeys(name for bsym in bsyms for name in names_in(bsym))
     return {name: i for i, name in enumerate(names, 1)}
 
 
@@ -286,6 +290,7 @@ def _map_flat(f: Callable[..., Any], *args: Any) -> Any:
 
 
 METHODS: tuple[tuple[Any, str, Any], ...] = (
+    (Proxy, "name", property(operator.attrgetter("_name"))),
     (BoundSymbol, "from_bsym", _from_bsym),
     (BoundSymbol, "from_bsym_swap_proxies", _swapped),
     (Region, "__init__", _make_region),

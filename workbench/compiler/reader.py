@@ -15,7 +15,7 @@ from workbench.compiler.accumulate import Accumulated, accumulated
 from workbench.compiler.facts import FactsCache, TraceFacts, facts
 from workbench.compiler.fusion import contains
 from workbench.compiler.kept import structure_of
-from workbench.compiler.names import CLONE_PREFIX, is_statement, origin_of
+from workbench.compiler.names import CLONE_PREFIX, OriginTag, is_statement
 from workbench.compiler.offload import ARRIVE, OFFLOAD, RELOAD
 from workbench.compiler.proxies import bytes_of, shape_of
 from workbench.compiler.thunder_api import (
@@ -81,41 +81,62 @@ def display_name(bsym: BoundSymbol) -> str:
 
 
 class _Told(NamedTuple):
-    """What is told of a statement whatever its values are called."""
+    """What is told of a statement whatever its values are called, and whatever it is tagged with."""
 
     name: str
     executor: str
     kind: int
-    origin: int
     flags: int
     group: Any
 
 
 def _told(bsym: BoundSymbol) -> _Told:
+    found: _Told = structure_of(bsym).once("told", lambda: _tell(bsym))
+    # A fusion's number is part of no structure.
+    return found._replace(name=display_name(bsym)) if bsym.sym.is_fusion else found
+
+
+def _tell(bsym: BoundSymbol) -> _Told:
     executor = bsym.sym.executor
     return _Told(
         display_name(bsym),
         str(executor.name) if executor is not None else "",
         int(_kind(bsym)),
-        origin_of(bsym),
         _flags(bsym),
         next((a for a in bsym.flat_args if isinstance(a, torch.distributed.ProcessGroup)), None),
     )
 
 
-_TAGGED = (
-    (prims.OpTags.RANDOM_OP, StatementFlag.RANDOM),
-    (prims.OpTags.REDUCTION_OP, StatementFlag.REDUCTION),
-    (prims.OpTags.MATMUL_OP, StatementFlag.MATMUL),
-)
+_FLAG_OF_TAG = {
+    prims.OpTags.RANDOM_OP: int(StatementFlag.RANDOM),
+    prims.OpTags.REDUCTION_OP: int(StatementFlag.REDUCTION),
+    prims.OpTags.MATMUL_OP: int(StatementFlag.MATMUL),
+}
 
 
 def _flags(bsym: BoundSymbol) -> int:
-    flags = StatementFlag.INPLACE if _writes(bsym) else StatementFlag.NONE
-    for tag, flag in _TAGGED:
-        if contains(bsym, tag):
+    """By the operation, and by what it is made of."""
+    flags = int(StatementFlag.INPLACE) if _writes(bsym) else 0
+    for tag, flag in _FLAG_OF_TAG.items():
+        if tag in (bsym.sym.tags or ()) or any(contains(sub, tag) for sub in bsym.subsymbols):
             flags |= flag
-    return int(flags)
+    return flags
+
+
+def _tagged(bsym: BoundSymbol) -> tuple[int, int]:
+    """The origin of a statement and its flags, as far as its own tags tell them."""
+    origin, flags = -1, 0
+    for tag in bsym.tags:
+        if type(tag) is OriginTag:
+            origin = tag.index
+        elif type(tag) is prims.OpTags:
+            flags |= _FLAG_OF_TAG.get(tag, 0)
+    return origin, flags
+
+
+_TENSOR, _REQUIRES_GRAD = int(ValueFlag.TENSOR), int(ValueFlag.REQUIRES_GRAD)
+_INPLACE = int(StatementFlag.INPLACE)
+_RANDOM, _CLONE, _VIEW = int(StatementFlag.RANDOM), int(StatementFlag.CLONE), int(StatementFlag.VIEW)
 
 
 class _Builder:
@@ -151,9 +172,9 @@ class _Builder:
             found = self.index[proxy.name] = len(self.proxies)
             self.proxies.append(proxy)
             if isinstance(proxy, (TensorProxy, FutureTensorProxy)):
-                flags |= ValueFlag.TENSOR
+                flags |= _TENSOR
             if getattr(proxy, "requires_grad", False):
-                flags |= ValueFlag.REQUIRES_GRAD
+                flags |= _REQUIRES_GRAD
             self.flags.append(flags)
             self.producer.append(-1)
         else:
@@ -166,9 +187,8 @@ class _Builder:
         row = self._row(bsym, side, -1, told, found.transient_bytes[at], found.flops[at], found.computes[at])
         self.last_top = row
         if bsym.sym.is_fusion:
-            inside = structure_of(bsym).once("rows", lambda: [_told(member) for member in bsym.subsymbols])
-            for member, told, computed in zip(bsym.subsymbols, inside, found.members[at], strict=True):
-                self._row(member, side, row, told, 0, 0, computed)
+            for member, computed in zip(bsym.subsymbols, found.members[at], strict=True):
+                self._row(member, side, row, _told(member), 0, 0, computed)
             self.origins[row] = next((o for o in self.origins[row + 1 :] if o >= 0), -1)
 
     def _row(
@@ -182,18 +202,19 @@ class _Builder:
         for out in outputs:
             if self.producer[out] < 0 or parent >= 0:
                 self.producer[out] = row if parent < 0 else parent
-        flags = told.flags
+        origin, flags = _tagged(bsym)
+        flags |= told.flags
         for proxy in made:
             if proxy.name in self.random:
-                flags |= int(StatementFlag.RANDOM)
+                flags |= _RANDOM
             if proxy.name.startswith(CLONE_PREFIX):
-                flags |= int(StatementFlag.CLONE)
+                flags |= _CLONE
         self.names.append(told.name)
         self.executors.append(told.executor)
         self.kinds.append(told.kind)
         self.sides.append(side)
         self.parents.append(parent)
-        self.origins.append(told.origin)
+        self.origins.append(origin)
         self.statement_flags.append(flags)
         self.transient.append(transient)
         self.flops.append(flops)
@@ -230,7 +251,7 @@ class _Builder:
             if s >= 0 and roots[s] < 0:
                 roots[s] = value
         view = self._views(storage)
-        flags = [f | (StatementFlag.VIEW if view[row] else 0) for row, f in enumerate(self.statement_flags)]
+        flags = [f | (_VIEW if view[row] else 0) for row, f in enumerate(self.statement_flags)]
         return Graph(
             stage=stage,
             statements=Statements(
@@ -275,7 +296,7 @@ class _Builder:
         for row in range(len(self.names)):
             inputs = {storage[v] for v in self.inputs[row] if storage[v] >= 0}
             outputs = [storage[v] for v in self.outputs[row] if storage[v] >= 0]
-            writes = self.statement_flags[row] & StatementFlag.INPLACE
+            writes = self.statement_flags[row] & _INPLACE
             found.append(bool(outputs) and not writes and all(s in inputs for s in outputs))
         return found
 
