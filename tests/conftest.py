@@ -11,6 +11,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "2")
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.cpu import Costs
 from tests.distribution import ByUnit, slowest_first
 
 # Before nbformat is imported, whose `jsonschema` would import it for a format that notebooks do not have: building its
@@ -33,6 +34,15 @@ settings.register_profile(
     "full", deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--cpu", type=int, default=0, metavar="N", help="name the N tests and files that took most CPU")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("cpu"):
+        config.pluginmanager.register(Costs(config.getoption("cpu")))
 
 
 @pytest.hookimpl(trylast=True)

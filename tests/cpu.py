@@ -1,0 +1,72 @@
+"""CPU seconds of each test, those of the processes that it starts included: a wall clock would tell of the machine."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """The processes that live of those that a process started, and that these started."""
+    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, listed.read_text().split()):
+            yield child
+            yield from descendants(child)
+
+
+def used_s() -> float:
+    """CPU seconds of this process and of all that it started."""
+    total_s = sum(os.times()[:4])
+    try:
+        for pid in descendants(os.getpid()):
+            # What follows the name, which may hold anything; fields 14 to 17 of all, see proc(5).
+            fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+            total_s += sum(map(int, fields[11:15])) / _TICKS_PER_S
+    except OSError:  # one ended meanwhile: its seconds are its parent's from now on
+        return used_s()
+    return total_s
+
+
+class Costs:
+    """Notes what each test cost where it runs; adds it up where the reports come together.
+
+    Parameters
+    ----------
+    shown : int
+        How many tests, and how many files, the summary names.
+    """
+
+    def __init__(self, shown: int) -> None:
+        self._shown = shown
+        self._before_s = 0.0
+        self.tests: Counter[str] = Counter()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logstart(self) -> None:
+        self._before_s = used_s()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+        report = yield
+        if call.when == "teardown":  # before, a fixture may be at work that lets no file be opened
+            report.cpu_s = max(used_s() - self._before_s, 0.0)
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.tests[report.nodeid] += getattr(report, "cpu_s", 0.0)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        files: Counter[str] = Counter()
+        for nodeid, seconds in self.tests.items():
+            files[nodeid.partition("::")[0]] += seconds
+        for what, seconds_of in (("tests", self.tests), ("files", files)):
+            terminalreporter.section(f"CPU seconds: {what} that took most, of {sum(seconds_of.values()):.0f} s")
+            for name, seconds in seconds_of.most_common(self._shown):
+                terminalreporter.write_line(f"{seconds:8.1f} s  {name}")
