@@ -23,6 +23,12 @@ sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # Python's way
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Inductor otherwise has each process that compiles start two others: one that imports PyTorch to try the vector
+# instructions that the processor says it has, and one to compile in beside it, which on two cores saves nothing. That
+# is a quarter of what a small program takes to compile. `make gpu-check` and the benchmarks leave it as it is.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
 # Tracing makes objects by the million and hardly a cycle: to look for some after every 700 takes time from all tests.
 gc.set_threshold(50_000)
 

@@ -101,7 +101,7 @@ def test_fit_and_worth_count_the_same_seconds_for_a_transfer(bench):
         point = fitter.point(choices)
         expected_s = point.added_s
         bare_s = sum(fitter.chooser.alone_s(storage, "offload") for storage in point.options)
-        assert expected_s <= bare_s
+        assert expected_s <= bare_s or expected_s == pytest.approx(bare_s), "their sums are taken in another order"
         assert (expected_s < 0.99 * bare_s) is hides, "on a GPU compute hides some"
         assert worth.quick(choices).step_s == pytest.approx(expected_s)
         # A plan counts its transfers in whole microseconds.
