@@ -7,8 +7,8 @@ import hashlib
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from workbench.compiler import devices, dynamo, parallel, parts, patches, thunde
 from workbench.compiler.causes import is_final, remedy
 from workbench.compiler.cycles import few_collections
 from workbench.compiler.fx_trace import checkpointed
-from workbench.compiler.hooks import Hooks, StageLog, StageTime, fingerprint
+from workbench.compiler.hooks import Claimed, Executed, Hooks, StageLog, StageTime, executed, fingerprint
 from workbench.compiler.kept import Kept
 from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import (
@@ -37,6 +37,17 @@ from workbench.torch_api import FakeTensorMode
 
 if TYPE_CHECKING:
     from workbench.compiler.replan import Base
+
+
+@contextmanager
+def _thunder(data: Any, stats: Any, cache_info: Mapping[str, Any]) -> Iterator[None]:
+    """Thunder's state while it compiles a program."""
+    token = thunder_api._cache_info_ctx.set(dict(cache_info))
+    try:
+        with langctxs.langctx(data.langctx), compile_data.compile_data_and_stats(data, stats):
+            yield
+    finally:
+        thunder_api._cache_info_ctx.reset(token)
 
 
 @dataclasses.dataclass
@@ -68,6 +79,8 @@ class Capture:
     _cache_info: dict[str, Any]
     way: str = "interpreter"
     why: str = ""
+    stock: tuple[StageLog, Executed] | None = None
+    """What is executed without choices, and what making it took, until it is planned."""
     _prover: Prover | None = None
     """Of the stock plan."""
     bases: OrderedDict[tuple[tuple[str, str], ...], Base] = dataclasses.field(default_factory=OrderedDict)
@@ -80,17 +93,12 @@ class Capture:
     @contextmanager
     def inside(self) -> Iterator[None]:
         """Thunder's state as it was while the program was traced."""
-        token = thunder_api._cache_info_ctx.set(dict(self._cache_info))
-        try:
-            with (
-                modes.restored(self.program.modes),
-                patches.found_on_meta() if self.program.fake_mode is not None else nullcontext(),
-                langctxs.langctx(self._compile_data.langctx),
-                compile_data.compile_data_and_stats(self._compile_data, self._compile_stats),
-            ):
-                yield
-        finally:
-            thunder_api._cache_info_ctx.reset(token)
+        with (
+            modes.restored(self.program.modes),
+            patches.found_on_meta() if self.program.fake_mode is not None else nullcontext(),
+            _thunder(self._compile_data, self._compile_stats, self._cache_info),
+        ):
+            yield
 
     @property
     def initial(self) -> TraceCtx:
@@ -276,6 +284,7 @@ def _capture(program: Program, executor: str, ranks: parallel.Ranks | None, way:
     log = StageLog()
     kept = Kept()
     hooks = Hooks(executor, {}, log, ranks.parallel if ranks is not None else "", kept)
+    hooks.until_claimed = True
     try:
         with ExitStack() as inside:
             inside.enter_context(modes.restored(program.modes))
@@ -298,8 +307,28 @@ def _capture(program: Program, executor: str, ranks: parallel.Ranks | None, way:
                 hooks.mark("capture")
             jitted = thunder_api.jit(function, executors=hooks.executors(), transforms=transforms)
             hooks.restart()
-            entry, inputs, _ = jitted._lc_cd.get_computation_and_inputs(*args, **kwargs)
+            with suppress(Claimed):
+                jitted._lc_cd.get_computation_and_inputs(*args, **kwargs)
+            with _thunder(jitted._lc_cd, jitted._lc_cs, hooks.cache_info):
+                inputs, _ = jitted._lc_cs.last_prologue(*args, **kwargs)
             unread = _unread(program, jitted, inputs)
+        assert hooks.stage is not None
+        names = [
+            out.name
+            for b in jitted._lc_cs.last_traces[0].bound_symbols
+            if b.sym.id is PrimIDs.UNPACK_TRIVIAL
+            for out in b.flat_proxy_outs
+        ]
+        arguments = {n: t for n, t in zip(names, inputs, strict=True) if isinstance(t, torch.Tensor)}
+        stage = dataclasses.replace(hooks.stage, arguments=arguments, unread=unread)
+        made = (jitted._lc_cd, jitted._lc_cs, hooks.cache_info)
+        way = "parts" if way == "graph" else way
+        captured = Capture(program, executor, stage, tuple(log.times), ranks, *made, way, why, kept=kept)
+        # What Thunder makes of it without choices: what cannot be made has another way in.
+        with captured.inside():
+            log = StageLog()
+            captured.stock = log, executed(Hooks(executor, {}, log, kept=kept), stage)
+        return captured
     except WorkbenchError:
         raise
     except KeyboardInterrupt:
@@ -309,19 +338,6 @@ def _capture(program: Program, executor: str, ranks: parallel.Ranks | None, way:
         advice = remedy(reason)
         message = f"{advice} ({reason})" if advice else reason
         raise ProgramError(f"Thunder cannot trace {shown(program.name)}: {message}") from error
-    stage = hooks.stage
-    assert stage is not None
-    names = [
-        out.name
-        for b in entry.computation_traces[0].bound_symbols
-        if b.sym.id is PrimIDs.UNPACK_TRIVIAL
-        for out in b.flat_proxy_outs
-    ]
-    arguments = {n: t for n, t in zip(names, inputs, strict=True) if isinstance(t, torch.Tensor)}
-    stage = dataclasses.replace(stage, arguments=arguments, unread=unread)
-    way = "parts" if way == "graph" else way
-    made = (jitted._lc_cd, jitted._lc_cs, hooks.cache_info)
-    return Capture(program, executor, stage, tuple(log.times), ranks, *made, way, why, kept=kept)
 
 
 def _unread(program: Program, compiled: Any, inputs: Sequence[Any]) -> dict[str, torch.Tensor]:

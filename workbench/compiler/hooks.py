@@ -98,6 +98,10 @@ class StageLog:
         """Planning compiles no fusion."""
 
 
+class Claimed(Exception):
+    """The joint trace is claimed, and no more was asked for."""
+
+
 class _Origins(Transform):
     """Tags the initial trace; the end of interpretation, as far as the clock goes."""
 
@@ -148,7 +152,10 @@ class _JointEditor(FusionExecutor):
 
     def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
         self.hooks.mark("claim")
-        edited = self.hooks.before_fusion(trace)
+        stage = self.hooks.claimed(trace)
+        if self.hooks.until_claimed:
+            raise Claimed
+        edited = self.hooks.edit(stage)
         self.hooks.mark("edit")
         return edited
 
@@ -204,6 +211,8 @@ class Hooks:
         self.made = Made()
         self.control = Control(self.configure, observer, kept)
         self.waiting_for = ""
+        self.until_claimed = False
+        """Whether compilation is to end with `Claimed` there: the rest is planned, in more than one way."""
         self.proofs: list[Proof] | None = None
         """Where each compilation is proven before it runs, one for each."""
         self._since = time.perf_counter()
@@ -235,24 +244,23 @@ class Hooks:
             self.mark(self.waiting_for)
             self.waiting_for = then
 
-    def before_fusion(self, trace: TraceCtx) -> TraceCtx:
-        """Note the claimed joint trace, then let every lever edit it."""
+    def claimed(self, trace: TraceCtx) -> Stage:
+        """Note the claimed joint trace."""
         _, stats = compile_data._compile_data.get()
         self.cache_info = dict(thunder_api._get_cache_info())
         joint = stats.last_traces[-1] if stats is not None and stats.last_traces else trace
-        return self.edit(
-            Stage(
-                executor=self.executor,
-                origins=self.origins,
-                joint=joint,
-                # Later passes, and the next round of choices, would find the names taken.
-                claimed=_own_names(trace),
-                has_backward=any(BoundSymbolTag.BACKWARD in b.tags for b in trace.bound_symbols),
-                gathers_again=self.parallel == parallel.ZERO3,
-                # What shares a program among ranks changes shapes in the trace as interpreted: it is none any more.
-                program=None if self.parallel else self.program,
-            )
+        self.stage = Stage(
+            executor=self.executor,
+            origins=self.origins,
+            joint=joint,
+            # Later passes, and the next round of choices, would find the names taken.
+            claimed=_own_names(trace),
+            has_backward=any(BoundSymbolTag.BACKWARD in b.tags for b in trace.bound_symbols),
+            gathers_again=self.parallel == parallel.ZERO3,
+            # What shares a program among ranks changes shapes in the trace as interpreted: it is none any more.
+            program=None if self.parallel else self.program,
         )
+        return self.stage
 
     def edit(self, stage: Stage) -> TraceCtx:
         """Apply the levers that act before fusion."""
@@ -320,8 +328,8 @@ class Hooks:
         proof, wrong = prove(self.stage.graph, graph), ""
         if not proof.proven:
             stock = Hooks(self.executor, {}, parallel=self.parallel)
-            first, second, _ = executed(stock, stock.edit(self.stage))
-            known = read_execution(first, second, self.stage)
+            made = executed(stock, self.stage)
+            known = read_execution(made.forward, made.backward, self.stage)
             proof, wrong = prove(known, graph), fault(self.stage.graph, known)
         if not proof.proven:
             raise PlanError(unequal(proof, "this program"))
@@ -370,8 +378,34 @@ def _own_names(trace: TraceCtx) -> TraceCtx:
     return own
 
 
-def executed(hooks: Hooks, trace: TraceCtx) -> tuple[TraceCtx, TraceCtx | None, list[tuple[str, tuple[TraceCtx, ...]]]]:
-    """The traces that run, made of an edited joint trace as Thunder makes them; with those on the way."""
+@dataclasses.dataclass(frozen=True)
+class Executed:
+    """What is executed under choices.
+
+    Attributes
+    ----------
+    hooks : Hooks
+        The choices at work, and what came of them.
+    edited : TraceCtx
+        The joint trace under the choices that are made before fusion.
+    forward : TraceCtx
+    backward : TraceCtx or None
+    further : list of (str, tuple of TraceCtx)
+        The traces on the way, by name.
+    """
+
+    hooks: Hooks
+    edited: TraceCtx
+    forward: TraceCtx
+    backward: TraceCtx | None
+    further: list[tuple[str, tuple[TraceCtx, ...]]]
+
+
+def executed(hooks: Hooks, stage: Stage) -> Executed:
+    """The traces that run, made of a claimed joint trace as Thunder makes them."""
+    hooks.restart()
+    trace = edited = hooks.edit(stage)
+    hooks.mark("edit")
     traces: list[tuple[str, tuple[TraceCtx, ...]]] = []
     for executor in hooks.executors():
         if isinstance(executor, FusionExecutor) and not isinstance(executor, _JointEditor):
@@ -393,4 +427,4 @@ def executed(hooks: Hooks, trace: TraceCtx) -> tuple[TraceCtx, TraceCtx | None, 
         backward = hooks.after_split(backward)
     else:
         forward = unwrap_return_value(forward)
-    return forward, backward, traces
+    return Executed(hooks, edited, forward, backward, traces)

@@ -163,20 +163,22 @@ def replan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bo
 
 
 def _replan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None) -> tuple[Plan, Made]:
-    log = StageLog(newer)
-    hooks = Hooks(captured.executor, choices, log, kept=captured.kept)
     stage = captured.stage
     with captured.inside():
+        if choices or captured.stock is None:
+            log = StageLog(newer)
+            found = executed(Hooks(captured.executor, choices, log, kept=captured.kept), stage)
+        else:
+            (log, found), captured.stock = captured.stock, None
+        hooks, forward, backward = found.hooks, found.forward, found.backward
         hooks.restart()
-        trace = hooks.edit(stage)
-        hooks.mark("edit")
         traces = [
             ("initial", (captured.initial,)),
             ("gradients", (stage.joint,)),
             ("claimed by executors", (stage.claimed,)),
-            ("choices before fusion", (trace,)),
+            ("choices before fusion", (found.edited,)),
+            *found.further,
         ]
-        forward, backward, further = executed(hooks, trace)
         validate(forward, backward)
         hooks.mark("after split")
         graph = read_execution(forward, backward, stage)
@@ -202,7 +204,7 @@ def _replan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
         unmatched=unmatched(choices, sites),
         warnings=stage.caveats,
         ranks=captured.ranks.count if captured.ranks is not None else 1,
-        traces=(*traces, *further),
+        traces=tuple(traces),
         capture=captured.way,
         capture_reason=captured.why,
         places={
