@@ -1,8 +1,9 @@
 # make lab    set everything up and open JupyterLab on a copy of the quickstart notebook
-# make test   set everything up and run all tests, those in a browser included
+# make test   set everything up and run the tests, those in a browser included
+# make long   run those that take minutes each, and those that draw with more examples; CI does both
 # make quick  run the tests that take no browser, no worker process and no compiler, with what is set up
 #
-# The first two begin with `make setup`, which makes .venv and does nothing the second time.
+# All but `make quick` begin with `make setup`, which makes .venv and does nothing the second time.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,11 +22,12 @@ NAMES ?=
 TEST_WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest --numprocesses $(TEST_WORKERS) --no-loadscope-reorder
 
-.PHONY: help setup lab copies test quick gpu-check lint format bench notebooks browser extensions docs clean
+.PHONY: help setup lab copies test long quick gpu-check lint format bench notebooks browser extensions docs clean
 
 help:
 	@echo "make lab     JupyterLab on a copy of the quickstart  (LAB_ARGS=... for jupyter lab)"
-	@echo "make test    all tests                               (TESTS=... for some, TEST_WORKERS=... processes, PYTEST_ARGS=... for pytest)"
+	@echo "make test    the tests                               (TESTS=... for some, TEST_WORKERS=... processes, PYTEST_ARGS=... for pytest)"
+	@echo "make long    those that take minutes, more examples  (likewise; CI does both)"
 	@echo "make quick   those without browser, worker, compiler  (likewise; installs nothing)"
 	@echo "make gpu-check  all there is to learn about a GPU   (GPU_ARGS=... for thunder-workbench gpu-check)"
 	@echo "make lint    ruff and mypy"
@@ -72,7 +74,10 @@ lab: setup copies
 	$(BIN)/jupyter-lab $(ALLOW_ROOT) --LabApp.default_url=/lab/tree/$(COPIES)/quickstart.ipynb $(LAB_ARGS)
 
 test: setup browser
-	$(PYTEST) $(PYTEST_ARGS) $(TESTS)
+	$(PYTEST) -m "not long" $(PYTEST_ARGS) $(TESTS)
+
+long: setup browser
+	HYPOTHESIS_PROFILE=long $(PYTEST) -m "long or drawn" $(PYTEST_ARGS) $(TESTS)
 
 quick:
 	@[ -x $(BIN)/python ] || { echo "make quick: no $(VENV); make setup makes it" >&2; exit 1; }

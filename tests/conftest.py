@@ -11,6 +11,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "2")
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.amount import PROFILE
 from tests.cpu import Costs
 from tests.distribution import ByUnit, slowest_first
 
@@ -32,14 +33,16 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 # Tracing makes objects by the million and hardly a cycle: to look for some after every 700 takes time from all tests.
 gc.set_threshold(50_000)
 
-# `ci`: the same examples each time, so that a red run is the change's fault. `full`: new ones, and more, for a search.
-settings.register_profile(
-    "ci", derandomize=True, deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
-)
+# `ci`, and `long` in `make long`: the same examples each time, so that a red run is the change's fault. `full`: new
+# ones, and more, for a search.
+for name in ("ci", "long"):
+    settings.register_profile(
+        name, derandomize=True, deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
+    )
 settings.register_profile(
     "full", deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+settings.load_profile(PROFILE)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -53,10 +53,13 @@ class Costs:
         self._before_s = used_s()
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
         report = yield
-        if call.when == "teardown":  # before, a fixture may be at work that lets no file be opened
-            report.cpu_s = max(used_s() - self._before_s, 0.0)
+        # Earlier a fixture may be at work that lets no file be opened. But of a tab that was closed nobody tells.
+        if call.when == "teardown" or item.get_closest_marker("browser"):
+            now_s = used_s()
+            report.cpu_s = max(now_s - self._before_s, 0.0)
+            self._before_s = max(now_s, self._before_s)
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

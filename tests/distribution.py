@@ -11,12 +11,15 @@ LONGEST = (
     "tests/waits/test_gloo.py",
     "tests/notebooks/test_stories.py",
     "tests/waits/test_buckets.py",
+    "tests/compiler/test_stepper.py",
+    "tests/compiler/test_pipeline.py",
     "tests/levers/test_random_choices.py",
     "tests/models/test_models.py",
-    "tests/examples/test_examples.py",
+    "tests/lessons/test_lessons.py",
     "tests/nvfuser/test_replay.py",
+    "tests/examples/test_examples.py",
 )
-"""Files that take a process for minutes, the longest first; `--durations` tells."""
+"""Files that take a process for minutes, the longest first; `--cpu=20` tells."""
 
 
 def unit(nodeid: str) -> str:

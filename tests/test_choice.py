@@ -73,6 +73,7 @@ def small(request: pytest.FixtureRequest) -> Small:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(seed=st.integers(0, 10**6))
 def test_no_combination_is_quicker_under_any_limit(small: Small, seed: int) -> None:

@@ -41,6 +41,7 @@ def test_a_name_that_is_not_there() -> None:
         wb.close  # noqa: B018  # asking for it is the test
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "given",
     [

@@ -127,6 +127,7 @@ def outcomes(case: Case, count: int) -> Counter[tuple[str, str, str]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(3600 if FULL else 300)
 @pytest.mark.parametrize("case", ALL if FULL else QUICK, ids=str)
 def test_what_changes_a_result_is_refused(case: Case) -> None:

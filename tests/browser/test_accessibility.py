@@ -74,7 +74,8 @@ def set_theme(lab: Lab, name: str) -> None:
 def faults(lab: Lab, where: str, tabs: tuple[str, ...]) -> list[str]:
     """What axe-core finds serious or critical in the app, with each of the tabs open in turn."""
     found = []
-    for name in tabs:
+    # All of the app once, then what another tab changes of it: axe takes its time over each element.
+    for name, part in zip(tabs, (where, *[f"{where} .jupyter-widget-tab"] * len(tabs)), strict=False):
         lab.page.locator(where).get_by_role("tab", name=name, exact=True).click()
         lab.page.wait_for_timeout(100)
         told = lab.page.evaluate(
@@ -84,8 +85,8 @@ def faults(lab: Lab, where: str, tabs: tuple[str, ...]) -> list[str]:
                 const told = serious.flatMap(({ id, nodes }) => nodes.map(({ html }) => `${id}: ${html}`));
                 return { looked: passes.length, serious: told };
             }""",
-            [where, RULES],
+            [part, RULES],
         )
-        assert told["looked"] > 10, "axe saw next to nothing of the app"
+        assert told["looked"] > (10 if part == where else 5), "axe saw next to nothing of the app"
         found += [f"{name}: {fault}" for fault in told["serious"]]
     return found

@@ -184,6 +184,7 @@ def broken():
 """
 
 
+@pytest.mark.slow
 def test_plan_of_a_program_in_parts(call: Call) -> None:
     Path("broken.py").write_text(IN_PARTS)
     chosen = ("--choose", "part2:saved.inputs=cut")

@@ -17,6 +17,7 @@ from thunder.core.pytree import tree_flatten
 from torch import nn
 
 import workbench
+from tests.amount import amount
 from tests.strategies import RandomProgram, programs
 from workbench.bench import Workbench
 from workbench.compiler.names import is_statement
@@ -85,9 +86,10 @@ def test_both_ways_in_give_the_same_program(name: str, given: dict[str, Any]) ->
 
 
 @pytest.mark.slow
+@pytest.mark.drawn
 @settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-    max_examples=max(8, settings.default.max_examples // 4),
+    max_examples=amount(4, 10, 100),
     report_multiple_bugs=False,
 )
 @given(programs(random=True, writes=True))

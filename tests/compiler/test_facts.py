@@ -116,6 +116,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+@pytest.mark.slow
 def test_equal_statements_run_once_whatever_program_they_are_in(runs: list[str]) -> None:
     def layers(count: int) -> int:
         before = len(runs)

@@ -130,6 +130,7 @@ def test_a_program_with_a_graph_break_opens_in_two_parts(speaks: PartsBench) -> 
     assert "in 2 parts" in repr(speaks)
 
 
+@pytest.mark.slow
 def test_opening_in_parts_leaves_the_model_as_it_is() -> None:
     class Counts(Speaks):
         def __init__(self) -> None:
@@ -271,6 +272,7 @@ def test_a_run_is_of_all_parts(tmp_path: Path) -> None:
     assert "latest run  done" in repr(speaks)
 
 
+@pytest.mark.slow
 def test_parts_are_held_to_unmodified_thunder_and_to_eager(mysterious: PartsBench) -> None:
     def build() -> accuracy.Parts:
         return built(Mysterious), (batch(),), {}
@@ -297,6 +299,7 @@ def test_a_changed_program_is_compiled_without_choices_and_says_so(speaks: Parts
     speaks.undo()
 
 
+@pytest.mark.slow
 def test_a_part_keeps_its_choices_when_lines_move_and_shapes_change(speaks: PartsBench) -> None:
     keys = speaks.config.parts
     assert workbench.open(built(Speaks), batch(9)).config.parts == keys
@@ -386,6 +389,7 @@ class Checkpointed(nn.Module):
         return torch.tanh(self.second(x)).sum()
 
 
+@pytest.mark.slow
 def test_what_is_checkpointed_is_told_and_trains_as_eager() -> None:
     bench = workbench.open(built(Checkpointed), batch())
     assert bench.capture == "dynamo"

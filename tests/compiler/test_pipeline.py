@@ -21,13 +21,13 @@ from thunder.executors.torch_compile import TorchCompileExecutor
 from thunder.extend import FusionExecutor
 
 import workbench
+from tests.amount import amount
 from tests.strategies import RandomProgram, programs
 from workbench.compiler.fusion import Control, FusionOptions, region_executor
 from workbench.compiler.validate import validate
 from workbench.errors import ChoiceError, PlanError, ProgramError
 from workbench.executor import why_no_nvfuser
 
-FULL = settings.default.max_examples > 100
 PROGRAMS = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 BUILTIN: list[tuple[str, dict[str, Any]]] = [
     ("mlp", {"layers": 1}),
@@ -89,11 +89,12 @@ def opened(name: str, given: tuple[tuple[str, Any], ...], executor: str) -> work
 
 
 @pytest.mark.slow
+@pytest.mark.drawn
 @pytest.mark.parametrize("executor", ["torch", "torchcompile"])
 def test_without_choices_the_plan_of_a_random_program_is_what_thunder_executes_and_ids_are_unique(
     executor: str,
 ) -> None:
-    @settings(PROGRAMS, max_examples=200 if FULL else 14)
+    @settings(PROGRAMS, max_examples=amount(5, 14, 200))
     @given(st.booleans(), st.data())
     def check(writes: bool, data: st.DataObject) -> None:
         program: RandomProgram = data.draw(programs(random=True, writes=writes))

@@ -16,6 +16,7 @@ from thunder.core import rematerialization as thunders
 from thunder.core import utils
 
 import workbench
+from tests.amount import amount
 from tests.strategies import RandomProgram, programs
 from workbench.compiler.cuts import Network
 from workbench.compiler.pipeline import Hooks
@@ -68,8 +69,9 @@ def pairs(trace: Any) -> list[tuple[Any, Any, Any]]:
 
 
 @pytest.mark.slow
+@pytest.mark.drawn
 @pytest.mark.timeout(900)
-@settings(PROGRAMS, max_examples=settings.default.max_examples if FULL else 15)
+@settings(PROGRAMS, max_examples=amount(6, 15, 400))
 @given(programs())
 def test_the_pass_and_its_cuts_are_thunders_own_at_any_weight(program: RandomProgram) -> None:
     trace = of_program(program)
@@ -103,6 +105,7 @@ def cost(network: Network, cut: Iterable[str]) -> int:
     return sum(network.capacity[name] for name in cut)
 
 
+@pytest.mark.slow
 @given(networks())
 def test_both_cuts_of_a_network_cost_what_networkx_finds(network: Network) -> None:
     graph = networkx.DiGraph()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 import torch
@@ -60,6 +61,14 @@ FREE = (
 """Those that write over what nobody else can see: through Dynamo they are written out of place."""
 
 
+def cases(every: Iterable[Any]) -> list[Any]:
+    """The first of them in `make quick` too."""
+    return [
+        pytest.param(*(one if isinstance(one, tuple) else (one,)), marks=[pytest.mark.slow] * (at > 0))
+        for at, one in enumerate(every)
+    ]
+
+
 def opened(op: Op, capture: str = "dynamo") -> tuple[workbench.Workbench, float]:
     """A program that does an op in place, and how far its gradient is from eager PyTorch's."""
 
@@ -77,12 +86,12 @@ def opened(op: Op, capture: str = "dynamo") -> tuple[workbench.Workbench, float]
 
 @pytest.mark.parametrize(
     ("name", "capture"),
-    [
+    cases(
         (name, capture)
         for name in WRONG
         for capture in ("interpreter", "dynamo")
         if capture != "dynamo" or name not in FREE
-    ],
+    ),
 )
 def test_a_gradient_from_overwritten_memory_is_told(name: str, capture: str) -> None:
     bench, off = opened(WRONG[name], capture)
@@ -92,7 +101,7 @@ def test_a_gradient_from_overwritten_memory_is_told(name: str, capture: str) -> 
     assert "writes in place over what gradients are taken of, or from" in warning
 
 
-@pytest.mark.parametrize("name", FREE)
+@pytest.mark.parametrize("name", cases(FREE))
 def test_what_nobody_else_sees_is_written_out_of_place(name: str) -> None:
     bench, off = opened(WRONG[name])
     assert off < 1e-5
@@ -136,7 +145,7 @@ def test_what_an_operator_hands_on_whole_is_written_out_of_place() -> None:
     assert bench.plan.warnings == ()
 
 
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("name", cases(RIGHT))
 def test_nothing_is_told_where_gradients_are_right(name: str) -> None:
     bench, off = opened(RIGHT[name])
     assert off < 1e-5

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from tests.amount import amount
 from tests.compiler.random_programs import RandomProgram, random_programs
 from workbench.compiler import pipeline
 from workbench.compiler.accumulate import accumulation_order
@@ -75,7 +76,8 @@ def recomputable(plan: pipeline.Plan) -> list[str]:
 
 
 @pytest.mark.slow
-@settings(max_examples=max(15, settings.default.max_examples // 3))
+@pytest.mark.drawn
+@settings(max_examples=amount(6, 15, 133))
 @given(random_programs(), st.randoms(use_true_random=False), st.sampled_from(["along", "cut"]))
 def test_arithmetic_equals_the_stepper_on_random_programs_and_choices(
     program: RandomProgram, random: Any, inputs: str
@@ -89,7 +91,8 @@ def test_arithmetic_equals_the_stepper_on_random_programs_and_choices(
 
 # Thunder, unmodified too, leaves the gradient of an unused variance undefined in a torch.compile region.
 @pytest.mark.slow
-@settings(max_examples=max(8, settings.default.max_examples // 5))
+@pytest.mark.drawn
+@settings(max_examples=amount(4, 8, 80))
 @given(random_programs(without=("var_mean",)))
 def test_arithmetic_equals_the_stepper_on_random_programs_with_regions(program: RandomProgram) -> None:
     function, arguments = program.build()
@@ -227,6 +230,7 @@ COPIED: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gradient", COPIED)
 def test_what_autograd_copies_after_the_backward_is_counted(gradient: str) -> None:
     function, make = COPIED[gradient]

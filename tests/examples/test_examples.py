@@ -50,6 +50,7 @@ def test_a_loop_of_ones_own_loses_the_same_and_saves_less() -> None:
     assert chosen[0] < 0.8 * stock[0]
 
 
+@pytest.mark.long
 def test_two_ranks_lose_as_under_ddp_and_hold_half() -> None:
     launched = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     found = rows(*launched, str(EXAMPLES / "train_on_ranks.py"))
@@ -59,12 +60,14 @@ def test_two_ranks_lose_as_under_ddp_and_hold_half() -> None:
     assert shards[0] == pytest.approx(whole[0] / 2, rel=0.02)
 
 
+@pytest.mark.long
 def test_a_trainer_loses_as_without_a_config() -> None:
     found = rows(str(EXAMPLES / "train_in_trainer.py"))
     assert found["with the config"] == pytest.approx(found["as it is"], rel=1e-3)
     assert len(set(found["as it is"])) == STEPS
 
 
+@pytest.mark.long
 def test_the_configs_are_what_their_script_makes(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / "make_configs.py"), str(tmp_path)],

@@ -318,6 +318,7 @@ def test_choices_that_fit_the_first_call_are_not_warned_of_at_calls_that_ask_for
     jitted(*(a.detach() for a in args))
 
 
+@pytest.mark.slow
 def test_choices_that_fit_nothing_are_warned_of_once() -> None:
     made = config("torch", "recompute")
     jitted = dataclasses.replace(made, choices={**made.choices, "saved:nowhere/sin": "recompute"}).jit(branches)
@@ -349,6 +350,7 @@ class Counted:
         """Of no interest here."""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_compiler")
 def test_fusions_of_two_compilations_in_flight_are_counted_apart() -> None:
     counted = Counted()

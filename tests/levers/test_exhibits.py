@@ -59,6 +59,7 @@ def test_unmodified_thunder_with_nvfuser_writes_something_else(name: str, settin
     assert stock_nvfuser_differs(name, settings)
 
 
+@pytest.mark.slow
 @needs_nvfuser
 @pytest.mark.parametrize("policy", ["always", "alias_aware"])
 @pytest.mark.parametrize("fences", ["keep", "drop"])

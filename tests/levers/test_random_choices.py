@@ -15,13 +15,14 @@ from hypothesis import HealthCheck, Phase, assume, event, given, settings
 from hypothesis import strategies as st
 
 import workbench
+from tests.amount import amount
 from tests.levers import proof
 from tests.strategies import RandomProgram, choice_sets, programs
 from workbench.bench import Workbench
 
 FULL = settings.default.max_examples > 100
 MANY = settings(
-    max_examples=150 if FULL else 3,
+    max_examples=amount(2, 3, 150),
     # Shrinking runs Thunder hundreds of times; a failing program of a dozen lines can be read as it is.
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[
@@ -34,7 +35,7 @@ MANY = settings(
 )
 SETS_PER_PROGRAM = 4 if FULL else 2
 """In the full run 150 programs under each of four headings, four sets of choices each, and 1,120 sets further down."""
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(36000 if FULL else 1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.drawn, pytest.mark.timeout(36000 if FULL else 1800)]
 
 
 def opened(program: RandomProgram, executor: str) -> Workbench:
@@ -119,7 +120,7 @@ def test_every_legal_choice_for_a_built_in_program_is_right(name: str, executor:
     assert not known.exhibit
     proof.refuses_what_is_illegal(bench)
 
-    @settings(MANY, max_examples=100 if FULL else 3)
+    @settings(MANY, max_examples=amount(2, 3, 100))
     @given(st.data())
     def check(data: st.DataObject) -> None:
         before = proof.state(bench)

@@ -28,6 +28,7 @@ EXHIBITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXHIBITS)
 def test_unmodified_thunder_differs_from_eager_in(name: str) -> None:
     program = EXHIBITS[name]

@@ -15,13 +15,17 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning", "ignore:
 
 IN_SUITE = ("llama", "gpt2", "bert", "vit", "convnext")
 """Those that differ most; `tests.models.table` tries them all, and docs/models.md is what came of it."""
+IN_TEST = ("llama", "convnext")
+"""Those of `make test`: of a language and of images; `make long` has all."""
 CHOICES = 5
 
 needs_nvfuser = pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser() or "-")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", IN_SUITE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in IN_TEST else pytest.mark.long) for name in IN_SUITE]
+)
 def test_a_model_opens_runs_right_and_replays(name: str, tmp_path: Path) -> None:
     tried = trial.run(name, tmp_path, CHOICES)
     assert tried.capture == "dynamo"
@@ -41,6 +45,7 @@ def test_a_model_is_planned_for_a_gpu_that_is_not_there(name: str) -> None:
     assert bench.plan.census.count
 
 
+@pytest.mark.slow
 def test_experts_of_an_operator_of_their_own_are_refused_where_they_stand() -> None:
     module, args, kwargs = zoo.build("mixtral_grouped")
     where = r"moe.py:\d+ .*torch.ops.transformers.grouped_mm_fallback"

@@ -17,6 +17,7 @@ BINDER_BYTES = 2e9
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_run_all_shows_figures_and_not_none(tmp_path: Path) -> None:
     notebook = nbformat.read(NOTEBOOKS / "quickstart.ipynb", as_version=4)

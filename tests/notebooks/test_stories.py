@@ -43,6 +43,7 @@ def config_in(path: Path) -> wb.Config:
     return wb.load(path)
 
 
+@pytest.mark.long
 def test_compile_time_against_depth(tmp_path: Path) -> None:
     with told("1_compile_time", tmp_path) as story:
         forms = story.value("[[p.census.unique, p.census.count, p.census.largest] for p in plans.values()]")
@@ -64,6 +65,7 @@ def test_compile_time_against_depth(tmp_path: Path) -> None:
         assert config_in(tmp_path / "cut_every_4.py").choices["remat.preset"] == "every=4"
 
 
+@pytest.mark.long
 def test_copies_in_adam_and_sgd(tmp_path: Path) -> None:
     with told("2_optimizer_copies", tmp_path) as story:
         counts = story.value("counts")
@@ -85,6 +87,7 @@ def test_copies_in_adam_and_sgd(tmp_path: Path) -> None:
         assert config_in(tmp_path / "adam.py").choices == {"copies.fences": "drop", "copies.policy": "alias_aware"}
 
 
+@pytest.mark.long
 def test_gathers_and_waits(tmp_path: Path) -> None:
     with told("3_gathers_and_waits", tmp_path) as story:
         inversions = story.value("[o.order.inversions for o in simulated['H100'].values()]")
@@ -115,6 +118,7 @@ def test_launch_bound_code(tmp_path: Path) -> None:
         assert config_in(tmp_path / "fewer_launches.py").choices == {"copies.fences": "drop"}
 
 
+@pytest.mark.long
 def test_saved_tensors(tmp_path: Path) -> None:
     with told("5_saved_tensors", tmp_path) as story:
         found = list(story.value("figures").values())

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, event, given, settings
 from hypothesis import strategies as st
 
+from tests.amount import amount
 from tests.levers import proof
 from tests.nvfuser import replays
 from tests.strategies import RandomProgram, choice_sets, programs
@@ -17,11 +18,11 @@ from tests.strategies import RandomProgram, choice_sets, programs
 FULL = settings.default.max_examples > 100
 SETS_PER_PROGRAM = 4 if FULL else 2
 MANY = settings(
-    max_examples=150 if FULL else 6,
+    max_examples=amount(3, 6, 150),
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=list(HealthCheck),
 )
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(36000 if FULL else 900)]
+pytestmark = [pytest.mark.slow, pytest.mark.drawn, pytest.mark.timeout(36000 if FULL else 900)]
 
 
 def check(program: RandomProgram, data: st.DataObject) -> None:

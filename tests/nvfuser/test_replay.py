@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from tests.amount import amount
 from tests.nvfuser import replays
 from tests.strategies import choice_sets
 from workbench.bench import Workbench
@@ -45,11 +46,12 @@ def test_unmodified_plans_are_right(name: str) -> None:
     replays.holds(bench, known)
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", list(PROGRAMS))
 def test_every_legal_choice_is_right(name: str) -> None:
     bench, known = opened(name)
 
-    @settings(max_examples=100 if FULL else 4, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=amount(2, 4, 100), suppress_health_check=list(HealthCheck))
     @given(st.data())
     def check(data: st.DataObject) -> None:
         at = bench._history.at

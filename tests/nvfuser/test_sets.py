@@ -121,6 +121,7 @@ def test_the_table_of_sets(case: str, fences: str, count: int, expected: tuple[i
     assert tuple(sets(bench, policy) for policy in POLICIES) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fences", ["keep", "drop"])
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("case", list(CASES))

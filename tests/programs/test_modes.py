@@ -87,6 +87,7 @@ def dropped() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Tanh())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
 @pytest.mark.parametrize(("opened", "capture"), [(True, "dynamo"), (False, "interpreter")])
 def test_a_config_of_the_other_mode_of_a_module_says_so(opened: bool, capture: str, tmp_path: Path) -> None:

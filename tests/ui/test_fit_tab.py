@@ -41,6 +41,7 @@ def tab_of(bench: wb.Workbench) -> tuple[FitTab, list[str]]:
     return tab, said
 
 
+@pytest.mark.slow
 def test_a_peak_that_is_stated_is_met_and_explained(bench: wb.Workbench) -> None:
     tab, said = tab_of(bench)
     content = tab.panel.content

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.amount import amount
 from tests.ui.synthetic import Builder, llama
 from workbench.graph import BACKWARD, FORWARD, Graph, Kind, StatementFlag, ValueFlag
 from workbench.lever import Site
 from workbench.ui.drawing import Columns, Layout, Shape, Style
 from workbench.ui.graph_view import payload
 from workbench.ui.layout import block_key, compute
+
+DRAWN = settings(max_examples=amount(15, 40, 400))
 
 
 @st.composite
@@ -59,6 +62,8 @@ def overlaps(layout: Layout) -> int:
     return count
 
 
+@pytest.mark.drawn
+@DRAWN
 @given(graphs(), st.sampled_from([(), ("layers",)]), st.booleans())
 def test_no_two_statements_overlap_and_every_one_has_a_node(made, unfolded, views):
     graph, sites = made
@@ -68,6 +73,8 @@ def test_no_two_statements_overlap_and_every_one_has_a_node(made, unfolded, view
     assert (layout.node_of[shown] >= 0).all()
 
 
+@pytest.mark.drawn
+@DRAWN
 @given(graphs())
 def test_forward_and_backward_of_an_origin_stand_at_one_height(made):
     graph, sites = made
@@ -80,6 +87,8 @@ def test_forward_and_backward_of_an_origin_stand_at_one_height(made):
             assert blocks.origin[nodes.block[node]] == graph.statements.origin[statement]
 
 
+@pytest.mark.drawn
+@DRAWN
 @given(graphs(), st.sampled_from([(), ("layers",)]), st.booleans())
 def test_every_site_is_on_an_arc_or_a_mark_or_named_as_unplaced(made, unfolded, views):
     graph, sites = made
@@ -89,6 +98,8 @@ def test_every_site_is_on_an_arc_or_a_mark_or_named_as_unplaced(made, unfolded, 
     assert not reached & set(layout.unplaced)
 
 
+@pytest.mark.drawn
+@DRAWN
 @given(graphs(), st.booleans())
 def test_arcs_start_at_their_node_each_at_a_height_of_its_own(made, views):
     graph, sites = made

@@ -21,6 +21,7 @@ import pytest
 import torch
 
 import workbench as wb
+from tests.amount import amount
 from tests.runs.test_faults import LONG
 from tests.runs.test_jobs import QUICK, File, until
 from tests.waits import orders_on_ranks
@@ -33,8 +34,9 @@ from workbench.runs import events, jobs, logs, ranks, reaper, request, store
 from workbench.runs.jobs import Run
 from workbench.runs.request import RunOptions
 
-POLICIES, PLACEMENTS = 6, 4
+POLICIES, PLACEMENTS = amount(2, 6, 6), amount(1, 4, 4)
 LLAMA = {"layers": 1, "dim": 8, "heads": 2, "vocab": 11, "sequence": 4, "batch": 1}
+MLP = {"layers": 1, "dim": 8, "hidden": 16, "batch": 4}
 SCRIPT = Path(orders_on_ranks.__file__)
 pytestmark = pytest.mark.slow
 LATE = {"waits.issue": "consumer", "waits.wait": "late", "waits.gradients": "earliest"}
@@ -104,6 +106,7 @@ def listening(run: Run, while_: Callable[[], bool]) -> set[str]:
     return found
 
 
+@pytest.mark.drawn
 @pytest.mark.timeout(1800)
 def test_every_order_trains_as_stock_and_eager_do(tmp_path: Path) -> None:
     """Some orders; benchmarks/bench_gloo.py has all, under each way to share on 2 and on 4 ranks."""
@@ -159,8 +162,9 @@ def test_a_module_of_ones_own_runs_on_two_ranks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("program", "parallel", "count", "settings"),
     [
-        ("fsdp_llama", "fsdp_zero3", 2, LLAMA),
-        ("tensor_parallel_mlp", "tensor", 4, {"layers": 1, "dim": 8, "hidden": 16, "batch": 4}),
+        pytest.param("fsdp_llama", "fsdp_zero3", 2, LLAMA, marks=pytest.mark.long),
+        ("tensor_parallel_mlp", "tensor", 2, MLP),
+        pytest.param("tensor_parallel_mlp", "tensor", 4, MLP, marks=pytest.mark.long),
     ],
 )
 def test_built_in_programs_run_on_ranks(

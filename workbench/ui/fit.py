@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -278,8 +279,12 @@ def _measured(bench: Workbench) -> list[tuple[str, int, float]]:
     return found
 
 
+@functools.cache
 def _plot(*, dark: bool) -> dict[str, Any]:
-    """The plot without data, in the colours of a theme; models that change later have names."""
+    """The plot without data, in the colours of a theme; models that change later have names.
+
+    Made once for all apps of a process: Bokeh takes longer for it than a choice takes.
+    """
     colors = DARK if dark else LIGHT
     plot: Any = figure(
         height=300,

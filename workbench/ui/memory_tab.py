@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -141,8 +142,12 @@ def _curve(plan: Plan) -> tuple[list[int], NDArray[np.int64]]:
     return rows.tolist(), plan.timeline.statement_peak_bytes[rows]
 
 
+@functools.cache
 def _plot(*, dark: bool) -> dict[str, Any]:
-    """The plot without data, in the colours of a theme; models that change later have names."""
+    """The plot without data, in the colours of a theme; models that change later have names.
+
+    Made once for all apps of a process: Bokeh takes longer for it than a choice takes.
+    """
     colors = DARK if dark else LIGHT
     plot: Any = figure(
         height=300,
