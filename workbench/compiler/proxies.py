@@ -1,11 +1,27 @@
-"""What is read off a tensor proxy: its shape and its bytes."""
+"""What is read off a tensor proxy: its shape, bytes, data type and device."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+import operator
+from typing import Any, NamedTuple
 
 from workbench.compiler.thunder_api import FutureTensorProxy, TensorProxy
+
+
+class Traits(NamedTuple):
+    """What a tensor proxy says of its tensor; names are Thunder's."""
+
+    shape: tuple[int, ...]
+    bytes: int
+    dtype: str
+    device: str
+
+
+_TRAITS = "_workbench_traits"
+"""Where a proxy has them, beside what they were found from: plan after plan asks the same proxies."""
+_found_from = operator.itemgetter("_shape", "_dtype", "_device")
+"""What Thunder's passes may put another in the place of."""
 
 
 def is_tensor(proxy: Any) -> bool:
@@ -13,12 +29,28 @@ def is_tensor(proxy: Any) -> bool:
     return isinstance(proxy, (TensorProxy, FutureTensorProxy))
 
 
+def traits_of(proxy: Any) -> Traits:
+    """Of what stands for a tensor."""
+    own = proxy.__dict__
+    given, known = _found_from(own), own.get(_TRAITS)
+    if known is not None and all(map(operator.is_, known[0], given)):
+        found: Traits = known[1]
+        return found
+    shape = tuple(map(int, proxy.shape))
+    # By the shape: a sharded parameter's `numel` is stale in Thunder.
+    nbytes = math.prod(shape) * int(proxy.dtype.bytes)
+    found = Traits(shape, nbytes, str(proxy.dtype).rsplit(".", 1)[-1], str(proxy.device.device_str()))
+    own[_TRAITS] = (given, found)
+    return found
+
+
 def shape_of(proxy: Any) -> tuple[int, ...]:
     """The shape; empty for what has none."""
+    if is_tensor(proxy):
+        return traits_of(proxy).shape
     return tuple(int(length) for length in proxy.shape) if hasattr(proxy, "shape") else ()
 
 
 def bytes_of(proxy: Any) -> int:
     """Bytes of a tensor of its shape; 0 for what is no tensor."""
-    # By the shape: a sharded parameter's `numel` is stale in Thunder.
-    return math.prod(shape_of(proxy)) * int(proxy.dtype.bytes) if is_tensor(proxy) else 0
+    return traits_of(proxy).bytes if is_tensor(proxy) else 0

@@ -17,7 +17,7 @@ from workbench.compiler.fusion import contains
 from workbench.compiler.kept import structure_of
 from workbench.compiler.names import CLONE_PREFIX, OriginTag, is_statement
 from workbench.compiler.offload import ARRIVE, OFFLOAD, RELOAD
-from workbench.compiler.proxies import bytes_of, shape_of
+from workbench.compiler.proxies import bytes_of, shape_of, traits_of
 from workbench.compiler.thunder_api import (
     COLLECTIVES,
     WAITS,
@@ -302,11 +302,11 @@ class _Builder:
 
 
 def _dtype(proxy: Any) -> str:
-    return str(proxy.dtype).rsplit(".", 1)[-1] if isinstance(proxy, TensorProxy) else ""
+    return traits_of(proxy).dtype if isinstance(proxy, TensorProxy) else ""
 
 
 def _device(proxy: Any) -> str:
-    return str(proxy.device.device_str()) if isinstance(proxy, TensorProxy) else ""
+    return traits_of(proxy).device if isinstance(proxy, TensorProxy) else ""
 
 
 def _own_bytes(proxy: Any) -> int:
