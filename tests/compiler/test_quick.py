@@ -80,6 +80,30 @@ def test_a_frame_of_the_stack_is_the_one_that_inspect_finds() -> None:
         interpreter.inspect.stack()[10_000]
 
 
+def _none(*given: Any) -> None: ...
+def _two(a: Any, b: Any) -> None: ...
+def _default(a: Any, b: Any = 3) -> None: ...
+def _only(a: Any, /, b: Any) -> None: ...
+def _keyword(a: Any, *, b: Any = 4) -> None: ...
+def _rest(a: Any, *rest: Any, **others: Any) -> None: ...
+
+
+@pytest.mark.parametrize("meta", [_none, _two, _default, _only, _keyword, _rest])
+@pytest.mark.parametrize(
+    ("args", "kwargs"), [((), {}), ((1,), {}), ((1, 2), {}), ((1,), {"b": 2}), ((), {"a": 1, "b": 2}), ((1, 2, 3), {})]
+)
+def test_arguments_are_put_in_their_places_as_thunder_does(
+    meta: Callable[..., None], args: tuple[int, ...], kwargs: dict[str, int]
+) -> None:
+    def outcome(normalize: Any) -> Any:
+        try:
+            return normalize(symbol.Symbol("tried", meta), *args, **kwargs)
+        except TypeError as error:
+            return str(error)
+
+    assert outcome(symbol.Symbol.normalize) == outcome(quick._stock_normalize)
+
+
 def test_before_an_interpretation_the_source_of_one_frame_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[Any] = []
     stock = inspect.getframeinfo

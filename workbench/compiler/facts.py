@@ -240,6 +240,8 @@ class _Walk:
 
     def statement(self, bsym: Any) -> _Fact:
         """The fact of one statement, with its outputs entered."""
+        if bsym.sym.id is prims.PrimIDs.DEL:
+            return _NOTHING
         inputs, outputs = _inputs(bsym), _outputs(bsym)
         for proxy in inputs:
             if proxy.name not in self.storage_of:

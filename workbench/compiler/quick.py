@@ -92,6 +92,30 @@ def _signature(function: Any) -> inspect.Signature:
     return found
 
 
+_stock_normalize = symbol.Symbol.normalize
+_positional: WeakKeyDictionary[FunctionType, int | None] = WeakKeyDictionary()
+"""How many arguments a function takes that can all be given by their place, none else; -1 for any number of them."""
+
+
+def _normalize(self: Any, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments by place as they are, where a symbol takes no others."""
+    if not kwargs and type(self.meta) is FunctionType:
+        if self.meta not in _positional:
+            _positional[self.meta] = _taken_by_place(self.meta)
+        if _positional[self.meta] in (-1, len(args)):
+            return args, {}
+    found: tuple[tuple[Any, ...], dict[str, Any]] = _stock_normalize(self, *args, **kwargs)
+    return found
+
+
+def _taken_by_place(function: FunctionType) -> int | None:
+    kinds = [parameter.kind for parameter in inspect.signature(function).parameters.values()]
+    if kinds == [inspect.Parameter.VAR_POSITIONAL]:
+        return -1
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return len(kinds) if all(kind in by_place for kind in kinds) else None
+
+
 class _Stack:
     """As `inspect.stack`, but a frame's source is looked up when the frame is asked for."""
 
@@ -159,6 +183,7 @@ _QUICK: tuple[tuple[Any, str, Any], ...] = (
     (interpreter, "inspect", _Standing(inspect, stack=_Stack)),
     (symbol, "inspect", _Standing(inspect, signature=_signature)),
     (symbol, "gather_tags", _gather_tags),
+    (symbol.Symbol, "normalize", _normalize),
     (symbol, "tree_flatten_with_dataclass", _flatten_with_dataclass),
     *((module, "tree_flatten", _flatten) for module in (codeutils, pytree, symbol, utils)),
     *quick_passes.METHODS,

@@ -57,6 +57,7 @@ class Choosing:
         self._working: set[int] = set()
         self._numbers = itertools.count()
         self._weigher: tuple[Plan, Worth] | None = None
+        self._estimated: tuple[dict[str, str], Gain | None] = ({}, None)
 
     def turn(self, sites: Sequence[Site]) -> None:
         """Choose the next option of a site, or of those of folded layers."""
@@ -159,4 +160,7 @@ class Choosing:
             return None
         if self._weigher is None or self._weigher[0] is not plan:
             self._weigher = plan, self._bench.worth()
-        return self._weigher[1].quick(pending)
+            self._estimated = ({}, None)
+        if self._estimated[0] != pending:
+            self._estimated = pending, self._weigher[1].quick(pending)
+        return self._estimated[1]
