@@ -6,6 +6,6 @@ PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
 """``ci``, ``long`` or ``full``; see `tests/conftest.py`."""
 
 
-def amount(few: int, more: int, many: int) -> int:
-    """The count for the profile in force."""
+def amount[T](few: T, more: T, many: T) -> T:
+    """What the profile in force tries."""
     return {"ci": few, "long": more, "full": many}[PROFILE]

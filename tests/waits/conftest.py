@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import workbench as wb
+from tests.amount import amount
 
 SCRIPT = Path(__file__).with_name("on_ranks.py")
 LIMIT_S = 600
@@ -54,12 +55,15 @@ def regathered(programs: ModuleType) -> wb.Workbench:
 
 
 @pytest.fixture(scope="session")
-def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float | str]]:
+def on_ranks(tmp_path_factory: pytest.TempPathFactory, programs: ModuleType) -> list[dict[str, float | str]]:
     """What two ranks on this machine found, case by case: an error, or a traceback."""
     folder = tmp_path_factory.mktemp("ranks")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    names = list(programs.CASES)
+    names = amount(list(programs.IN_TEST), names, names)
     ranks = [
-        subprocess.Popen([sys.executable, str(SCRIPT), str(rank), str(folder)], env=environment) for rank in range(2)
+        subprocess.Popen([sys.executable, str(SCRIPT), str(rank), str(folder), *names], env=environment)
+        for rank in range(2)
     ]
     try:
         codes = [rank.wait(LIMIT_S) for rank in ranks]

@@ -1,6 +1,6 @@
 """A rank of two on a CPU: trains small modules under choices that share them, and tells how far from PyTorch it ends.
 
-``python on_ranks.py RANK FOLDER``: the ranks meet through a file in the folder, and each writes what it found there.
+``python on_ranks.py RANK FOLDER CASE…``: the ranks meet through a file in the folder; each writes what it found there.
 """
 
 from __future__ import annotations
@@ -96,6 +96,16 @@ CASES = {
 """By name. A rank of `Normed` takes its own batch's statistics, as its copy in `expected` does."""
 
 
+IN_TEST = (
+    "fsdp, by layer",
+    "zero3, by layer, ordered",
+    "ddp, batch norm, one bucket",
+    "tensor, ordered",
+    "fsdp, before fusion",
+)
+"""Those of `make test`: each way to share, and each kind of choice; `make long` has all."""
+
+
 def inputs(module: type[nn.Module], rank: int) -> list[Tensor]:
     """A batch for each step."""
     generator = torch.Generator().manual_seed(rank)
@@ -167,9 +177,9 @@ def main() -> None:
     torch.compile = lambda function, **_: function
     dist.init_process_group("gloo", init_method=f"file://{folder / 'meet'}", rank=rank, world_size=RANKS)
     found: dict[str, float | str] = {}
-    for name, case in CASES.items():
+    for name in sys.argv[3:]:
         try:
-            found[name] = error(case, rank)
+            found[name] = error(CASES[name], rank)
         except Exception:  # noqa: BLE001 - whatever goes wrong in a case is what the test shows
             found[name] = traceback.format_exc()
     (folder / f"{rank}.json").write_text(json.dumps(found))
