@@ -73,6 +73,35 @@ def by_keywords(x: torch.Tensor) -> torch.Tensor:
     return made + x.unfold(dimension=1, size=1, step=1).sum(-1) + functional.dropout(input=x, p=0.0)
 
 
+def stacked(x: torch.Tensor) -> torch.Tensor:
+    """Of what PyTorch takes as a list, and Thunder's gradients were lost of."""
+    wide = torch.hstack((x, x.cos())).sum(1) + torch.hstack((x[0], x[1])).sum()
+    high = torch.vstack((x[0], x.cos())).sum(0) + torch.dstack((x, x.sin()))[..., 1].sum(0)
+    return wide * high * torch.column_stack((x[0], x.exp()))[:, 0]
+
+
+def put(x: torch.Tensor) -> torch.Tensor:
+    rows, columns, ones = torch.tensor([0, -2]), torch.tensor([1, 2]), torch.ones(4, 4)
+    made = x.index_put((rows, columns), x[0, :2].exp()) + ones.index_put((rows,), x[1])
+    return made + torch.index_put(ones, (rows * 0, columns * 0), x[2, :2], accumulate=True)
+
+
+def spreads(x: torch.Tensor) -> torch.Tensor:
+    made = x.var(1, unbiased=False) + x.std(1, False) + x.var(False) + torch.std(x, unbiased=False)
+    deviation, mean = torch.std_mean(x, 1, correction=0)
+    variance, _ = torch.var_mean(x, dim=0, unbiased=False)
+    return made + deviation * mean + variance + x.std(dim=1, keepdim=True).sum()
+
+
+def attended(x: torch.Tensor) -> torch.Tensor:
+    """Where a mask leaves a query no key."""
+    seen = torch.ones(4, 4, dtype=torch.bool).tril()
+    seen[2] = False
+    added, given = torch.zeros(4, 4).masked_fill(~seen, float("-inf")), x[None, None]
+    masked = functional.scaled_dot_product_attention(given, given * 2, given, seen)
+    return masked + functional.scaled_dot_product_attention(given, given * 2, given, added, dropout_p=1e-12)
+
+
 def on_lists(x: torch.Tensor) -> torch.Tensor:
     lerped = torch._foreach_lerp([x, x.cos()], [x.sin(), x * 2], [x.abs(), x.abs()])
     least = torch._foreach_minimum([x], [x.cos()])
@@ -134,6 +163,14 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "in place, by operators": by_operators,
     **{f"{name} in place": into(name, *given) for name, given in IN_PLACE.items()},
     "on lists": on_lists,
+    "stacked": stacked,
+    "index_put": put,
+    "spreads": spreads,
+    "eye": lambda x: x @ torch.eye(4) + torch.eye(3, 4).sum(),
+    "attended without a key": attended,
+    "nothing dropped in place": lambda x: functional.dropout(
+        functional.hardswish(x * 2, inplace=True), 0.0, inplace=True
+    ),
     "where": lambda x: x.where(x > 0, torch.zeros(())),
     "a result written where out says": normed,
     "weighed cross entropy": weighed,
@@ -210,6 +247,18 @@ def test_half_a_width_is_normed_in_full_width() -> None:
     norm, x = nn.RMSNorm(4).bfloat16(), torch.randn(4, 4, dtype=torch.bfloat16)
     bench = workbench.open(norm, x, device="cpu", capture="dynamo")
     assert torch.equal(bench.config.jit(norm)(x), norm(x))
+
+
+def test_gradients_of_a_list_are_not_lost() -> None:
+    """Thunder takes `atleast_2d` from PyTorch as it is, and what it gives of a list had no gradient at all."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.atleast_2d([x.sin(), x])[0].cos().sum()
+
+    x = torch.randn(4, requires_grad=True)
+    bench = workbench.open(program, x, device="cpu")
+    ours = torch.autograd.grad(bench.config.jit(program)(x), x)
+    torch.testing.assert_close(ours, torch.autograd.grad(program(x), x))
 
 
 def test_what_has_no_gradient_is_cut_out_by_line() -> None:

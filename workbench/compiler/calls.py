@@ -43,7 +43,7 @@ def placed(
         What is called instead.
     args, kwargs
     """
-    as_it_is = prims.OpTags.AUTO_REGISTERED in (getattr(known, "tags", None) or ())
+    as_it_is = _as_it_is(known)
     tensors = as_it_is and any(isinstance(value, TensorProxy) for value in kwargs.values())
     if not tensors and not _unknown(known, kwargs):
         return args, kwargs
@@ -56,6 +56,26 @@ def placed(
             bound.apply_defaults()
         return bound.args, bound.kwargs
     return args, kwargs
+
+
+def refuse_lists(known: Any, args: tuple[Any, ...]) -> None:
+    """Thunder loses the gradients of tensors in a list where it takes an operator from PyTorch as it is.
+
+    Raises
+    ------
+    NotImplementedError
+        If there is one with a gradient.
+    """
+    if not _as_it_is(known):
+        return
+    for given in args:
+        listed = given if isinstance(given, list | tuple) else ()
+        if any(isinstance(item, TensorProxy) and item.requires_grad for item in listed):
+            raise NotImplementedError("Thunder loses the gradients of a list of tensors here")
+
+
+def _as_it_is(known: Any) -> bool:
+    return prims.OpTags.AUTO_REGISTERED in (getattr(known, "tags", None) or ())
 
 
 def _unknown(known: Any, keywords: Collection[str]) -> bool:

@@ -24,9 +24,11 @@ def _repeat_interleave(a: TensorProxy, repeats: Any, dim: int | None = None, *, 
 
 
 def _dropout(a: TensorProxy, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """Thunder refuses `inplace`."""
+    """Thunder refuses `inplace`; where nothing is dropped nothing is written."""
+    if not training or p == 0:
+        return a
     made = known_as(functional.dropout)(a, p, training)
-    return a.copy_(made) if inplace and made is not a else made
+    return a.copy_(made) if inplace else made
 
 
 def _pool(function: Callable[..., Any], dims: int, names: Sequence[str]) -> Callable[..., Any]:
@@ -129,13 +131,21 @@ def _attention(
 ) -> Any:
     """Thunder has no `enable_gqa`; on a GPU it wants a mask for each of the batch, and does not repeat one for all.
 
-    On a CPU it drops anew in the backward, so that gradients are of another draw.
+    On a CPU it drops anew in the backward, so that gradients are of another draw; and where a mask leaves a query no
+    key, it gives no number, and PyTorch zero.
     """
     if enable_gqa:
         repeats = query.shape[-3] // key.shape[-3]
         key, value = (_repeat_interleave(a, repeats, -3) for a in (key, value))
-    if dropout_p and query.device.type == "cpu":
-        return _dropped_attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
+    if query.device.type == "cpu":
+        attn_mask, alone = (None, None) if attn_mask is None else _with_keys(attn_mask)
+        if dropout_p:
+            made = _dropped_attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
+        else:
+            made = known_as(functional.scaled_dot_product_attention)(
+                query, key, value, attn_mask, dropout_p, is_causal, scale=scale
+            )
+        return made if alone is None else made.masked_fill(alone, 0.0)
     if attn_mask is not None and query.device.type == "cuda" and query.ndim == 4:
         while attn_mask.ndim < query.ndim:
             attn_mask = attn_mask.unsqueeze(0)
@@ -143,6 +153,15 @@ def _attention(
             attn_mask = attn_mask.expand(query.shape[0], *attn_mask.shape[1:])
     known = known_as(functional.scaled_dot_product_attention)
     return known(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
+
+
+def _with_keys(mask: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
+    """A mask that leaves each query a key, and those queries to which it left none: (…, queries, 1)."""
+    if _is_bool(mask):
+        alone = known_as(torch.logical_not)(mask.any(-1, keepdim=True))
+        return known_as(torch.logical_or)(mask, alone), alone
+    alone = (mask == -math.inf).all(-1, keepdim=True)
+    return mask.masked_fill(alone, 0.0), alone
 
 
 def _dropped_attention(

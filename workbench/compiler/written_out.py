@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -330,6 +331,81 @@ def _gru_cell(x: TensorProxy, h: TensorProxy, state: tuple[Any, ...]) -> tuple[A
     return ((state[0] - new) * update + new,)
 
 
+def _index_put(
+    a: TensorProxy, indices: Sequence[TensorProxy | None], values: TensorProxy, accumulate: bool = False
+) -> Any:
+    """Thunder has no gradient of the values."""
+    found = [index for index in indices if index is not None and to_torch_dtype(index.dtype) is not torch.bool]
+    if len(found) < len(indices):
+        raise NotImplementedError("index_put by a mask, or with a dimension left out")
+    shape = [int(size) for size in a.shape]
+    place: Any = None
+    for index, size in zip(found, shape, strict=False):
+        at = known_as(torch.where)(index < 0, index + size, index)
+        place = at if place is None else place * size + at
+    count = len(indices)
+    rows, rest = math.prod(shape[:count]), shape[count:]
+    given = values.to(a.dtype).expand(*place.shape, *rest).reshape(-1, *rest)
+    flat, place = a.reshape(rows, *rest), place.reshape(-1)
+    if not accumulate:
+        # What stood there is taken away: of places given twice PyTorch says nothing.
+        kept = known_as(torch.index_copy)(known_as(torch.ones_like)(flat), 0, place, known_as(torch.zeros_like)(given))
+        flat = flat.masked_fill(kept == 0, 0.0)
+    return _index_add(flat, 0, place, given).reshape(*shape)
+
+
+def _least_dims(count: int, a: TensorProxy) -> TensorProxy:
+    """As `torch.atleast_1d`, `torch.atleast_2d` and `torch.atleast_3d`."""
+    if a.ndim == 0:
+        return a.reshape([1] * count)
+    if count >= 2 and a.ndim == 1:
+        a = a.unsqueeze(0)
+    return a.unsqueeze(-1) if count == 3 and a.ndim == 2 else a
+
+
+def _stacked(dims: int, tensors: Sequence[TensorProxy]) -> Any:
+    """Thunder has no gradient of what PyTorch takes as a list."""
+    parts = [_least_dims(dims, a) for a in tensors]
+    return known_as(torch.cat)(parts, dims - 1 if dims != 2 else 0)
+
+
+def _side_by_side(tensors: Sequence[TensorProxy]) -> Any:
+    parts = [_least_dims(1, a) for a in tensors]
+    return known_as(torch.cat)(parts, 0 if parts[0].ndim == 1 else 1)
+
+
+def _as_columns(tensors: Sequence[TensorProxy]) -> Any:
+    return known_as(torch.cat)([a if a.ndim > 1 else a.reshape(-1, 1) for a in tensors], 1)
+
+
+def _spread_of(name: str) -> Callable[..., Any]:
+    """Thunder has `correction` alone, and PyTorch `unbiased`, by its place too, which is that of the dimensions.
+
+    Its gradient of a deviation over all dimensions fails.
+    """
+
+    def spread(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
+        given = [None, *args] if args and isinstance(args[0], bool) else list(args)
+        named = {**dict(zip(("dim", "unbiased", "keepdim"), given, strict=False)), **kwargs}
+        unbiased = named.pop("unbiased", None)
+        if unbiased is not None:
+            named["correction"] = int(unbiased)
+        dim = named.pop("dim", None)
+        if name == "var_mean":
+            return known_as(torch.var_mean)(a, dim, **named)
+        made = known_as(torch.var)(a, dim, **named)
+        made = made if name == "var" else known_as(torch.sqrt)(made)
+        every = tuple(range(a.ndim)) if dim is None else dim
+        return (made, known_as(torch.mean)(a, every, named.get("keepdim", False))) if name == "std_mean" else made
+
+    return spread
+
+
+def _eye(n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
+    rows, columns = (known_as(torch.arange)(size, device=device) for size in (n, n if m is None else m))
+    return (rows.unsqueeze(1) == columns).to(dtype or torch.get_default_dtype())
+
+
 _CELLS: dict[str, Callable[[TensorProxy, TensorProxy, tuple[Any, ...]], tuple[Any, ...]]] = {
     "lstm": _lstm_cell,
     "gru": _gru_cell,
@@ -367,6 +443,20 @@ WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     torch.Tensor.multinomial: _multinomial,
     torch.linspace: _linspace,
     torch.normal: _normal,
+    torch.eye: _eye,
+    torch.index_put: _index_put,
+    torch.Tensor.index_put: _index_put,
+    torch.hstack: _side_by_side,
+    torch.vstack: functools.partial(_stacked, 2),
+    torch.row_stack: functools.partial(_stacked, 2),
+    torch.dstack: functools.partial(_stacked, 3),
+    torch.column_stack: _as_columns,
+    **{
+        getattr(owner, name): _spread_of(name)
+        for name in ("var", "std", "var_mean", "std_mean")
+        for owner in (torch, torch.Tensor)
+        if hasattr(owner, name)
+    },
     torch.Tensor.copy_: _copied,
     torch.Tensor.fill_: _filled,
     torch.Tensor.uniform_: _uniform,
