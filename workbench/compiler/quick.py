@@ -109,7 +109,7 @@ def _normalize(self: Any, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], d
 
 
 def _taken_by_place(function: FunctionType) -> int | None:
-    kinds = [parameter.kind for parameter in inspect.signature(function).parameters.values()]
+    kinds = [parameter.kind for parameter in _signature(function).parameters.values()]
     if kinds == [inspect.Parameter.VAR_POSITIONAL]:
         return -1
     by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
