@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import subprocess
@@ -26,10 +27,15 @@ def chosen(choices: dict[str, str]) -> list[str]:
     return [part for id, option in choices.items() for part in ("--choose", f"{id}={option}")]
 
 
-def proposal(sites: list[dict[str, Any]], kept: dict[str, str], draw: random.Random) -> dict[str, str]:
-    """One to three sites turned to another legal option."""
+def proposal(
+    sites: list[dict[str, Any]], kept: dict[str, str], seen: set[str], draw: random.Random
+) -> dict[str, str] | None:
+    """One to three sites turned to another legal option, as not tried before; None if all of them were."""
     free = [(s["id"], o) for s in sites for o in s["options"] if o != s["choice"] and o not in s["illegal"]]
-    return {**kept, **dict(draw.sample(free, min(len(free), draw.randint(1, 3))))}
+    drawn = (draw.sample(free, min(len(free), draw.randint(1, 3))) for _ in range(100))
+    rest = (turned for count in (1, 2, 3) for turned in itertools.combinations(free, count))
+    tried = ({**kept, **dict(turned)} for turned in itertools.chain(drawn, rest) if turned)
+    return next((wanted for wanted in tried if json.dumps(wanted, sort_keys=True) not in seen), None)
 
 
 def verdict(run: dict[str, Any], kept_bytes: int) -> tuple[bool, str]:
@@ -66,10 +72,10 @@ def main() -> None:
     kept_bytes = first["memory"]["measured_peak_bytes"]
     note("begin", f"{' '.join(program)}: step {1e3 * first['step_s']:.3g} ms, peak {kept_bytes / 1024:.1f} KiB")
     while time.monotonic() < end:
-        wanted = proposal(known["sites"], kept, draw)
-        if (key := json.dumps(wanted, sort_keys=True)) in seen:
-            continue
-        seen.add(key)
+        if (wanted := proposal(known["sites"], kept, seen, draw)) is None:
+            note("all", "tried one to three sites at a time: nothing is left to propose")
+            break
+        seen.add(json.dumps(wanted, sort_keys=True))
         note("propose", ", ".join(f"{id}={option}" for id, option in wanted.items() if kept.get(id) != option))
         plan = command("plan", *program, *chosen(wanted))
         if plan.get("ok") is False or plan["peak_bytes"] > 1.1 * kept_bytes:

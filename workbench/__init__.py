@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from workbench.bench import Workbench, open
+    from workbench.bench import SideBySide, Workbench, compare, open
     from workbench.config import Config, load
     from workbench.errors import (
         ChoiceError,
@@ -35,9 +35,11 @@ __all__ = [
     "Program",
     "ProgramError",
     "RunError",
+    "SideBySide",
     "Site",
     "Workbench",
     "WorkbenchError",
+    "compare",
     "load",
     "open",
 ]
@@ -47,7 +49,9 @@ _ROOMS = {
     "Effect": "lever",
     "Program": "programs",
     "Site": "lever",
+    "SideBySide": "bench",
     "Workbench": "bench",
+    "compare": "bench",
     "load": "config",
     "open": "bench",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -86,6 +87,19 @@ def loop() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_the_loop_proposes_nothing_twice_and_ends_once_all_was_tried(loop: ModuleType) -> None:
+    sites = [
+        {"id": "a", "options": ["save", "recompute", "offload"], "choice": "save", "illegal": {"offload": "no"}},
+        {"id": "b", "options": ["save", "recompute"], "choice": "save", "illegal": {}},
+    ]
+    seen = set[str]()
+    while (wanted := loop.proposal(sites, {}, seen, random.Random(0))) is not None:
+        assert json.dumps(wanted, sort_keys=True) not in seen
+        seen.add(json.dumps(wanted, sort_keys=True))
+    assert len(seen) == 3
+    assert loop.proposal([], {}, set(), random.Random(0)) is None
 
 
 @pytest.mark.parametrize(

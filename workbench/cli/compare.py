@@ -1,8 +1,9 @@
-"""`compare`: runs beside the first of them."""
+"""`compare`: plans and runs beside one of them."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,20 +11,77 @@ from workbench.cli.options import JsonOption
 from workbench.cli.output import add_row, complain, new_table, print_json, print_line, print_table, seconds_text
 from workbench.cli.statuses import DONE
 
+if TYPE_CHECKING:
+    from workbench.bench.compared import SideBySide
+    from workbench.runs.compare import Comparison
+
 
 def compare(
-    runs: Annotated[list[str], typer.Argument(help="Run folders, or names of runs; the first is compared with.")],
+    subjects: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SUBJECT...", help="Run folders or names of runs, saved plans (NAME.plan.json), configs (NAME.py)."
+        ),
+    ],
+    base: Annotated[
+        str, typer.Option("--base", metavar="NAME", help="What the others are held against; by default the first.")
+    ] = "",
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write one page, with all statements in step.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is no comparison, too.")] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Compare runs with the first: each difference with its interval, and which of them are noise."""
+    """Put runs, saved plans and configs side by side: figures against one of them, sites and statements that differ.
+
+    Of runs each difference comes with its interval, and with whether it is noise.
+    """
     from workbench.runs import store
-    from workbench.runs.compare import compare as compare_runs
+
+    if not base and html is None and not any(_is_plan(subject) for subject in subjects):
+        from workbench.runs.compare import compare as compare_runs
+
+        runs = compare_runs(*(store.open(run) for run in subjects))
+        if as_json:
+            print_json(runs.to_json())
+        else:
+            _print_runs(runs)
+        return DONE
+    from workbench.bench.compared import compare as compare_all
+
+    found = compare_all(*subjects, base=base)
+    written = found.write(html, overwrite=force) if html is not None else None
+    if as_json:
+        runs_json = found.runs.to_json() if found.runs is not None else None
+        page = {"html": str(written)} if written is not None else {}
+        print_json({**found.to_json(), "runs": runs_json, **page})
+        return DONE
+    _print_all(found)
+    if found.runs is not None:
+        _print_runs(found.runs)
+    if written is not None:
+        print_line(f"page: {written}")
+    return DONE
+
+
+def _is_plan(subject: str) -> bool:
+    return subject.endswith((".plan.json", ".py"))
+
+
+def _print_all(found: SideBySide) -> None:
+    for title, (heads, *rows) in found.tables().items():
+        print_line(title)
+        table = new_table(*heads)
+        for row in rows:
+            add_row(table, *row)
+        print_table(table)
+    for note in found.notes:
+        complain(f"warning: {note}")
+
+
+def _print_runs(found: Comparison) -> None:
     from workbench.summary import human_bytes
 
-    found = compare_runs(*(store.open(run) for run in runs))
-    if as_json:
-        print_json(found.to_json())
-        return DONE
     table = new_table("run", "figure", "value", f"of {found.base}", "ratio", "95 % interval", "verdict")
     for each in found.differences:
         show = human_bytes if each.figure.endswith("_bytes") else seconds_text
@@ -42,4 +100,3 @@ def compare(
     print_line(found.words)
     for warning in found.warnings:
         complain(f"warning: {warning}")
-    return DONE

@@ -1,0 +1,157 @@
+"""Plans and runs side by side: figures against a baseline, sites and statements that differ, as text and as a page."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+import workbench
+from tests.runs.test_compare import recorded
+from workbench import cli
+from workbench.bench import SavedPlan, SideBySide, Workbench
+from workbench.bench.compared import Row
+from workbench.config import Config
+from workbench.errors import ChoiceError, ConfigError
+
+LEAST = {"order.statements": "least peak"}
+
+
+@pytest.fixture(scope="module")
+def bench() -> Workbench:
+    return workbench.open("mlp", layers=1, executor="torch", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def saved(bench: Workbench, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return bench.save(tmp_path_factory.mktemp("compared") / "stock.plan.json")
+
+
+@pytest.fixture(scope="module")
+def recomputed(bench: Workbench) -> str:
+    return next(s.id for s in bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal)
+
+
+@pytest.fixture(scope="module")
+def found(bench: Workbench, saved: Path, recomputed: str, tmp_path_factory: pytest.TempPathFactory) -> SideBySide:
+    run = recorded(tmp_path_factory.mktemp("run") / "first", [1.0, 1.1], peak_bytes=2048)
+    plan = workbench.open(saved)
+    assert isinstance(plan, SavedPlan)
+    bench.choose({recomputed: "recompute"})
+    try:
+        return workbench.compare(plan, plan.choose(LEAST), bench, run, names=("stock", "least", "again", "run"))
+    finally:
+        bench.undo()
+
+
+def row(rows: tuple[Row, ...], name: str, kind: str) -> Row:
+    return next(each for each in rows if (each.name, each.kind) == (name, kind))
+
+
+def test_one_table_of_figures_predicted_apart_from_measured(bench: Workbench, found: SideBySide) -> None:
+    predicted = row(found.figures, "peak_bytes", "predicted")
+    assert predicted.values[0] == bench.plan.peak_bytes
+    assert predicted.values[1] < predicted.values[0]
+    assert predicted.differs == (False, True, True, True)
+    measured = row(found.figures, "peak_bytes", "measured")
+    assert measured.values == (None, None, None, 2048)
+    # The baseline has none: nothing to differ from.
+    assert not any(measured.differs)
+    assert row(found.figures, "step_s", "measured").values[3] == pytest.approx(1.05)
+
+
+def test_sites_whose_choices_differ(found: SideBySide, recomputed: str) -> None:
+    assert {each.name: each.values for each in found.sites} == {
+        recomputed: ("save", "save", "recompute", "save"),
+        "order.statements": ("stock", "least peak", "stock", "stock"),
+    }
+
+
+def test_the_same_statement_has_one_row_and_what_is_new_or_moved_is_marked(found: SideBySide) -> None:
+    for i, column in enumerate(found.columns):
+        keys = [each.values[i].key for each in found.statements if each.values[i] is not None]
+        assert sorted(keys) == sorted(one.key for one in column.statements or ())
+    base = [each.values[0].position for each in found.statements if each.values[0] is not None]
+    assert base == sorted(base)
+    new = [each for each in found.statements if each.values[0] is None]
+    assert len(new) == found.columns[2].predicted["statements"] - found.columns[0].predicted["statements"]  # type: ignore[operator]
+    assert all(each.differs == (False, False, True, False) for each in new)
+    # Only the order differs in the second: each statement is there, and some stand elsewhere.
+    moved = [each for each in found.statements if each.differs[1]]
+    assert moved
+    assert all(each.values[1] is not None for each in moved)
+    still = [each.values[1].position for each in found.statements if each.values[1] and not each.differs[1]]
+    assert still == sorted(still)
+
+
+def test_another_baseline_turns_what_differs_round(found: SideBySide, saved: Path, bench: Workbench) -> None:
+    turned = workbench.compare(saved, workbench.open(saved).choose(LEAST), names=("a", "b"), base="b")
+    predicted = row(turned.figures, "peak_bytes", "predicted")
+    assert predicted.differs == (True, False)
+    assert "(+" in turned.cells(predicted)[0]
+    assert row(found.figures, "peak_bytes", "predicted").values[:2] == predicted.values
+
+
+def test_equal_plans_differ_in_nothing(bench: Workbench, saved: Path) -> None:
+    same = workbench.compare(bench, saved, bench)
+    assert [column.name for column in same.columns] == ["mlp", "stock", "mlp (2)"]
+    assert not same.sites
+    assert not same.differing
+    assert not any(any(each.differs) for each in same.figures)
+
+
+def test_what_a_saved_plan_cannot_predict_is_empty_and_noted(saved: Path, recomputed: str) -> None:
+    plan = workbench.open(saved)
+    side = workbench.compare(plan, plan.choose({recomputed: "recompute"}))
+    assert row(side.figures, "peak_bytes", "predicted").values[1] is None
+    assert any("takes a plan by Thunder" in note for note in side.notes)
+
+
+def test_text_html_and_page(found: SideBySide, tmp_path: Path) -> None:
+    assert "stock (baseline)" in repr(found)
+    assert found._repr_html_().count("<table>") == 3
+    wicked = dataclasses.replace(
+        found, columns=tuple(dataclasses.replace(c, name=f"<b>{c.name}") for c in found.columns)
+    )
+    page = dataclasses.replace(wicked, base="<b>stock").write(tmp_path / "all.html").read_text()
+    assert "<b>" not in page
+    assert "<script" not in page
+    assert page.count("<tr class='wb-alike'>") == len(found.statements) - len(found.differing)
+    other = tmp_path / "mine.html"
+    other.write_text("mine")
+    with pytest.raises(ConfigError, match="no comparison"):
+        found.write(other)
+    assert other.read_text() == "mine"
+
+
+def test_refusals_say_what_is_legal(bench: Workbench, saved: Path) -> None:
+    with pytest.raises(ChoiceError, match="two plans or runs"):
+        workbench.compare(bench)
+    with pytest.raises(ChoiceError, match="legal: mlp, stock"):
+        workbench.compare(bench, saved, base="nowhere")
+    with pytest.raises(ChoiceError, match="one for each of the 2 columns"):
+        workbench.compare(bench, saved, names=("a",))
+
+
+def test_a_config_is_planned(bench: Workbench, saved: Path) -> None:
+    config = Config(**{name: getattr(bench.config, name) for name in ("program", "settings", "executor", "device")})
+    same = workbench.compare(saved, config)
+    assert not same.differing
+    assert same.columns[1].kind == "plan"
+
+
+def test_on_the_command_line(saved: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    least = workbench.open(saved).choose(LEAST).export(tmp_path / "least.py")
+    run = recorded(tmp_path / "runs" / "first", [1.0, 1.1])
+    page = tmp_path / "all.html"
+    with pytest.raises(SystemExit) as ended:
+        cli.main(
+            ["compare", str(saved), str(least), str(run.run_dir), "--base", "least", "--html", str(page), "--json"]
+        )
+    assert not ended.value.code
+    document = json.loads(capfd.readouterr().out)
+    assert document["base"] == "least"
+    assert [each["kind"] for each in document["columns"]] == ["saved plan", "plan", "run"]
+    assert page.read_text().startswith("<!doctype html>")

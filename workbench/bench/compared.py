@@ -1,0 +1,503 @@
+"""Any number of plans and runs side by side: one table of figures against a named baseline, sites, and statements."""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.analysis.memory import Timeline, timeline
+from workbench.bench.bench import Workbench
+from workbench.bench.handed import SavedPlan
+from workbench.bench.opening import open as open_bench
+from workbench.bench.saving import write_document
+from workbench.config import Config, load
+from workbench.errors import ChoiceError, shown
+from workbench.graph import BACKWARD, Graph
+from workbench.runs import compare as of_runs
+from workbench.runs import store
+from workbench.runs.jobs import Run
+from workbench.summary import human_bytes, human_change, human_count, human_seconds
+
+if TYPE_CHECKING:
+    from workbench.lever import Site
+
+type Subject = Workbench | SavedPlan | Run | Config | str | os.PathLike[str]
+
+BEGIN = b"<!doctype html><!-- thunder-workbench comparison -->"
+"""Of every page that a comparison wrote."""
+
+_PREDICTED = ("peak_bytes", "saved_bytes", "saved_tensors", "statements")
+_SHOWN_STATEMENTS = 40
+"""Statements that differ and are printed as text; a page has all."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Statement:
+    """One statement of one plan.
+
+    Attributes
+    ----------
+    key : str
+        The same in each plan for the same statement: side, what the person wrote, symbol, ordinal among equals.
+    side : str
+        ``forward`` or ``backward``.
+    name, source : str
+        Symbol, and the person's line where known.
+    position : int
+        Among the plan's statements, from 0; members of fusions are left out.
+    peak_bytes : int
+        Alive inside it at the worst moment, predicted.
+    """
+
+    key: str
+    side: str
+    name: str
+    source: str
+    position: int
+    peak_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Column:
+    """One plan or run of a comparison.
+
+    Attributes
+    ----------
+    name : str
+        Unlike the others'.
+    kind : str
+        ``plan``, ``saved plan`` or ``run``.
+    program : str
+    predicted, measured : mapping of str to float or None
+        Figures by name, with units in the names; None where there is none.
+    sites : mapping of str to str
+        The choice of each site; of a run, of those alone that were chosen.
+    statements : tuple of Statement or None
+        None where there is no graph: a run keeps none.
+    notes : tuple of str
+        What keeps a figure from being there, and what was wrong.
+    """
+
+    name: str
+    kind: str
+    program: str
+    predicted: Mapping[str, float | None]
+    measured: Mapping[str, float | None]
+    sites: Mapping[str, str]
+    statements: tuple[Statement, ...] | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One figure, site or statement, with what each column has of it.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        ``predicted`` or ``measured``; ``site``; ``forward`` or ``backward``.
+    values : tuple
+        By column; None where a column has none.
+    differs : tuple of bool
+        By column, whether it is unlike the baseline's. A statement differs that only one of both has, or that stands
+        elsewhere among those that both have.
+    source : str
+        Of a statement, the person's line.
+    """
+
+    name: str
+    kind: str
+    values: tuple[Any, ...]
+    differs: tuple[bool, ...]
+    source: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class SideBySide:
+    """Plans and runs side by side; made by `compare`.
+
+    Attributes
+    ----------
+    columns : tuple of Column
+    base : str
+        Name of the column that the others are held against.
+    figures, sites, statements : tuple of Row
+        All figures; sites whose choices are not all alike; all statements of the plans, in one order that keeps what
+        is the same at the same height.
+    runs : workbench.runs.compare.Comparison or None
+        The runs among them, with intervals and verdicts; None where there are fewer than two.
+    """
+
+    columns: tuple[Column, ...]
+    base: str
+    figures: tuple[Row, ...]
+    sites: tuple[Row, ...]
+    statements: tuple[Row, ...]
+    runs: of_runs.Comparison | None = None
+
+    @property
+    def base_index(self) -> int:
+        """Of the baseline among the columns."""
+        return [column.name for column in self.columns].index(self.base)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What makes the columns hard to compare."""
+        found = [f"{column.name}: {note}" for column in self.columns for note in column.notes]
+        programs = dict.fromkeys(column.program for column in self.columns)
+        if len(programs) > 1:
+            found.append(f"of different programs: {', '.join(programs)}")
+        without = [column.name for column in self.columns if column.statements is None]
+        if without and len(without) < len(self.columns):
+            found.append(f"without statements, for a run keeps no graph: {', '.join(without)}")
+        return tuple(found)
+
+    @property
+    def differing(self) -> tuple[Row, ...]:
+        """The statements that differ in any column."""
+        return tuple(row for row in self.statements if any(row.differs))
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON data; positions and bytes of statements for those alone that differ."""
+        return {
+            "base": self.base,
+            "columns": [{"name": c.name, "kind": c.kind, "program": c.program} for c in self.columns],
+            "figures": [dataclasses.asdict(row) for row in self.figures],
+            "sites": [dataclasses.asdict(row) for row in self.sites],
+            "statements": [
+                dataclasses.asdict(row)
+                | {"values": [None if at is None else dataclasses.asdict(at) for at in row.values]}
+                for row in self.differing
+            ],
+            "notes": list(self.notes),
+        }
+
+    def cells(self, row: Row) -> list[str]:
+        """What a table shows of a row, by column; a figure with its change against the baseline."""
+        of_base = row.values[self.base_index]
+        found = []
+        for value, differs in zip(row.values, row.differs, strict=True):
+            if isinstance(value, Statement):
+                found.append(f"{value.position + 1}{' moved' if differs and of_base is not None else ''}")
+            elif row.kind == "site":
+                found.append(value or "no such site")
+            elif row.kind in ("forward", "backward"):
+                found.append("–")
+            else:
+                found.append(_figure(row.name, value, of_base if differs else None))
+        return found
+
+    def tables(self) -> dict[str, list[tuple[str, ...]]]:
+        """The tables by title, each with its heads as the first row: figures, sites and statements that differ."""
+        names = tuple(f"{c.name} (baseline)" if c.name == self.base else c.name for c in self.columns)
+        found = {
+            "Figures": [("figure", "", *names), *((_words(r.name), r.kind, *self.cells(r)) for r in self.figures)],
+            "Sites that differ": [("site", "", *names), *((r.name, "", *self.cells(r)) for r in self.sites)],
+            "Statements that differ": [
+                ("statement", "side", *names),
+                *((f"{r.name} {r.source}".strip(), r.kind, *self.cells(r)) for r in self.differing),
+            ],
+        }
+        return {title: rows for title, rows in found.items() if len(rows) > 1}
+
+    def __repr__(self) -> str:
+        parts = []
+        for title, rows in self.tables().items():
+            listed = rows[: _SHOWN_STATEMENTS + 1]
+            wide = [max(len(row[i]) for row in listed) for i in range(len(rows[0]))]
+            lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, wide, strict=True)).rstrip() for row in listed]
+            more = len(rows) - len(listed)
+            parts.append("\n".join([title, *lines, *([f"and {more} more: see the page"] if more else [])]))
+        parts += [f"note: {note}" for note in self.notes]
+        return "\n\n".join(parts)
+
+    def _repr_html_(self) -> str:
+        parts = []
+        for title, (heads, *rows) in self.tables().items():
+            head = "".join(f"<th>{escape(cell)}</th>" for cell in heads)
+            listed = rows[:_SHOWN_STATEMENTS]
+            body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in listed)
+            more = f"<p>and {len(rows) - len(listed)} more</p>" if len(rows) > len(listed) else ""
+            parts.append(f"<p>{title}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}")
+        return "".join(parts) + "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+
+    def write(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write one HTML page that needs no network, with all statements of the plans in step.
+
+        Raises
+        ------
+        ConfigError
+            If it cannot be written, or a file of another kind is there.
+        """
+
+        def text() -> str:
+            from workbench.ui import compared_page
+
+            return BEGIN.decode() + compared_page.page(self)
+
+        return write_document(path, text, begin=BEGIN, kind="comparison", overwrite=overwrite)
+
+
+def compare(*subjects: Subject, names: Sequence[str] = (), base: str = "") -> SideBySide:
+    """Put plans and runs side by side.
+
+    Parameters
+    ----------
+    *subjects : Workbench, SavedPlan, Run, Config, str or path
+        Two or more. A bench is taken with its choices as they are now. A text is a saved plan (``NAME.plan.json``), a
+        config (``NAME.py``), or a run's folder or name. A config is planned, so its program must be one with a name.
+    names : sequence of str, optional
+        Of all columns; by default of the program, file or run.
+    base : str, optional
+        Name of the column that the others are held against; by default the first.
+
+    Returns
+    -------
+    SideBySide
+
+    Raises
+    ------
+    ChoiceError
+        If there are fewer than two, or the names or the baseline are not theirs.
+    ConfigError, RunError, ProgramError
+        If a text names nothing that can be read.
+    """
+    if len(subjects) < 2:
+        raise ChoiceError(f"comparing needs two plans or runs or more, given {len(subjects)}")
+    if names and (len(names) != len(subjects) or len(set(names)) < len(names)):
+        raise ChoiceError(f"names are one for each of the {len(subjects)} columns, all unlike; given {shown(names)}")
+    taken: Counter[str] = Counter()
+    columns, found_runs = list[Column](), list[Run]()
+    defaults: dict[str, str] = {}
+    for i, subject in enumerate(subjects):
+        named, opened = _opened(subject)
+        name = names[i] if names else named
+        taken[name] += 1
+        name = name if taken[name] == 1 else f"{name} ({taken[name]})"
+        column, sites = _column(name, opened)
+        columns.append(column)
+        defaults |= {site.id: site.default for site in sites}
+        if isinstance(opened, Run):
+            found_runs.append(opened)
+    known = [column.name for column in columns]
+    base = base or known[0]
+    if base not in known:
+        raise ChoiceError(f"there is no column {shown(base)} to hold the others against; legal: {', '.join(known)}")
+    columns = [_filled(column, columns, defaults) for column in columns]
+    at = known.index(base)
+    compared_runs = None
+    if len(found_runs) > 1:
+        kinds = [column.kind for column in columns]
+        first = kinds[:at].count("run") if kinds[at] == "run" else 0
+        compared_runs = of_runs.compare(found_runs[first], *found_runs[:first], *found_runs[first + 1 :])
+    return SideBySide(
+        tuple(columns), base, _figures(columns, at), _sites(columns, at), _statements(columns, at), compared_runs
+    )
+
+
+def _opened(subject: Subject) -> tuple[str, Workbench | SavedPlan | Run]:
+    """What is compared, and its name where none is given."""
+    if isinstance(subject, Workbench):
+        return subject.program.name, subject
+    if isinstance(subject, SavedPlan):
+        return str(subject.document["program"]), subject
+    if isinstance(subject, Run):
+        return subject.name or subject.run_dir.name, subject
+    if isinstance(subject, Config):
+        return subject.program, open_bench(subject.program, config=subject, settings=subject.settings)
+    path = Path(subject)
+    if path.name.endswith(".plan.json"):
+        from workbench.bench import handed
+
+        return path.name.removesuffix(".plan.json"), handed.read(path)
+    if path.suffix == ".py" and not path.is_dir():
+        return path.stem, _opened(load(path))[1]
+    run = store.open(str(subject))
+    return run.name or run.run_dir.name, run
+
+
+def _column(name: str, subject: Workbench | SavedPlan | Run) -> tuple[Column, Sequence[Site]]:
+    if isinstance(subject, Run):
+        memory, chosen = subject.memory, store.choices_of(subject)
+        notes = [*([subject.error] if subject.error else []), *subject.warnings]
+        notes += ["its choices cannot be read"] if chosen is None else []
+        measured = {name: memory[f"measured_{name}"] for name in ("peak_bytes",)}
+        column = Column(
+            name=name,
+            kind="run",
+            program=str(subject.request.program["name"]),
+            predicted={"peak_bytes": memory["predicted_peak_bytes"]},
+            measured={**measured, "step_s": subject.step_s, "compile_s": subject.compile_s},
+            sites=chosen or {},
+            statements=None,
+            notes=tuple(notes),
+        )
+        return column, ()
+    if isinstance(subject, SavedPlan):
+        whole = dict(subject.document["figures"])
+        notes = [f"{id}: {reason}" for id, reason in subject.unpredicted.items()]
+        over = None if notes else subject.timeline
+        figures: dict[str, float | None] = {} if over is None else {**_known(whole), "peak_bytes": over.peak_bytes}
+        if not notes and subject.changed:
+            # The order alone was changed here: what is saved stays what it was.
+            figures = {name: figures[name] for name in _PREDICTED}
+        column = Column(
+            name=name,
+            kind="saved plan",
+            program=str(subject.document["program"]),
+            predicted=figures,
+            measured={},
+            sites={site.id: site.choice for site in subject.sites()},
+            statements=None if over is None else statements(subject.graph, over),
+            notes=tuple(notes),
+        )
+        return column, subject.sites()
+    plan = subject.plan
+    column = Column(
+        name=name,
+        kind="plan",
+        program=subject.program.name,
+        predicted=_known(plan.to_json()),
+        measured={},
+        sites={site.id: site.choice for site in plan.sites},
+        statements=statements(plan.graph, plan.timeline),
+        notes=plan.warnings,
+    )
+    return column, plan.sites
+
+
+def _known(planned: Mapping[str, Any]) -> dict[str, float | None]:
+    """The figures of a plan, as `Plan.to_json` and saved plans have them."""
+    found: dict[str, float | None] = {name: planned[name] for name in _PREDICTED}
+    fusions = planned["fusions"]
+    if isinstance(fusions, Mapping):
+        found |= {f"fusions_{name}": value for name, value in fusions.items() if isinstance(value, int)}
+    return found | {name: value for name, value in planned["counts"].items() if isinstance(value, int | float)}
+
+
+def _filled(column: Column, columns: Sequence[Column], defaults: Mapping[str, str]) -> Column:
+    """A run's sites that were not chosen: as stock has them, where a plan beside it says what that is."""
+    if column.kind != "run":
+        return column
+    chosen = dict.fromkeys(id for other in columns if other.kind == "run" for id in other.sites)
+    stock = {**dict.fromkeys(chosen, "as stock"), **defaults}
+    return dataclasses.replace(column, sites={**stock, **column.sites})
+
+
+def statements(graph: Graph, over: Timeline | None = None) -> tuple[Statement, ...]:
+    """The statements of a graph, without members of fusions, each with a key that is the same in other plans of it."""
+    over = over or timeline(graph)
+    table, found, seen = graph.statements, list[Statement](), Counter[str]()
+    for row in range(len(table)):
+        if table.parent[row] >= 0:
+            continue
+        origin = graph.origins[table.origin[row]] if table.origin[row] >= 0 else None
+        side = "backward" if table.side[row] == BACKWARD else "forward"
+        # The number at the end of a fusion's name is that of its making, which differs from plan to plan.
+        name = (
+            table.name[row].rstrip("0123456789")
+            if table.executor[row] in ("nvfuser", "torchcompile")
+            else table.name[row]
+        )
+        key = f"{side} {origin.id if origin else ''} {name}"
+        seen[key] += 1
+        source = f"{origin.file}:{origin.line} {origin.text.strip()}" if origin and origin.file else ""
+        peak_bytes = int(over.statement_peak_bytes[row])
+        found.append(Statement(f"{key} {seen[key]}", side, name, source, len(found), peak_bytes))
+    return tuple(found)
+
+
+def _figures(columns: Sequence[Column], base: int) -> tuple[Row, ...]:
+    found = []
+    for kind in ("measured", "predicted"):
+        have: list[Mapping[str, float | None]] = [getattr(column, kind) for column in columns]
+        for name in dict.fromkeys(name for each in have for name in each):
+            values = tuple(each.get(name) for each in have)
+            if all(value is None or (value == 0 and name not in _PREDICTED) for value in values):
+                continue
+            differs = tuple(v is not None and values[base] is not None and v != values[base] for v in values)
+            found.append(Row(name, kind, values, differs))
+    return tuple(found)
+
+
+def _sites(columns: Sequence[Column], base: int) -> tuple[Row, ...]:
+    found = []
+    for id in dict.fromkeys(id for column in columns for id in column.sites):
+        values = tuple(column.sites.get(id) for column in columns)
+        differs = tuple(value != values[base] for value in values)
+        if any(differs):
+            found.append(Row(id, "site", values, differs))
+    return tuple(found)
+
+
+def _statements(columns: Sequence[Column], base: int) -> tuple[Row, ...]:
+    """All statements in one order: the baseline's, with those of others behind what they stand behind there."""
+    tables = [{each.key: each for each in column.statements or ()} for column in columns]
+    order: list[str] = []
+    for table in (tables[base], *tables[:base], *tables[base + 1 :]):
+        known, after = set(order), dict[str, list[str]]()
+        before = ""
+        for key in table:
+            if key in known:
+                before = key
+            else:
+                after.setdefault(before, []).append(key)
+        order = [*after.get("", ()), *(key for old in order for key in (old, *after.get(old, ())))]
+    stands = [_standing(table, tables[base]) for table in tables]
+    found = []
+    for key in order:
+        values = tuple(table.get(key) for table in tables)
+        differs = tuple(
+            column.statements is not None and columns[base].statements is not None and key not in kept
+            for column, kept in zip(columns, stands, strict=True)
+        )
+        # What neither has is no difference.
+        differs = tuple(
+            d and (value is not None or values[base] is not None) for d, value in zip(differs, values, strict=True)
+        )
+        one = next(value for value in values if value is not None)
+        found.append(Row(one.name, one.side, values, differs, one.source))
+    return tuple(found)
+
+
+def _standing(table: Mapping[str, Statement], base: Mapping[str, Statement]) -> set[str]:
+    """What stands as in the baseline: the most statements of both whose order is the same."""
+    keys = [key for key in table if key in base]
+    ends: list[int] = []
+    last: list[int] = []
+    previous: list[int] = []
+    for i, key in enumerate(keys):
+        position = base[key].position
+        at = bisect.bisect_left(ends, position)
+        previous.append(last[at - 1] if at else -1)
+        ends[at : at + 1], last[at : at + 1] = [position], [i]
+    found, i = set[str](), last[-1] if last else -1
+    while i >= 0:
+        found.add(keys[i])
+        i = previous[i]
+    return found
+
+
+def _words(name: str) -> str:
+    return name.removesuffix("_bytes").removesuffix("_us").removesuffix("_s").replace("_", " ")
+
+
+def _figure(name: str, value: float | None, base: float | None) -> str:
+    """A figure in its unit, with what it is more or less than the baseline."""
+    if value is None:
+        return "–"
+    if name.endswith("_s"):
+        text = human_seconds(value)
+        return text if not base else f"{text} (×{value / base:.3g})"
+    if name.endswith("_us"):
+        text = human_seconds(1e-6 * value)
+    else:
+        text = human_bytes(value) if name.endswith("_bytes") else human_count(int(value))
+    return text if base is None else f"{text} ({human_change(name, int(value - base))})"
