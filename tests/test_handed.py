@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -91,3 +93,17 @@ def test_it_is_opened_without_thunder(path: Path) -> None:
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
     assert int(found.stdout) > 0
+
+
+def test_a_read_only_page_of_what_was_saved(path: Path, tmp_path: Path) -> None:
+    saved = workbench.open(path)
+    page = saved.report(tmp_path / "plan.html").read_text()
+    data = json.loads(re.search('id="wb-data">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
+    assert data["strip"]["content"]["figures"] == saved.document["view"]["figures"]
+    assert data["graph"]["read_only"]
+    assert data["graph"]["data"]["tables"] == saved.document["view"]["graph"]["tables"]
+    assert [site["id"] for site in data["sites"]] == [site.id for site in saved.sites()]
+    assert data["alive"]["content"]["predicted"]["rows"]
+    with pytest.raises(ChoiceError, match="side by side"):
+        saved.choose({"order.statements": "least peak"}).report(tmp_path / "changed.html")
+    assert not (tmp_path / "changed.html").exists()

@@ -18,7 +18,8 @@ from workbench import paths
 from workbench.analysis.memory import AliveValue, Timeline, alive_at, timeline
 from workbench.analysis.ordering import just_in_time, least_peak, order_of
 from workbench.analysis.reordered import reordered, with_members
-from workbench.bench.saving import FORMAT, FORMAT_VERSION
+from workbench.bench.reporting import BEGIN
+from workbench.bench.saving import FORMAT, FORMAT_VERSION, write_document
 from workbench.config import Config
 from workbench.errors import ChoiceError, ConfigError, one_line, shown
 from workbench.graph import BACKWARD, FORWARD, Graph, Kind
@@ -158,6 +159,29 @@ class SavedPlan:
     def export(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the config, as `Workbench.export` does; whoever has the program replays it, and it is proven there."""
         return self.config.write(path, overwrite=overwrite)
+
+    def report(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write one read-only HTML page that needs no network, as `Workbench.report` does: graph, figures, memory.
+
+        Raises
+        ------
+        ChoiceError
+            If choices were made here: the page has the figures that were saved.
+        ConfigError
+            If it cannot be written, or a file of another kind is there.
+        """
+        if self.changed:
+            raise ChoiceError(
+                "the page shows a plan as it was saved, and choices were made on this one: "
+                "`workbench.compare(…).write(…)` has both side by side"
+            )
+
+        def text() -> str:
+            from workbench.ui import report_page
+
+            return BEGIN.decode() + report_page.saved_page(self)
+
+        return write_document(path, text, begin=BEGIN, kind="report", overwrite=overwrite)
 
     def run(self, **_: Any) -> None:
         """Refused: a document has no program.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,11 +36,15 @@ def sweep(
     ] = None,
     csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the table there.")] = None,
     plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE.html", help="Draw compile time there.")] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option("--dask", metavar="ADDRESS", help="Of a Dask scheduler whose workers carry the points out."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Compile and run a program over values of settings and choices, each point in a cold process."""
     from workbench.compiler import devices
-    from workbench.runs import store
+    from workbench.runs import elsewhere, store
     from workbench.runs import sweep as sweeps
 
     for path in (csv, plot):
@@ -57,8 +62,11 @@ def sweep(
     )
     sweeps.check(wanted)
     folder = out or store.new_folder(f"sweep-{program}")
-    with Console(stderr=True).status("starting") as status:
-        found = sweeps.run(wanted, folder, on_progress=lambda progress: status.update(_progress_text(progress)))
+    workers = contextlib.nullcontext() if dask is None else elsewhere.dask(dask)
+    with Console(stderr=True).status("starting") as status, workers as pool:
+        found = sweeps.run(
+            wanted, folder, on_progress=lambda progress: status.update(_progress_text(progress)), executor=pool
+        )
     if csv is not None:
         try:
             paths.write(csv, found.csv().encode())

@@ -1,4 +1,4 @@
-"""A run's folder on its way back from another machine, as bytes."""
+"""What is carried out on other machines: Dask's workers, and a run's folder on its way back, as bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ import io
 import tarfile
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import Executor
 from pathlib import Path
+
+from workbench.errors import RunError, one_line
+
+CONNECT_S = 10
+"""How long a scheduler has to answer."""
 
 
 @contextlib.contextmanager
@@ -50,3 +56,37 @@ def unpack(packed: bytes, runs: Path, run_dir: str) -> str:
     with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
         archive.extractall(here, filter="data")
     return str(here / Path(run_dir).name)
+
+
+@contextlib.contextmanager
+def dask(address: str) -> Iterator[Executor]:
+    """The workers of a Dask cluster, as an executor; what is left to do there is cancelled afterwards.
+
+    Dask itself tries again what a worker did not end because it died.
+
+    Parameters
+    ----------
+    address : str
+        Of the scheduler, such as ``tcp://127.0.0.1:8786``.
+
+    Raises
+    ------
+    RunError
+        If Dask is not installed, no scheduler answers there, or it has no workers.
+    """
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise RunError("Dask is not installed: pip install 'thunder-workbench[dask]'") from error
+    try:
+        client = Client(address, timeout=CONNECT_S, set_as_default=False)
+    except (OSError, ValueError) as error:
+        given, reason = one_line(address), one_line(str(error))
+        raise RunError(
+            f"no Dask scheduler answers at {given} ({reason}): give the address that `dask scheduler` prints"
+        ) from error
+    with client:
+        if not client.scheduler_info()["workers"]:
+            raise RunError(f"the Dask scheduler at {address} has no workers: start some with `dask worker {address}`")
+        with client.get_executor(pure=False) as executor:
+            yield executor

@@ -317,15 +317,18 @@ def _cold(sweep: Sweep, point: Mapping[str, Mapping[str, str]], out: Path) -> Po
         json.dumps({"program": sweep.program, "device": sweep.device, "executor": sweep.executor, **point}),
     ]  # fmt: skip
     start = time.perf_counter()
+    # Closed by the system where this process dies: by that the point knows that nobody waits for it any more.
+    its_end, alive = os.pipe()
     child = subprocess.Popen(
         command,
-        stdin=subprocess.DEVNULL,
+        stdin=its_end,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "WORKBENCH_RUNS": str(out / "runs")},
         start_new_session=True,
     )
+    os.close(its_end)
     error: str | None = None
     outcome: dict[str, Any] = {}
     try:
@@ -341,6 +344,7 @@ def _cold(sweep: Sweep, point: Mapping[str, Mapping[str, str]], out: Path) -> Po
             for request_file in (out / "runs").glob(f"*/{request.REQUEST_FILE}"):
                 with contextlib.suppress(RunError):
                     jobs.follow(request_file.parent).wait(processes.KILL_TIMEOUT_S)
+        os.close(alive)
     return Point(
         settings=dict(point["settings"]),
         choices=dict(point["choices"]),

@@ -11,10 +11,12 @@ import sys
 from typing import Any
 
 from workbench.errors import WorkbenchError
+from workbench.runs import processes
 
 
 def main(spec: dict[str, Any]) -> None:
     """Carry out a point; ends the process."""
+    processes.die_with_parent()
     # What programs and compilers print must not stand between the lines that are read.
     report_fd = os.dup(1)
     os.dup2(2, 1)

@@ -11,6 +11,7 @@ from workbench.ui.names import short_name
 from workbench.ui.panel import Panel, esm
 
 if TYPE_CHECKING:
+    from workbench.bench import SavedPlan
     from workbench.compiler.pipeline import Plan
     from workbench.runs.jobs import Run
 
@@ -25,12 +26,12 @@ class Alive(Panel):
     _esm = esm("alive.js")
 
 
-def predicted_content(plan: Plan, ids: Sequence[str]) -> dict[str, Any]:
+def predicted_content(plan: Plan | SavedPlan, ids: Sequence[str]) -> dict[str, Any]:
     """What the list of a plan shows.
 
     Parameters
     ----------
-    plan : Plan
+    plan : Plan or SavedPlan
     ids : sequence of str
         Per statement of the plan's graph, the node that shows it, or an empty string.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +24,15 @@ from workbench.ui.tables import is_setting
 from workbench.ui.timeline import timeline_content
 
 if TYPE_CHECKING:
-    from workbench.bench import Workbench
+    from workbench.bench import SavedPlan, Workbench
+    from workbench.graph import Graph
+    from workbench.lever import Site
     from workbench.runs.jobs import Run
 
+_GRAPH = """<div id="wb-strip"></div>
+<h2>Graph</h2><p class="wb-muted">Forward on the left, backward on the right, what is saved as arcs.
+Ctrl and wheel zoom, the wheel moves, a click selects.</p>
+<div id="wb-graph"></div><div id="wb-about" class="wb-about" aria-live="polite"></div>"""
 _EXPORT = "export default { render };"
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 _WIDGETS = {
@@ -56,9 +62,59 @@ def page(bench: Workbench, commands: Sequence[str]) -> str:
     measured = "Nothing here is measured: no run had these choices."
     if run is not None:
         measured = f"What is measured is of the run {escape(run.name or run.run_dir.name)}, with these choices."
+    body = f"""
+<p class="wb-muted">{escape(versions)}. Changes are against stock, the program without choices.
+{measured}</p>
+{"".join(f'<p class="wb-bad">{escape(warning)}</p>' for warning in plan.warnings)}
+{_GRAPH}
+<h2>Memory</h2><div class="wb-curve">{_curves(bench, run)}</div><div id="wb-alive"></div>
+<section {"" if run else "hidden"}><h2>Compilation</h2><div id="wb-compile"></div></section>
+<section {"" if run and run.statements else "hidden"}><h2>Timeline</h2><div id="wb-timeline"></div></section>
+<h2>Choices</h2>{_choices(bench)}
+<h2>Runs</h2>{_runs(bench)}
+<h2>How to have this again</h2>{_again(bench, commands)}"""
+    return _whole(title, place, body, _data(bench, run))
+
+
+def saved_page(saved: SavedPlan) -> str:
+    """A saved plan, as it was saved, as such a page, made without its program.
+
+    Parameters
+    ----------
+    saved : SavedPlan
+        Without choices made on it.
+    """
+    document, graph, sites = saved.document, saved.graph, saved.sites()
+    settings = ", ".join(f"{name}={value}" for name, value in document["settings"].items())
+    versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
+    ids = _statement_ids(graph, sites)
+    peaks = {"predicted": saved.timeline.statement_peak_bytes[graph.statements.parent < 0].tolist()}
+    statements = graph.statements
+    forward = int(((statements.parent < 0) & (statements.side != BACKWARD)).sum())
+    chosen = [(site.id, site.choice, site.default, site.source) for site in sites if site.choice != site.default]
+    choices = '<p class="wb-muted">None: what stock executes.</p>'
+    body = f"""
+<p class="wb-muted">{escape(versions)}. Changes are against stock, the program without choices.
+A saved plan: nothing here is measured.</p>
+{"".join(f'<p class="wb-bad">{escape(warning)}</p>' for warning in document["warnings"])}
+{_GRAPH}
+<h2>Memory</h2><div class="wb-curve">{memory_curves(peaks, forward=forward)}</div><div id="wb-alive"></div>
+<section hidden><div id="wb-compile"></div><div id="wb-timeline"></div></section>
+<h2>Choices</h2>{_table(("site", "choice", "stock", "source"), chosen) if chosen else choices}"""
+    data = {
+        "strip": {"content": {"figures": document["view"]["figures"]}},
+        "graph": _graph(saved_view.drawn(graph, sites)),
+        "alive": {"content": {"predicted": predicted_content(saved, ids), "measured": None}},
+        "sites": _sites(sites),
+    }
+    place = f"on {document['device']}, {document['executor']} executor"
+    return _whole(f"{document['program']}{f' ({settings})' if settings else ''}", place, body, data)
+
+
+def _whole(title: str, place: str, body: str, shown: Mapping[str, Any]) -> str:
     widgets = "".join(f"{name}: (() => {{{_module(files)}}})(),\n" for name, files in _WIDGETS.items())
     # Every "<" of what is data or source is written so that no text in it can end the element.
-    data = json.dumps(_data(bench, run), allow_nan=False).replace("<", "\\u003c")
+    data = json.dumps(shown, allow_nan=False).replace("<", "\\u003c")
     return f"""
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
@@ -67,19 +123,7 @@ def page(bench: Workbench, commands: Sequence[str]) -> str:
 <body data-jp-theme-light="true"><main class="wb-app wb-panel wb-report">
 <header><h1>{escape(title)}</h1><span class="wb-muted">{escape(place)}</span>
 <button id="wb-theme" type="button">Dark</button></header>
-<p class="wb-muted">{escape(versions)}. Changes are against stock, the program without choices.
-{measured}</p>
-{"".join(f'<p class="wb-bad">{escape(warning)}</p>' for warning in plan.warnings)}
-<div id="wb-strip"></div>
-<h2>Graph</h2><p class="wb-muted">Forward on the left, backward on the right, what is saved as arcs.
-Ctrl and wheel zoom, the wheel moves, a click selects.</p>
-<div id="wb-graph"></div><div id="wb-about" class="wb-about" aria-live="polite"></div>
-<h2>Memory</h2><div class="wb-curve">{_curves(bench, run)}</div><div id="wb-alive"></div>
-<section {"" if run else "hidden"}><h2>Compilation</h2><div id="wb-compile"></div></section>
-<section {"" if run and run.statements else "hidden"}><h2>Timeline</h2><div id="wb-timeline"></div></section>
-<h2>Choices</h2>{_choices(bench)}
-<h2>Runs</h2>{_runs(bench)}
-<h2>How to have this again</h2>{_again(bench, commands)}
+{body}
 </main>
 <script type="application/json" id="wb-data">{data}</script>
 <script>
@@ -101,7 +145,7 @@ def _data(bench: Workbench, run: Run | None) -> dict[str, Any]:
     plan = bench.plan
     stock = Against("stock", bench.stock_plan, interleaved="stock")
     view = saved_view.content(plan, bench.stock_plan, bench.machine)
-    ids = _statement_ids(bench)
+    ids = _statement_ids(plan.graph, plan.sites)
     named = {
         plan.graph.values.name[v]: ids[s] for s in range(len(ids)) for v in plan.graph.statements.outputs[s].tolist()
     }
@@ -109,27 +153,33 @@ def _data(bench: Workbench, run: Run | None) -> dict[str, Any]:
     for event in run.events if run is not None else ():
         waterfall.take(event)
     shown = view["figures"] if run is None else figures(plan, run, stock, same_choices=True, machine=bench.machine)
-    sites = [
-        {"id": s.id, "label": s.label, "source": s.source, "choice": s.choice, "default": s.default}
-        | {"options": list(s.options), "illegal": dict(s.illegal)}
-        for s in plan.sites
-    ]
     times = run.statements if run is not None else None
     return {
         "strip": {"content": {"figures": shown}},
-        "graph": {"data": view["graph"], "selected": "", "height": 620, "dark": False, "read_only": True},
+        "graph": _graph(view["graph"]),
         "alive": {"content": {"predicted": predicted_content(plan, ids), "measured": measured_content(run, named)}},
         "compile": {"content": waterfall.content()},
         "timeline": {
             "content": timeline_content(times, named, step_s=run.step_s if run is not None else None) | {"still": True}
         },
-        "sites": sites,
+        "sites": _sites(plan.sites),
     }
 
 
-def _statement_ids(bench: Workbench) -> list[str]:
+def _graph(drawn: Mapping[str, Any]) -> dict[str, Any]:
+    return {"data": drawn, "selected": "", "height": 620, "dark": False, "read_only": True}
+
+
+def _sites(sites: Sequence[Site]) -> list[dict[str, Any]]:
+    return [
+        {"id": s.id, "label": s.label, "source": s.source, "choice": s.choice, "default": s.default}
+        | {"options": list(s.options), "illegal": dict(s.illegal)}
+        for s in sites
+    ]
+
+
+def _statement_ids(graph: Graph, sites: tuple[Site, ...]) -> list[str]:
     """Per statement the node that shows it."""
-    graph, sites = bench.plan.graph, bench.plan.sites
     layout = u_layout.compute(graph, sites)
     return Shown(graph, sites, layout, node_ids(graph, layout, sites)).statement_ids
 

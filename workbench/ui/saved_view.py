@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.ui import layout as u_layout
@@ -12,6 +13,8 @@ from workbench.ui.graph_view import payload
 if TYPE_CHECKING:
     from workbench.analysis.machines import Machine
     from workbench.compiler.pipeline import Plan
+    from workbench.graph import Graph
+    from workbench.lever import Site
 
 UNKNOWN = "–"
 """What the strip shows of what was not measured."""
@@ -37,9 +40,14 @@ def content(plan: Plan, stock: Plan, machine: Machine) -> dict[str, Any]:
     shown = figures(plan, None, against, same_choices=True, machine=machine)
     for figure in shown:
         figure["values"] = [value for value in figure["values"] if value["text"] != UNKNOWN]
-    drawn = payload(plan.graph, u_layout.compute(plan.graph, plan.sites), plan.sites, read_only=True)
-    drawn["tables"] = {
+    return {"figures": [figure for figure in shown if figure["values"]], "graph": drawn(plan.graph, plan.sites)}
+
+
+def drawn(graph: Graph, sites: Sequence[Site]) -> dict[str, Any]:
+    """A graph as `GraphView` sends it, with the bytes of each column in base64."""
+    found = payload(graph, u_layout.compute(graph, sites), sites, read_only=True)
+    found["tables"] = {
         table: {name: [code, base64.b64encode(column).decode()] for name, (code, column) in columns.items()}
-        for table, columns in drawn["tables"].items()
+        for table, columns in found["tables"].items()
     }
-    return {"figures": [figure for figure in shown if figure["values"]], "graph": drawn}
+    return found

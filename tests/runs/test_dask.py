@@ -1,0 +1,64 @@
+"""A sweep on the workers of a Dask cluster, one of which dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from distributed import Client, LocalCluster
+
+from workbench import cli
+from workbench.errors import RunError
+from workbench.runs import elsewhere, jobs
+
+
+def test_an_address_where_nobody_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elsewhere, "CONNECT_S", 0.2)
+    nowhere = elsewhere.dask("tcp://127.0.0.1:1")
+    with pytest.raises(RunError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:1 "), nowhere:
+        raise AssertionError("it has no workers")
+
+
+def points_of(pid: int) -> list[psutil.Process]:
+    """The cold processes that a worker waits for."""
+    return [child for child in psutil.Process(pid).children() if "workbench.runs.sweep_point" in child.cmdline()]
+
+
+def kill_a_busy_worker(client: Client, killed: list[psutil.Process]) -> None:
+    """Once each of both waits for a point; `killed` has that of the one that dies."""
+    pids = list(client.run(os.getpid).values())
+    while not all(points_of(pid) for pid in pids):
+        time.sleep(0.1)
+    killed += points_of(pids[0])
+    os.kill(pids[0], signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_loses_one_attempt_and_no_result(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        killed: list[psutil.Process] = []
+        killer = threading.Thread(target=kill_a_busy_worker, args=(client, killed))
+        killer.start()
+        given = ["residual_chain", "--set", "layers=1,2", "--out", str(tmp_path / "out")]
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["sweep", *given, "--dask", cluster.scheduler_address, "--json"])
+        killer.join()
+    assert killed
+    # Nothing works on for a worker that is gone.
+    assert not any(point.is_running() for point in killed)
+    document = json.loads(capfd.readouterr().out)
+    assert not ended.value.code, document
+    assert [point["settings"]["layers"] for point in document["points"]] == ["1", "2"]
+    for point in document["points"]:
+        assert point["ok"], point["error"]
+        assert Path(point["run_dir"]).is_relative_to(tmp_path / "out")
+        assert jobs.follow(Path(point["run_dir"])).wait().step_s == point["figures"]["step_s"]
