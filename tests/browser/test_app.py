@@ -12,6 +12,8 @@ pytestmark = pytest.mark.browser
 FIRST_LEGAL = "next(s.id for s in bench.sites('saved') if s.values and 'recompute' not in s.illegal)"
 
 
+IN_A_LAYER = FIRST_LEGAL.replace("s.values and", "s.id.startswith('saved:layers.0') and")
+
 HELD = """
 import threading
 from workbench.compiler import pipeline
@@ -43,6 +45,17 @@ def test_keys_tabs_and_refusals(lab: Lab) -> None:
     lab.page.keyboard.press("u")
     lab.wait_until(lambda: lab.kernel_eval("print(bench.choices)") == before)
     lab.page.keyboard.press("r")
+    lab.wait_until(lambda: lab.kernel_eval("print(bench.choices)") != before)
+
+    # A choice holds for both identical layers, or for the one that is shown alone.
+    click(lab, lab.kernel_eval(f"print({IN_A_LAYER})"))
+    for name, alone in (("this layer alone", True), ("all 2 identical layers", False)):
+        lab.page.get_by_role("group", name="What a choice holds for").get_by_role("button", name=name).click()
+        lab.page.get_by_role("button", name=name, pressed=True).wait_for()
+        if alone:
+            lab.screenshot("alone")
+    lab.page.locator(".wb-graph canvas").first.focus()
+    lab.page.keyboard.press("u")
     lab.wait_until(lambda: lab.kernel_eval("print(bench.choices)") != before)
 
     for tab in ("Compile", "Timeline", "Fusions", "Passes", "Experiments", "Sites", "Settings", "Trace"):

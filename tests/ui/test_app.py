@@ -182,6 +182,31 @@ def test_what_was_clicked_is_on_the_screen_before_it_is_planned(unplanned, monke
     assert not any(shown.get("older") for shown in app.strip.content["figures"])
 
 
+def test_a_choice_holds_for_all_layers_or_for_the_one_that_is_shown_alone():
+    app = App(wb.open("mlp", device="cpu", layers=5))
+    bench = app.bench
+    able = [s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal]
+    site = next(s for s in able if len(app.graph.peers(s.id)) == 3)
+    app.graph.selected = site.id
+    assert app.inspector.content["scope"] == {"of": "layers", "count": 3, "alone": False}
+    app._on_message({"type": "alone", "on": True})
+    assert app.inspector.content["scope"]["alone"]
+    app._on_inspector({"type": "choose", "id": site.id, "option": "recompute"})
+    settled(app)
+    assert bench.choices == {site.id: "recompute"}
+    # Said, and shown: it is one of three no more.
+    assert "It differs from the other 2 layers now, and is shown apart." in app.controls.content["message"]["text"]
+    assert len(app.graph.peers(site.id)) == 1
+    assert app.inspector.content["scope"] is None
+    turn_back = next(s for s in bench.plan.sites if s.id == site.id).default
+    choose(app, site.id, turn_back)
+    assert "It is identical to 2 other layers again." in app.controls.content["message"]["text"]
+    app._on_message({"type": "alone", "on": False})
+    turn(app, site.id)
+    assert len(bench.choices) == 3
+    app.close()
+
+
 def test_a_click_goes_on_from_the_one_before_it_which_is_not_planned_yet(unplanned, monkeypatch):
     app, bench = unplanned, unplanned.bench
     slow, site = Slow(bench, monkeypatch), legal(bench)

@@ -209,6 +209,7 @@ class App:
             "choose_all": lambda: self.choosing.choose(message["choices"]),
             "runs": lambda: self._ask_of_runs(message["against"], message["snapshot"]),
             "perfetto": lambda: self._act(self._write_trace),
+            "alone": lambda: self._choose_alone(bool(message["on"])),
             "in_turns": lambda: self._time_in_turns(bool(message["on"])),
             "machine": lambda: self._in_background("simulating", lambda: self._simulate_on(message["name"])),
             "search": lambda: self._in_background("searching", lambda: self._search(message["limit"])),
@@ -222,7 +223,7 @@ class App:
     def _on_inspector(self, message: dict[str, Any]) -> None:
         if message.get("type") == "choose":
             # What is chosen of an arc that stands for identical layers holds for all of them, as a click on it does.
-            self.choosing.choose({site.id: message["option"] for site in self.graph.peers(message["id"])})
+            self.choosing.choose({site.id: message["option"] for site in self.graph.turned(message["id"])})
         else:
             self._on_message(message)
 
@@ -306,6 +307,11 @@ class App:
     def _cancel(self) -> None:
         if self._shown_run is not None:
             self._act(self._shown_run.cancel)
+
+    def _choose_alone(self, on: bool) -> None:
+        """Whether a choice holds for one of identical layers, or for all: what options do is worked out anew."""
+        self.graph.alone = on
+        self._select()
 
     def _write_trace(self) -> None:
         """Write what the Timeline shows for Perfetto: the measured run, else the simulated step."""
@@ -539,7 +545,9 @@ class App:
         labels = {site.id: site.label for site in self.bench.plan.sites}
         count = len(self.graph.peers(sites[0].id))
         peers = self.graph.peers_are(sites[0].id)
-        self.inspector.content = inspector.site_content(sites, effects, labels, count, self.bench.machine.name, peers)
+        self.inspector.content = inspector.site_content(
+            sites, effects, labels, count, self.bench.machine.name, peers, alone=self.graph.alone
+        )
 
     def _answer(self) -> None:
         """Work out effects away from the thread that answers clicks, always of what was selected last."""
@@ -564,7 +572,7 @@ class App:
         for site in sites:
             effects[site.id] = {}
             # Chosen of an arc that stands for identical layers is chosen in all of them.
-            peers = [peer.id for peer in self.graph.peers(site.id)]
+            peers = [peer.id for peer in self.graph.turned(site.id)]
             for option in site.options:
                 if option == site.choice or option in site.illegal:
                     continue

@@ -26,6 +26,19 @@ class _Say(Protocol):
     def __call__(self, text: str | None, *, bad: bool = False) -> None: ...
 
 
+@dataclasses.dataclass(frozen=True)
+class _Named:
+    """What is chosen where, in words."""
+
+    id: str
+    label: str
+    option: str
+    peers: str
+    """What the places are."""
+    alike: int
+    """How many layers were shown as one there."""
+
+
 class Choosing:
     """Choices that are asked for, and those that are not planned yet.
 
@@ -89,19 +102,18 @@ class Choosing:
                 self._show()
         else:
             # Before it is planned: that keeps the interpreter busy.
-            self._say(f"Planning {named[0]}: {named[1]}…")
+            self._say(f"Planning {named.label}: {named.option}…")
             self._show()
             asking.start()
 
-    def _named(self, choices: Mapping[str, str]) -> tuple[str, str, str]:
-        """What is chosen where, and what the places are, in words."""
+    def _named(self, choices: Mapping[str, str]) -> _Named:
         id, option = next(iter(choices.items()))
-        first = self._bench.plan.site_of.get(id)
-        if len(self._graph.peers(id)) < len(choices):
-            return "what was listed", "chosen", "places"
-        return first.label if first is not None else id, option, self._graph.peers_are(id)
+        first, alike = self._bench.plan.site_of.get(id), len(self._graph.peers(id))
+        if len(self._graph.turned(id)) < len(choices):
+            return _Named(id, "what was listed", "chosen", "places", alike)
+        return _Named(id, first.label if first is not None else id, option, self._graph.peers_are(id), alike)
 
-    def _make(self, number: int, named: tuple[str, str, str]) -> None:
+    def _make(self, number: int, named: _Named) -> None:
         choices = self._asked[number]
         try:
             diff = self._act(lambda: self._bench.choose(choices))
@@ -115,12 +127,20 @@ class Choosing:
                 self._working.remove(number)
                 self._changed.notify_all()
 
-    def _told(self, choices: Mapping[str, str], named: tuple[str, str, str], diff: PlanDiff) -> str:
+    def _told(self, choices: Mapping[str, str], named: _Named, diff: PlanDiff) -> str:
         """What choices did; where the peak stays which statement has it, and what it holds instead."""
-        bench, (label, option, peers) = self._bench, named
+        bench = self._bench
         of_memory = {site.lever for id in choices if (site := bench.plan.site_of.get(id))} & {"saved", "remat"}
         why = bench.worth().why_peak(choices) if of_memory and not diff.peak_bytes else ""
-        return words_of_change(label, option, len(choices), peers, diff, bench.machine.name, why)
+        told = words_of_change(named.label, named.option, len(choices), named.peers, diff, bench.machine.name, why)
+        return f"{told} {self._apart(named)}".strip() if len(choices) == 1 and named.peers == "layers" else told
+
+    def _apart(self, named: _Named) -> str:
+        """Whether a choice for one layer made it differ from those that it was shown as one with."""
+        alike = len(self._graph.peers(named.id))
+        if alike < named.alike:
+            return f"It differs from the other {named.alike - 1} layers now, and is shown apart."
+        return f"It is identical to {alike - 1} other layers again." if alike > named.alike else ""
 
     @property
     def pending(self) -> dict[str, str]:

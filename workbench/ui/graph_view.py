@@ -379,6 +379,11 @@ class GraphView(Answering):
     height : int
         Pixels on the page.
 
+    Attributes
+    ----------
+    alone : bool
+        Whether a click chooses for the layer that is shown alone, and not for those that are folded into it.
+
     Examples
     --------
     >>> view = GraphView(on_turn=print, on_undo=print, on_redo=print)
@@ -406,6 +411,7 @@ class GraphView(Answering):
     ) -> None:
         super().__init__(**traits)
         self._on_turn, self._on_undo, self._on_redo = on_turn, on_undo, on_redo
+        self.alone = False
         self._on_place = on_place
         self._unfolded: set[str] = set()
         self._views = False
@@ -472,6 +478,11 @@ class GraphView(Answering):
                 return [sites[n] for n in peers]
         return [site for site in sites if site.id == id]
 
+    def turned(self, id: str) -> list[Site]:
+        """What a choice for a site is made for: it and its peers, or it alone."""
+        found = self.peers(id)
+        return [site for site in found if site.id == id] if self.alone and len(found) > 1 else found
+
     def groups(self) -> list[list[Site]]:
         """All sites, those together that an arc or a mark shows as one."""
         if self.shown is None:
@@ -518,7 +529,7 @@ class GraphView(Answering):
     def _receive(self, _widget: Any, message: dict[str, Any], _buffers: Any) -> None:
         kind, shown = message.get("type"), self.shown
         if kind == "turn":
-            self._on_turn(self.peers(message["id"]))
+            self._on_turn(self.turned(message["id"]))
         elif kind == "place" and self._on_place is not None and shown is not None:
             node = shown.node_of.get(message["node"])
             if node is not None:

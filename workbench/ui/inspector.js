@@ -23,6 +23,14 @@ function render({ model, el }) {
       one.moved.map((other, i) => [i ? ", " : "", link(other)]), one.more ? h("span", { class: "wb-muted" }, ` and ${one.more} more`) : ""),
     one.waiting && h("div", { class: "wb-muted" }, "computing…"));
 
+  /** Whether what is chosen holds for all that are shown as one, or for the one alone. */
+  const scope = ({ of, count, alone }) => {
+    const all = of === "layers" ? `all ${count} identical layers` : `all ${count} waits of one moment`;
+    const one = of === "layers" ? "this layer alone" : "this wait alone";
+    const button = (text, on) => h("button", { class: on === alone ? "wb-pressed" : null, "aria-pressed": String(on === alone), onclick: () => model.send({ type: "alone", on }) }, text);
+    return h("div", { class: "wb-scope", role: "group", "aria-label": "What a choice holds for" }, h("span", { class: "wb-muted" }, "Choose for "), button(all, false), button(one, true));
+  };
+
   const value = (one) => h("tr", {},
     h("td", {}, h("code", {}, one.name)), h("td", {}, one.shape), h("td", {}, one.dtype), h("td", { class: "wb-right" }, one.bytes),
     h("td", {}, one.ends.map((end, i) => [i ? ", " : "", link(end)])));
@@ -37,6 +45,7 @@ function render({ model, el }) {
       parts.push(h("div", { class: "wb-eyebrow" }, shown.eyebrow), h("h3", {}, shown.title), source(shown.source ?? {}));
       if (shown.facts?.length) parts.push(h("dl", { class: "wb-facts" }, shown.facts.map(([name, text]) => [h("dt", {}, name), h("dd", {}, text)])));
     }
+    if (shown.scope) parts.push(scope(shown.scope));
     for (const site of shown.sites ?? []) {
       parts.push(h("section", { class: "wb-site", "data-site": site.id },
         h("h4", {}, site.lever), site.note && h("p", { class: "wb-muted" }, site.note), site.options.map((one) => option(site, one))));

@@ -58,6 +58,8 @@ def site_content(
     count: int = 1,
     machine: str = H100.name,
     peers: str = "layers",
+    *,
+    alone: bool = False,
 ) -> dict[str, Any]:
     """An arc: its sites, and per option what it does.
 
@@ -70,11 +72,13 @@ def site_content(
     labels : mapping of str to str
         Labels of all sites by id, for those that move along.
     count : int
-        For how many sites the first is set together with its peers.
+        How many sites the first one and its peers are.
     machine : str
         What effects are simulated on, by name.
     peers : str
         What these are: identical ``layers``, or ``waits`` of one moment.
+    alone : bool
+        Whether it is set alone, and not together with them.
     """
     first = sites[0]
     place, _, text = first.source.partition(" ")
@@ -93,11 +97,12 @@ def site_content(
         "title": first.label,
         "source": {"place": place, "text": text.strip()},
         "facts": facts,
+        "scope": {"of": peers, "count": count, "alone": alone} if count > 1 else None,
         "sites": [
             {
                 "id": site.id,
                 "lever": _LEVERS.get(site.lever, site.lever),
-                "note": _note(site, count if site is first else 1, peers),
+                "note": _note(site),
                 "options": [_option(site, option, effects, labels, machine) for option in site.options],
             }
             for site in sites
@@ -105,14 +110,10 @@ def site_content(
     }
 
 
-def _note(site: Site, count: int, peers: str) -> str:
-    notes = []
-    if count > 1:
-        alike = f"in all {count} identical layers" if peers == "layers" else f"for all {count} waits of one moment"
-        notes.append(f"Set {alike}.")
+def _note(site: Site) -> str:
     if site.outcome and site.outcome != site.choice:
-        notes.append(f"{site.choice} makes it {site.outcome} in this plan.")
-    return " ".join(notes)
+        return f"{site.choice} makes it {site.outcome} in this plan."
+    return ""
 
 
 def _option(
