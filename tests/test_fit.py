@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import LinearConstraint
 
 import workbench
 from workbench import Workbench, cli
 from workbench.analysis.choice import Chooser, Rates
 from workbench.analysis.places import OFFLOAD, RECOMPUTE, SAVE, ByArithmetic, Places
-from workbench.analysis.solve import solve
+from workbench.analysis.solve import solve, solve_whole
 from workbench.bench.fitting import size_bytes
 from workbench.errors import ChoiceError, PlanError
 
@@ -241,6 +243,34 @@ def test_nobody_waits_for_a_solver_after_a_cancel() -> None:
     assert solve(lambda: None, max, 2, 3) == 3
     with pytest.raises(ZeroDivisionError):
         solve(lambda: None, divmod, 1, 0)
+
+
+@pytest.mark.slow
+def test_a_solver_that_takes_long_ends_at_once_with_the_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def start(command: list[str]) -> subprocess.Popen[bytes]:
+        started.append(popen(command))
+        return started[-1]
+
+    def go_on() -> None:
+        if started:
+            raise InterruptedError
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    # A market split: hard for branch and bound at any size that matters.
+    draw = np.random.default_rng(0).integers(0, 100, (5, 40)).astype(float)
+    split = LinearConstraint(draw, draw.sum(axis=1) // 2, draw.sum(axis=1) // 2)
+    hard = {"constraints": [split], "integrality": np.ones(40), "bounds": (0, 1)}
+    with pytest.raises(InterruptedError):
+        solve_whole(go_on, np.ones(40), **hard, options={"time_limit": 60.0})
+    assert started[0].poll() is not None
+    started.clear()
+    found = solve_whole(lambda: None, np.ones(40), **hard, options={"time_limit": 0.75})
+    assert len(started) == 1
+    assert started[0].returncode == 0
+    assert found.status == 1
 
 
 def test_a_curve_can_be_cancelled(tall: Workbench) -> None:

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import LinearConstraint, milp
+from scipy.optimize import LinearConstraint
 from scipy.sparse import csr_array
 
 from workbench.analysis.places import OFFLOAD, RECOMPUTE, Places, Weighed
 from workbench.analysis.recompute import Recomputer
 from workbench.analysis.relaxed import Bound, Problem, fractions, problem
-from workbench.analysis.solve import solve
+from workbench.analysis.solve import solve_whole
 from workbench.analysis.transfers import exposed_s, hidden_s
 
 _ROUNDS = 40
@@ -202,9 +202,8 @@ class Chooser:
                 break
             scale = max(1.0, float(self.stock.peak_bytes))
             matrix = np.vstack([*(np.append(row / scale, 1.0) for row in rows)])
-            solved = solve(
+            solved = solve_whole(
                 self._go_on,
-                milp,
                 np.append(self._costs() * 1e-6, 1.0),
                 constraints=[
                     LinearConstraint(csr_array(matrix), np.asarray(limits) / scale, np.inf),
@@ -404,9 +403,8 @@ class Chooser:
                 rows.append(freed / scale)
                 needed.append((float(peaks[place]) - limit_bytes + float(freed @ x)) / scale)
             matrix = np.hstack([np.vstack(rows), np.zeros((len(rows), 2))])
-            solved: Any = solve(
+            solved: Any = solve_whole(
                 self._go_on,
-                milp,
                 weights,
                 constraints=[LinearConstraint(csr_array(matrix), needed, np.inf), *exposed, *self._one_each(extra=2)],
                 integrality=np.concatenate([np.ones(count), np.zeros(2)]),

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
+import tempfile
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from scipy.optimize import milp
+
 _LOOK_S = 0.02
+_HERE_S = 0.5
+"""Seconds that a program of whole choices is solved in this process, before it goes to one that can be ended."""
+_TIME_IS_UP = 1
+"""The status of a solution that is only what was found in its time."""
+_THERE = """\
+import pickle, sys
+from scipy.optimize import milp
+with open(sys.argv[1], "rb") as asked:
+    given, options = pickle.load(asked)
+with open(sys.argv[2], "wb") as answer:
+    pickle.dump(milp(*given, **options), answer)
+"""
 
 
 class _Solving(threading.Thread):
@@ -45,3 +64,36 @@ def solve(go_on: Callable[[], None], solver: Callable[..., Any], *given: Any, **
     if solving.error is not None:
         raise solving.error
     return solving.found
+
+
+def solve_whole(go_on: Callable[[], None], *given: Any, options: dict[str, Any], **program: Any) -> Any:
+    """What `scipy.optimize.milp` finds; what takes long is solved in a process that ends at once with the waiting.
+
+    Parameters
+    ----------
+    go_on : callable
+        Called while it solves; what it raises ends the waiting and the process.
+    *given, **program
+        For `milp`.
+    options : dict
+        For `milp`; `time_limit`, in seconds, has to be among them.
+    """
+    here_s = min(_HERE_S, float(options["time_limit"]))
+    found = solve(go_on, milp, *given, **program, options={**options, "time_limit": here_s})
+    if found.status != _TIME_IS_UP or here_s == options["time_limit"]:
+        return found
+    with tempfile.TemporaryDirectory(prefix="workbench-solver-") as folder:
+        asked, answer = Path(folder, "asked"), Path(folder, "answer")
+        asked.write_bytes(pickle.dumps((given, {**program, "options": options})))
+        process = subprocess.Popen([sys.executable, "-c", _THERE, str(asked), str(answer)])
+        try:
+            while process.poll() is None:
+                go_on()
+                try:
+                    process.wait(_LOOK_S)
+                except subprocess.TimeoutExpired:
+                    continue
+        finally:
+            process.kill()
+            process.wait()
+        return pickle.loads(answer.read_bytes()) if process.returncode == 0 else found
