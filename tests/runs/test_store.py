@@ -76,6 +76,29 @@ def test_a_run_can_be_named_anew() -> None:
         store.rename("better", " ")
 
 
+def test_a_note_is_kept_beside_a_run() -> None:
+    folder = make("a", DONE)
+    assert store.note_of(folder) == ""
+    store.annotate("a", "  the one with\nevery second layer ")
+    assert store.note_of(folder) == "the one with every second layer"
+    with pytest.raises(RunError, match="2000 characters at most, given 2001"):
+        store.annotate("a", "x" * 2001)
+    store.annotate("a", " ")
+    assert store.note_of(folder) == ""
+    assert not list(folder.glob("note*"))
+
+
+def test_a_note_that_cannot_be_read_is_none() -> None:
+    folder = make("a", DONE)
+    (folder / "note.txt").write_bytes(b"\xff one")
+    assert store.note_of(folder).endswith(" one")
+    (folder / "note.txt").unlink()
+    (folder / "note.txt").mkdir()
+    assert store.note_of(folder) == ""
+    with pytest.raises(RunError, match="note"):
+        store.annotate("a", "two")
+
+
 def test_a_name_of_two_runs_is_asked_back() -> None:
     make("a", DONE)
     make("a", DONE)

@@ -430,6 +430,8 @@ def test_a_chosen_pin_is_what_the_strip_compares_with(bench, tmp_path, monkeypat
     until(lambda: "delta" not in figure(app, "saved"))
     app.experiments._receive({"type": "rename", "folder": row["folder"], "name": "lesser"})
     until(lambda: app.experiments.content["rows"][0]["name"] == "lesser")
+    app.experiments._receive({"type": "note", "folder": row["folder"], "note": "one tensor less"})
+    until(lambda: app.experiments.content["rows"][0]["note"] == "one tensor less")
     app.experiments._receive({"type": "delete", "folder": row["folder"]})
     until(lambda: not app.experiments.content["rows"])
     app.close()

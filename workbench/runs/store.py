@@ -21,6 +21,9 @@ ROOT_VARIABLE = "WORKBENCH_RUNS"
 """Environment variable that says where runs are kept, instead of ``.workbench/runs`` in the working folder."""
 
 _PIN_FILE = "pinned"
+_NOTE_FILE = "note.txt"
+MOST_NOTE = 2000
+"""Characters of a note."""
 
 
 def root() -> Path:
@@ -128,6 +131,29 @@ def rename(run: Path | str, name: str, within: Path | None = None) -> None:
     with _writing(folder):
         request.write(folder, dataclasses.replace(request.read(folder), name=name))
     jobs.renamed(folder)
+
+
+def annotate(run: Path | str, note: str, within: Path | None = None) -> None:
+    """Keep a note on a run beside it, in its folder; an empty one takes the last away.
+
+    Raises
+    ------
+    RunError
+        If the note is too long, or the run's folder cannot be written.
+    """
+    if len(note) > MOST_NOTE:
+        raise RunError(f"a note has {MOST_NOTE} characters at most, given {len(note)}")
+    folder = _find(run, within)
+    with _writing(folder):
+        if note.strip():
+            files.write(folder / _NOTE_FILE, note.strip())
+        else:
+            (folder / _NOTE_FILE).unlink(missing_ok=True)
+
+
+def note_of(run_dir: Path) -> str:
+    """The note on the run of a folder, on one line; empty where there is none that can be read."""
+    return files.one_line(files.read_end(run_dir / _NOTE_FILE, 4 * MOST_NOTE))
 
 
 def pin(run: Path | str, pinned: bool = True, within: Path | None = None) -> None:

@@ -1,4 +1,4 @@
-// The runs of this program that are kept: pin one to compare with, rename, delete.
+// The runs of this program that are kept: pin one to compare with, rename, note on, delete.
 
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
@@ -13,6 +13,10 @@ function render({ model, el }) {
       type: "text", value: row.name, "aria-label": `Name of ${row.name}`, spellcheck: "false",
       onchange: (event) => ask({ type: "rename", folder: row.folder, name: event.target.value.trim() }),
     });
+    const note = (row) => h("input", {
+      type: "text", class: "wb-note", value: row.note, placeholder: "note", title: row.note || null, maxlength: "2000", "aria-label": `Note on ${row.name}`,
+      onchange: (event) => ask({ type: "note", folder: row.folder, note: event.target.value }),
+    });
     const choices = (row) => (row.unread ? h("span", { class: "wb-muted" }, "cannot be read")
       : row.choices.length === 0 ? h("span", { class: "wb-muted" }, "none") : h("code", { title: row.choices.join("\n") }, row.choices.length === 1 ? row.choices[0] : `${row.choices[0]} and ${row.choices.length - 1} more`));
     const remove = (row) => (asking === row.folder
@@ -21,10 +25,10 @@ function render({ model, el }) {
     el.replaceChildren(
       h("p", { class: "wb-muted" }, loading ? "Reading the runs…" : rows.length ? "Runs of this program, all measured. Pin one: the changes in the strip are then against it." : "No run of this program is kept yet. Compile & run makes the first."),
       h("div", { class: "wb-scroll", hidden: !rows.length }, h("table", {},
-        h("thead", {}, h("tr", {}, h("th", {}, "pinned"), h("th", {}, "name"), h("th", {}, "when"), h("th", {}, "choices"), right("peak, predicted"), right("measured"), right("compile"), right("step"), h("th", {}, "accuracy"), h("th", {}, "state"), h("th", {}))),
+        h("thead", {}, h("tr", {}, h("th", {}, "pinned"), h("th", {}, "name and note"), h("th", {}, "when"), h("th", {}, "choices"), right("peak, predicted"), right("measured"), right("compile"), right("step"), h("th", {}, "accuracy"), h("th", {}, "state"), h("th", {}))),
         h("tbody", {}, rows.map((row) => h("tr", { class: row.pinned ? "wb-chosen" : null, "data-run": row.folder },
           h("td", {}, h("input", { type: "checkbox", checked: row.pinned, "aria-label": `Pin ${row.name}`, onchange: (event) => ask({ type: "pin", folder: row.folder, pinned: event.target.checked }) })),
-          h("td", {}, name(row)), h("td", { class: "wb-nowrap wb-muted" }, row.created), h("td", { class: "wb-cut" }, choices(row)),
+          h("td", {}, name(row), note(row)), h("td", { class: "wb-nowrap wb-muted" }, row.created), h("td", { class: "wb-cut" }, choices(row)),
           h("td", { class: "wb-right" }, row.predicted), h("td", { class: "wb-right" }, row.measured, row.off && h("span", { class: "wb-muted" }, ` ${row.off}`)),
           h("td", { class: "wb-right" }, row.compile), h("td", { class: "wb-right" }, row.step, (row.against ?? []).map((text) => h("div", { class: "wb-muted wb-nowrap" }, text))),
           h("td", { class: row.accuracy === "ok" ? "wb-good" : "wb-bad" }, row.accuracy), h("td", { class: row.state === "failed" ? "wb-bad" : null, title: [row.error, ...(row.warnings ?? [])].filter(Boolean).join("\n") || null }, row.state, (row.warnings ?? []).length > 0 && h("div", { class: "wb-muted wb-nowrap" }, "with warnings")),

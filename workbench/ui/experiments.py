@@ -1,4 +1,4 @@
-"""The Experiments tab: the runs of a program that are kept on disk, to compare with, pin, rename and delete."""
+"""The Experiments tab: the runs of a program that are kept on disk, to compare, pin, rename, note on and delete."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Experiments(Panel):
                     continue
                 if row is None:
                     continue
-                row = {**row, "pinned": store.is_pinned(folder)}
+                row = {**row, "pinned": store.is_pinned(folder), "note": store.note_of(folder)}
                 rows.append(row)
                 if row["pinned"]:
                     pinned = folder
@@ -112,6 +112,7 @@ class Experiments(Panel):
         acts: dict[str, Callable[[], None]] = {
             "pin": lambda: self._pin(folder, bool(message["pinned"])),
             "rename": lambda: store.rename(folder, message["name"]),
+            "note": lambda: store.annotate(folder, message["note"]),
             "delete": lambda: store.delete(folder),
         }
         if message.get("type") == "compare":

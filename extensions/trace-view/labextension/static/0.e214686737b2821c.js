@@ -416,6 +416,7 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
 .wb-experiments td { vertical-align: middle; }
 .wb-experiments td input[type="text"] { width: 200px; padding: 0 6px; margin-left: -7px; height: 24px; border-color: transparent; background: transparent; }
 .wb-experiments td input[type="text"]:is(:hover, :focus) { border-color: var(--wb-rule); }
+.wb-experiments td input.wb-note { display: block; color: var(--wb-muted); font-size: 11.5px; }
 .wb-experiments td button { height: 24px; }
 .wb-experiments .wb-danger { border-color: var(--wb-bad); color: var(--wb-bad); }
 .wb-experiments .wb-cut { max-width: 320px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
