@@ -53,6 +53,26 @@ def momentum_foreach(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=1e-2, momentum=0.9, weight_decay=0.1, foreach=True)
 
 
+def adam(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, lr=1e-2)
+
+
+def clipped(*, foreach: bool) -> Trained:
+    """A step whose gradients are clipped by their norm, far below what it is."""
+    own = trained(adam)
+    parameters = list(own.model.parameters())
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        loss = functional.mse_loss(own.model(x), y)
+        loss.backward()
+        nn.utils.clip_grad_norm_(parameters, 0.05, foreach=foreach)
+        own.optimizer.step()
+        own.optimizer.zero_grad()
+        return loss
+
+    return own._replace(step=step)
+
+
 def trained(makes: Makes) -> Trained:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
@@ -86,8 +106,8 @@ def recomputed(bench: PartsBench) -> dict[str, str]:
     return {site.id: "recompute" for site in free if site.choice == "save"}
 
 
-def assert_trains_as_eager(config: workbench.Config, makes: Makes) -> None:
-    ours, theirs = trained(makes), trained(makes)
+def assert_trains_as_eager(config: workbench.Config, build: Callable[[], Trained]) -> None:
+    ours, theirs = build(), build()
     compiled = config.jit(ours.step)
     for at in range(STEPS):
         torch.testing.assert_close(compiled(*batch(at)), theirs.step(*batch(at)))
@@ -129,7 +149,16 @@ def test_steps_by_a_config_are_those_of_eager(makes: Makes, tmp_path: Path) -> N
     with warnings.catch_warnings():
         # The first step of momentum does other things than the later ones, and both are planned.
         warnings.simplefilter("error", ConfigWarning)
-        assert_trains_as_eager(config, makes)
+        assert_trains_as_eager(config, lambda: trained(makes))
+
+
+@pytest.mark.parametrize("foreach", [False, True], ids=["one by one", "foreach"])
+def test_steps_whose_gradients_are_clipped_are_those_of_eager(foreach: bool) -> None:
+    bench = workbench.open(clipped(foreach=foreach).step, *batch(0))
+    assert isinstance(bench, PartsBench)
+    assert all(isinstance(part, Part) for part in bench.parts), "Thunder compiles all of it"
+    bench.choose(recomputed(bench))
+    assert_trains_as_eager(bench.config, lambda: clipped(foreach=foreach))
 
 
 def test_a_step_is_planned_for_a_gpu_that_is_not_there(bench: PartsBench) -> None:
