@@ -54,6 +54,25 @@ def test_the_tab_shows_all_of_the_app_and_chooses(lab: Lab) -> None:
     row.get_by_role("button", name="Choose").click()
     lab.wait_until(lambda: f"is now {option}" in lab.page.locator(f"{TAB} .wb-message").inner_text())
 
+    # The outline beside the graph: opened, walked and chosen in by keys, in step with the graph.
+    pane = lab.page.locator(f"{TAB} .wb-beside")
+    assert pane.locator("[role=row]").filter(visible=True).count() == 0
+    bar = pane.get_by_role("button", name="Outline")
+    bar.focus()
+    lab.page.keyboard.press("Enter")
+    assert bar.get_attribute("aria-expanded") == "true"
+    rows = pane.locator(".wb-can")
+    rows.first.wait_for()
+    rows.first.focus()
+    lab.page.keyboard.press("ArrowDown")
+    lab.page.keyboard.press("Enter")
+    lab.wait_until(lambda: in_tab(lab, "state().selected") != id)
+    assert pane.locator(".wb-tree").evaluate("tree => tree.scrollWidth <= tree.clientWidth"), "columns are cut"
+    lab.screenshot("tab-outline-light")
+    said = lab.page.locator(f"{TAB} .wb-message").inner_text()
+    pane.locator(".wb-act button").first.click()
+    lab.wait_until(lambda: lab.page.locator(f"{TAB} .wb-message").inner_text() != said)
+
     # A bar moved by keys stays there in the next tab.
     wide = box(lab, ".wb-graph")["width"]
     lab.page.locator(f"{TAB} .wb-split-x").focus()
@@ -69,6 +88,8 @@ def test_the_tab_shows_all_of_the_app_and_chooses(lab: Lab) -> None:
     press(lab, "Open in a tab")
     lab.page.wait_for_selector(f"{TAB} .wb-graph canvas")
     lab.wait_until(lambda: abs(box(lab, ".wb-graph")["width"] - narrow) < 2)
+    assert bar.get_attribute("aria-expanded") == "true", "the next tab forgot that the outline was open"
+    rows.first.wait_for()
     lab.page.locator(f"{TAB} .wb-split-x").dblclick()
     lab.wait_until(lambda: abs(box(lab, ".wb-graph")["width"] - wide) < 2)
 

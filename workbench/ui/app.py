@@ -33,7 +33,7 @@ from workbench.ui.fusions import Fusions, fusions_content
 from workbench.ui.graph_view import GraphView
 from workbench.ui.memory_tab import MemoryTab
 from workbench.ui.messages import limit_bytes_of, title_of_picture, words_of_search
-from workbench.ui.outline import OutlineTab
+from workbench.ui.outline import OutlinePane, OutlineTab
 from workbench.ui.passes import Passes
 from workbench.ui.split import Split, side_by_side
 from workbench.ui.tables import VARIANTS, RunsAsked
@@ -112,7 +112,8 @@ class App:
         self.alive = Alive(self._on_message)
         self.worth = WorthTab(bench, self.graph.groups, self._on_message)
         self.fit = FitTab(bench, self._in_background, self._on_message, self._say)
-        self.outline = OutlineTab(bench, self.graph.shown_ids, self.graph.reveal, self.choosing.choose)
+        asks = (self.graph.shown_ids, self.graph.reveal, self.choosing.choose)
+        self.outline, self.beside = OutlineTab(bench, *asks), OutlinePane(bench, *asks)
         self.compile = CompileTab()
         self.fusions = Fusions(self._on_message)
         self.passes = Passes(self.graph.reveal_value)
@@ -132,10 +133,12 @@ class App:
             "Sites": self._show_sites_table,
             "Settings": self._show_settings,
             "Trace": self._show_trace,
+            "beside": self.beside.show_plan,
         }
         self.root = self._arranged()
         self.controls.app = self.root.model_id
         self.tabs.observe(lambda _: self._draw_open(), names="selected_index")
+        self.beside.observe(lambda _: self._draw_open(), names="looked_at")
         self.graph.observe(lambda _: self._select(), names="selected")
         for plot in (self.memory, self.fit.plot):
             self.graph.observe(lambda change, plot=plot: plot.paint(dark=change["new"]), names="dark")
@@ -172,7 +175,7 @@ class App:
         self.inspector.layout = ipywidgets.Layout(flex="1 1 300px", min_width="0", width="auto", max_height=height)
         self.memory.layout = ipywidgets.Layout(flex="3 1 480px", min_width="0", width="auto")
         self.alive.layout = ipywidgets.Layout(flex="2 1 340px", min_width="0", width="auto")
-        middle = side_by_side(self.graph, Split(axis="x"), self.inspector)
+        middle = side_by_side(self.beside, self.graph, Split(axis="x"), self.inspector)
         shown = {
             "Memory": side_by_side(self.memory, self.alive),
             "Worth it": self.worth,
@@ -411,9 +414,9 @@ class App:
             title = "" if index is None else self.tabs.titles[index]
             for name, tab in (("Compile", self.compile), ("Worth it", self.worth), ("Fit", self.fit)):
                 tab.look(title == name)
-            if title in self._stale:
-                self._stale.remove(title)
-                self._drawn_by[title]()
+            for seen in self._stale & {title, "beside" if self.beside.looked_at else ""}:
+                self._stale.remove(seen)
+                self._drawn_by[seen]()
 
     def _show_sites_table(self) -> None:
         self.sites.content = {"rows": tables.site_rows(self.bench.plan.sites)}
@@ -512,7 +515,7 @@ class App:
 
     def _select(self) -> None:
         selected = self.graph.selected
-        for panel in (self.sites, self.trace, self.fusions, self.worth, self.outline):
+        for panel in (self.sites, self.trace, self.fusions, self.worth, self.outline, self.beside):
             panel.selected = selected
         marked = self.graph.marked(selected)
         for panel in (self.memory, self.timeline, self.passes, self.trace):

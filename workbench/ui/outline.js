@@ -12,6 +12,39 @@ function shortTime(/** @type {number} */ seconds) {
   return `${(seconds * scale).toPrecision(3)} ${unit}`;
 }
 
+/** Beside the graph: a bar opens and closes it, which the page remembers. The kernel is told whether it is seen. */
+function standBeside(/** @type {any} */ model, /** @type {HTMLElement} */ el) {
+  const kept = "thunder-workbench:outline";
+  let open = false, seen = false;
+  try { open = localStorage.getItem(kept) === "open"; } catch { /* a page that may keep nothing */ }
+  const mark = h("span", { "aria-hidden": "true" });
+  const button = h("button", {
+    class: "wb-beside-bar", title: "The program as it was written, beside the graph", onclick: () => {
+      open = !open;
+      try { localStorage.setItem(kept, open ? "open" : "closed"); } catch { /* as above */ }
+      put();
+    },
+  }, mark, h("span", {}, "Outline"));
+  const tell = (/** @type {boolean} */ now) => {
+    if (now === seen) return;
+    seen = now;
+    model.set("looked_at", now);
+    model.save_changes();
+  };
+  const put = () => {
+    el.classList.toggle("wb-open", open);
+    button.setAttribute("aria-expanded", String(open));
+    mark.textContent = open ? "◂ " : "▸ ";
+    tell(open && el.offsetWidth > 0);
+  };
+  el.classList.add("wb-beside");
+  el.prepend(button);
+  const watch = new ResizeObserver(() => put());
+  watch.observe(el);
+  put();
+  return () => { watch.disconnect(); tell(false); };
+}
+
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
   panel(el, "outline");
@@ -21,6 +54,8 @@ function render({ model, el }) {
   const head = h("div", { class: "wb-tree-row wb-tree-head", role: "row" });
   const body = h("div", { class: "wb-scroll wb-tree", role: "treegrid", "aria-label": "The program, part by part", onkeydown: (event) => key(event) });
   el.replaceChildren(act, body);
+  const indent = model.get("beside") ? 8 : 16; // pixels
+  const leave = model.get("beside") ? standBeside(model, el) : () => {};
 
   const isOpen = (row) => opened.get(row.key) ?? (row.kind === "module" && row.depth < 2);
   const go = (row) => { active = row.key; asked = row.id; if (row.id) model.send({ type: "go", id: row.id }); draw(true); };
@@ -71,7 +106,7 @@ function render({ model, el }) {
       return h("div", {
         role: "row", class: `wb-tree-row wb-can wb-tree-${row.kind} ${chosen ? "wb-chosen" : ""}`, "data-key": row.key, tabindex: row.key === active ? "0" : "-1",
         "aria-level": String(row.depth + 1), "aria-expanded": parent ? String(isOpen(row)) : null, "aria-selected": String(chosen), onclick: () => go(row),
-      }, h("span", { role: "gridcell", class: "wb-tree-name", style: `padding-left:${row.depth * 16}px`, title: [row.label, row.source].filter(Boolean).join("  ") },
+      }, h("span", { role: "gridcell", class: "wb-tree-name", style: `padding-left:${row.depth * indent}px`, title: [row.label, row.source].filter(Boolean).join("  ") },
         h("span", { class: "wb-twist", "aria-hidden": "true", onclick: (event) => { if (parent) { event.stopPropagation(); active = row.key; toggle(row, !isOpen(row)); } } }, parent ? (isOpen(row) ? "▾" : "▸") : ""),
         row.label, row.kind === "statement" ? h("span", { class: "wb-muted" }, ` ${row.side}`) : row.source && h("span", { class: "wb-muted" }, ` ${row.source}`)),
       COLUMNS.map((column) => cell(row, column, most[column[0]])));
@@ -95,7 +130,7 @@ function render({ model, el }) {
     if (selected) body.querySelector(`[data-key="${CSS.escape(active)}"]`)?.scrollIntoView({ block: "nearest" });
   }
   const ends = [follow(model, ["content"], () => draw(body.contains(document.activeElement))), follow(model, ["selected"], follow_selection)];
-  return () => ends.forEach((end) => end());
+  return () => [leave, ...ends].forEach((end) => end());
 }
 
 export default { render };

@@ -1,4 +1,4 @@
-"""The Outline tab: the program as it was written, what each part of it costs, and a choice for all inside a part."""
+"""The outline, as a tab and beside the graph: the program as written, what each part costs, a choice for all in it."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ class OutlineTab(Panel):
 
     _esm = esm("outline.js")
     selected = traitlets.Unicode("").tag(sync=True)
+    beside = traitlets.Bool(False).tag(sync=True)
 
     def __init__(
         self,
@@ -73,6 +74,19 @@ class OutlineTab(Panel):
             part = next((part for part in outline(plan) if part.key == message["key"]), None)
             if part is not None:
                 self._choose(turned([plan.site_of[id] for id in part.sites], message["option"]))
+
+
+class OutlinePane(OutlineTab):
+    """The outline beside the graph, where all of the app is shown at once; a person opens and closes it.
+
+    Attributes
+    ----------
+    looked_at : bool
+        Whether it is open and in sight, as the page says: what nobody sees is not worked out.
+    """
+
+    beside = traitlets.Bool(True).tag(sync=True)
+    looked_at = traitlets.Bool(False).tag(sync=True)
 
 
 def part_row(part: Part, ids: list[str], sites: Mapping[str, Site]) -> dict[str, Any]:
