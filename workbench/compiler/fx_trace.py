@@ -58,6 +58,8 @@ _FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(.+)_at_\d+$")
 """What Dynamo calls the rest of a function, after a line where it broke the graph."""
 _PYTHON = (operator, builtins)
+_WITHOUT_GRADIENTS = frozenset({"lerp_"})
+"""Thunder's own methods in place that are right but for their gradients."""
 
 
 class RefusedNodeError(ProgramError):
@@ -263,7 +265,7 @@ class _Tracer(fx.Interpreter):
         function = getattr(torch.Tensor, target, None)
         known = LOWERED.get(function) or thunder_functions.get(function)
         method = None if function in LOWERED else getattr(owner, target, None)
-        plain = "" if function in LOWERED else written(target)
+        plain = "" if function in LOWERED or self._whole(target, args) else written(target)
         if plain and getattr(torch.Tensor, plain) in LOWERED:
             return owner.copy_(self.call_method(plain, args, kwargs))
         if plain and known is None and method is None:
@@ -274,6 +276,10 @@ class _Tracer(fx.Interpreter):
             raise NotImplementedError(f"Thunder does not know torch.Tensor.{target}")
         args, kwargs = placed(target, known or method, args, kwargs)
         return method(*args[1:], **kwargs) if method is not None else known(*args, **kwargs)
+
+    def _whole(self, target: str, args: tuple[Any, ...]) -> bool:
+        """Whether Thunder's own method in place does: one statement, with no fence between computing and writing."""
+        return target in _WITHOUT_GRADIENTS and not any(isinstance(a, TensorProxy) and a.requires_grad for a in args)
 
     def get_attr(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         value = super().get_attr(target, args, kwargs)

@@ -1,0 +1,78 @@
+"""One point of `test_opening.py`: a model of Hugging Face, two layers, random weights, opened in a process of its own.
+
+``python -m benchmarks.opening_point KIND WAY``; prints one JSON document. Times are CPU seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from typing import Any
+
+import torch
+
+_TEXT: dict[str, Any] = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
+_GROUPED: dict[str, Any] = {**_TEXT, "num_key_value_heads": 2, "use_cache": False}
+BUILT_IN = "llama"
+"""The built-in program: Thunder's interpreter cannot trace that of the present transformers."""
+SHIPPED = "shipped"
+"""A way: through the interpreter, and Thunder without what the workbench makes quicker in it."""
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "Llama": ("ForCausalLM", _GROUPED),
+    "Qwen3": ("ForCausalLM", {**_GROUPED, "head_dim": 8}),
+    "GPT2": ("LMHeadModel", {"vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 4, "use_cache": False}),
+    "Bert": ("ForMaskedLM", _TEXT),
+    "ViT": ("ForImageClassification", {**_TEXT, "image_size": 16, "patch_size": 8, "num_labels": 3}),
+    "T5": (
+        "ForConditionalGeneration",
+        {"vocab_size": 64, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "use_cache": False},
+    ),
+    "Mixtral": ("ForCausalLM", {**_GROUPED, "num_local_experts": 4, "experts_implementation": "batched_mm"}),
+}
+"""What a class of a model is called behind its kind, and what its configuration is given."""
+
+
+def model_of(kind: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
+    """The model, and a batch with labels."""
+    import transformers
+
+    task, given = KINDS[kind]
+    more = {"decoder_start_token_id": 0, "pad_token_id": 0} if kind == "T5" else {}
+    torch.manual_seed(0)
+    model = getattr(transformers, kind + task)(getattr(transformers, f"{kind}Config")(**given, **more)).train()
+    if kind == "ViT":
+        return model, {"pixel_values": torch.randn(2, 3, 16, 16), "labels": torch.zeros(2, dtype=torch.long)}
+    tokens = torch.randint(0, 64, (2, 8))
+    return model, {"input_ids": tokens, "labels": tokens}
+
+
+def opened(kind: str, way: str) -> dict[str, Any]:
+    """What opening costs once everything is imported that every process imports."""
+    import workbench
+    import workbench.compiler.pipeline
+    from workbench.compiler import quick
+
+    given: dict[str, Any] = {"layers": 2}
+    if kind == BUILT_IN:
+        program: Any = BUILT_IN
+    else:
+        program, batch = model_of(kind)
+        given = {"kwargs": batch}
+    shipped = quick.as_shipped() if way == SHIPPED else contextlib.nullcontext()
+    begun = time.process_time()
+    with shipped:
+        bench = workbench.open(program, **given, device="cpu", capture="interpreter" if way == SHIPPED else way)
+    statements = len(bench.plan.graph.statements)
+    return {"open_s": time.process_time() - begun, "statements": statements, "way": bench.plan.capture}
+
+
+if __name__ == "__main__":
+    print(json.dumps(opened(*sys.argv[1:])))

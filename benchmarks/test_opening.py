@@ -1,0 +1,51 @@
+"""What it costs to open models of Hugging Face with two layers, Dynamo included, beside Thunder's interpreter.
+
+CPU seconds, each point in a process of its own. What is held is a ratio, which a busy machine does not change.
+
+``python -m pytest benchmarks/test_opening.py -s`` (with the extra ``[models]``)
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.opening_point import BUILT_IN, KINDS, SHIPPED
+
+ROOT = Path(__file__).parents[1]
+AT_LEAST = 1.0
+"""Times as fast as through the interpreter; less would be a step back."""
+
+
+def opened(kind: str, way: str) -> dict[str, Any]:
+    """A point, measured in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.opening_point", kind, way]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.timeout(900)
+def test_opening_beside_the_interpreter(benchmark: Any) -> None:
+    ours = benchmark.pedantic(opened, args=(BUILT_IN, "dynamo"), rounds=1)
+    others = {way: opened(BUILT_IN, way)["open_s"] for way in ("interpreter", SHIPPED)}
+    ratios = {way: seconds / ours["open_s"] for way, seconds in others.items()}
+    benchmark.extra_info.update(ours=ours, others=others, ratios=ratios)
+    told = ", ".join(f"{way} {others[way]:.1f} s ({ratio:.1f} times as long)" for way, ratio in ratios.items())
+    print(f"\n{BUILT_IN}, 2 layers: {ours['open_s']:.1f} CPU s; interpreter: {told}")
+    assert ours["way"] == "dynamo"
+    assert min(ratios.values()) > AT_LEAST
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", KINDS)
+def test_opening_a_model(benchmark: Any, kind: str) -> None:
+    ours = benchmark.pedantic(opened, args=(kind, "auto"), rounds=1)
+    benchmark.extra_info.update(ours)
+    print(f"\n{kind}, 2 layers: {ours['open_s']:.1f} CPU s, {ours['statements']} statements, {ours['way']}")
+    assert ours["statements"] > 0
