@@ -215,6 +215,8 @@ class _Tracer(fx.Interpreter):
         self.inputs = list(arguments[:placeholders])
         held = (id(tensor) for tensor in constants_of(source.graph))
         self.constants = dict(zip(held, arguments[placeholders:], strict=True))
+        tensors = [given for given in arguments if isinstance(given, TensorProxy)]
+        self.differentiated = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
     def run_node(self, n: fx.Node) -> Any:
         if n.op in ("placeholder", "get_attr", "output"):
@@ -265,7 +267,9 @@ class _Tracer(fx.Interpreter):
         function = getattr(torch.Tensor, target, None)
         known = LOWERED.get(function) or thunder_functions.get(function)
         method = None if function in LOWERED else getattr(owner, target, None)
-        plain = "" if function in LOWERED or self._whole(target, args) else written(target)
+        # Thunder's own is one statement, with no fence between what it computes and writes.
+        whole = target in _WITHOUT_GRADIENTS and not self.differentiated
+        plain = "" if function in LOWERED or whole else written(target)
         if plain and getattr(torch.Tensor, plain) in LOWERED:
             return owner.copy_(self.call_method(plain, args, kwargs))
         if plain and known is None and method is None:
@@ -276,10 +280,6 @@ class _Tracer(fx.Interpreter):
             raise NotImplementedError(f"Thunder does not know torch.Tensor.{target}")
         args, kwargs = placed(target, known or method, args, kwargs)
         return method(*args[1:], **kwargs) if method is not None else known(*args, **kwargs)
-
-    def _whole(self, target: str, args: tuple[Any, ...]) -> bool:
-        """Whether Thunder's own method in place does: one statement, with no fence between computing and writing."""
-        return target in _WITHOUT_GRADIENTS and not any(isinstance(a, TensorProxy) and a.requires_grad for a in args)
 
     def get_attr(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         value = super().get_attr(target, args, kwargs)
