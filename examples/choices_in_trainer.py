@@ -48,6 +48,10 @@ config = wb.Config(
         "saved:model.layers.0.post_attention_layernorm/rsqrt": "recompute",
         # sdpa_attention.py:206 attn_output = attn_output.transpose(1, 2).contiguous()
         "saved:model.layers.0.self_attn/contiguous": "recompute",
+        # sdpa_attention.py:193 attn_output = torch.nn.functional.scaled_dot_product_attention(
+        "saved:model.layers.0.self_attn/logical_not>bitwise_not": "recompute",
+        # sdpa_attention.py:193 attn_output = torch.nn.functional.scaled_dot_product_attention(
+        "saved:model.layers.0.self_attn/logical_or": "recompute",
         # modeling_llama.py:306 hidden_states = residual + hidden_states
         "saved:model.layers.0/add": "recompute",
         # modeling_llama.py:312 hidden_states = residual + hidden_states
@@ -70,6 +74,10 @@ config = wb.Config(
         "saved:model.layers.1.post_attention_layernorm/rsqrt": "recompute",
         # sdpa_attention.py:206 attn_output = attn_output.transpose(1, 2).contiguous()
         "saved:model.layers.1.self_attn/contiguous": "recompute",
+        # sdpa_attention.py:193 attn_output = torch.nn.functional.scaled_dot_product_attention(
+        "saved:model.layers.1.self_attn/logical_not>bitwise_not": "recompute",
+        # sdpa_attention.py:193 attn_output = torch.nn.functional.scaled_dot_product_attention(
+        "saved:model.layers.1.self_attn/logical_or": "recompute",
         # modeling_llama.py:306 hidden_states = residual + hidden_states
         "saved:model.layers.1/add": "recompute",
         # modeling_llama.py:312 hidden_states = residual + hidden_states
@@ -84,10 +92,8 @@ config = wb.Config(
         "saved:model.rotary_emb/mul.1": "recompute",
         # modeling_llama.py:114 sin = emb.sin() * self.attention_scaling
         "saved:model.rotary_emb/mul.2": "recompute",
-        # masking_utils.py:52 result = result & mask(batch_idx, head_idx, q_idx, kv_idx).to(result.device)
-        "saved:model/bitwise_and.1": "recompute",
     },
-    fingerprint="814b23aeb66bc642",
+    fingerprint="192e32b69681c389",
     versions={
         "lightning-thunder": "0.2.7.dev20260201",
         "nvfuser-cu128-torch210": "0.2.36.dev20260301",
