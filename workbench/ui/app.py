@@ -35,6 +35,7 @@ from workbench.ui.memory_tab import MemoryTab
 from workbench.ui.messages import limit_bytes_of, title_of_picture, words_of_search
 from workbench.ui.outline import OutlinePane, OutlineTab
 from workbench.ui.passes import Passes
+from workbench.ui.preview import Preview
 from workbench.ui.split import Split, side_by_side
 from workbench.ui.tables import VARIANTS, RunsAsked
 from workbench.ui.timeline import TimelineTab, simulated_lanes, timeline_content
@@ -105,14 +106,16 @@ class App:
             on_undo=lambda: self._act(bench.undo),
             on_redo=lambda: self._act(bench.redo),
             on_place=lambda rows: self.choosing.choose({id: bench.plan.place(row) for id, row in rows.items()}),
+            on_preview=lambda message: self.preview.point(message),
         )
         self.choosing = Choosing(bench, self.graph, act=self._act, say=self._say, show=self._show_asked)
+        self.preview = Preview(bench, self.graph, self.choosing)
         self.inspector = inspector.Inspector(self._on_inspector)
         self.memory = MemoryTab(self._on_message)
         self.alive = Alive(self._on_message)
         self.worth = WorthTab(bench, self.graph.groups, self._on_message)
         self.fit = FitTab(bench, self._in_background, self._on_message, self._say)
-        asks = (self.graph.shown_ids, self.graph.reveal, self.choosing.choose)
+        asks = (self.graph.shown_ids, self.graph.reveal, self.choosing.choose, self.preview.ask)
         self.outline, self.beside = OutlineTab(bench, *asks), OutlinePane(bench, *asks)
         self.compile = CompileTab()
         self.fusions = Fusions(self._on_message)
@@ -192,7 +195,7 @@ class App:
         }
         self.tabs = ipywidgets.Tab(tuple(shown.values()), titles=tuple(shown))
         root = ipywidgets.VBox(
-            [self.controls, self.strip, middle, Split(axis="y"), self.tabs],
+            [self.controls, self.strip, self.preview, middle, Split(axis="y"), self.tabs],
             layout=ipywidgets.Layout(width="100%", grid_gap="10px"),
         )
         root.add_class("wb-app")
@@ -216,6 +219,7 @@ class App:
             "in_turns": lambda: self._time_in_turns(bool(message["on"])),
             "machine": lambda: self._in_background("simulating", lambda: self._simulate_on(message["name"])),
             "search": lambda: self._in_background("searching", lambda: self._search(message["limit"])),
+            "preview": lambda: self.preview.point(message),
             "go": lambda: self.graph.reveal(message["id"]),
             "code": lambda: self._in_background("reading the code", lambda: self._show_code(message["fusion"])),
         }
@@ -360,6 +364,7 @@ class App:
                 self._plan_shown = plan
                 self.graph.show(plan.graph, plan.sites)
                 self._redraw(*self._drawn_by)
+                self.preview.renew()
             elif measured:
                 self._redraw("Memory", "Timeline")
             elif bench.machine != self._machine_shown:
@@ -582,6 +587,7 @@ class App:
                 if not self._questions.empty() or not current():
                     return
                 effects[site.id][option] = self.bench.effect(dict.fromkeys(peers, option))
+                self.preview.learn(plan, dict.fromkeys(peers, option), effects[site.id][option])
                 with self._lock:
                     if self.graph.selected == id and current():
                         self._show_sites(sites, effects)

@@ -376,6 +376,8 @@ class GraphView(Answering):
     on_place : callable, optional
         Called with the statement that the end of a collective was put before, by the id of its site: several for
         folded layers.
+    on_preview : callable, optional
+        Called with a message whose ``id`` is the site that is pointed at; without one when none is.
     height : int
         Pixels on the page.
 
@@ -407,12 +409,13 @@ class GraphView(Answering):
         on_undo: Callable[[], None],
         on_redo: Callable[[], None],
         on_place: Callable[[dict[str, int]], None] | None = None,
+        on_preview: Callable[[dict[str, Any]], None] | None = None,
         **traits: Any,
     ) -> None:
         super().__init__(**traits)
         self._on_turn, self._on_undo, self._on_redo = on_turn, on_undo, on_redo
         self.alone = False
-        self._on_place = on_place
+        self._on_place, self._on_preview = on_place, on_preview
         self._unfolded: set[str] = set()
         self._views = False
         self._kept: dict[str, float] = {}
@@ -534,6 +537,8 @@ class GraphView(Answering):
             node = shown.node_of.get(message["node"])
             if node is not None:
                 self._on_place(lanes.moved(shown.graph, shown.layout, shown.sites, message["id"], node))
+        elif kind == "preview" and self._on_preview is not None:
+            self._on_preview(message)
         elif kind == "undo":
             self._on_undo()
         elif kind == "redo":

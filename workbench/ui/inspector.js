@@ -4,6 +4,7 @@
 function render({ model, el }) {
   panel(el, "inspector");
   const go = (id) => () => model.send({ type: "go", id });
+  previewed(model, el);
   const link = ({ id, label }) => (id ? h("button", { class: "wb-link", onclick: go(id), title: "show it in the graph" }, label) : h("span", {}, label));
 
   const source = ({ place, text }) => (place || text) && h("div", { class: "wb-source" },
@@ -14,7 +15,7 @@ function render({ model, el }) {
 
   const option = (site, one) => h("div", { class: `wb-option ${one.current ? "wb-current" : ""}` },
     h("button", {
-      class: "wb-choose", disabled: Boolean(one.reason) || one.current, "aria-pressed": one.current ? "true" : "false",
+      class: "wb-choose", "data-preview": JSON.stringify({ id: site.id, option: one.name }), disabled: Boolean(one.reason) || one.current, "aria-pressed": one.current ? "true" : "false",
       onclick: () => model.send({ type: "choose", id: site.id, option: one.name }),
     }, one.name, one.current && h("span", { class: "wb-tag" }, "now")),
     one.reason && h("div", { class: "wb-reason" }, one.reason),
@@ -68,8 +69,10 @@ function render({ model, el }) {
       parts.push(h("h3", {}, "Nothing selected"), h("p", { class: "wb-muted" }, shown.hint),
         h("dl", { class: "wb-keys" }, shown.keys.map(([key, text]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, text)])));
     }
-    const { scrollTop } = el;
+    const { scrollTop } = el, held = /** @type {any} */ (el.contains(document.activeElement) ? document.activeElement : null)?.dataset?.preview;
     el.replaceChildren(...parts.filter(Boolean));
+    // Effects come one by one: who is on an option by keys stays on it.
+    if (held) /** @type {any} */ (el.querySelector(`[data-preview="${CSS.escape(held)}"]`))?.focus({ preventScroll: true });
     el.scrollTop = el.dataset.shown === shown.title ? scrollTop : 0;
     el.dataset.shown = shown.title ?? "";
   });
