@@ -21,6 +21,7 @@ SEAM = Seam(
         "OpOverloadPacket": "torch._ops:OpOverloadPacket",
         "TorchDynamoException": "torch._dynamo.exc:TorchDynamoException",
         "FakeStore": "torch.testing._internal.distributed.fake_pg:FakeStore",
+        "FakeTensor": "torch._subclasses.fake_tensor:FakeTensor",
         "FakeTensorMode": "torch._subclasses.fake_tensor:FakeTensorMode",
         "TorchDispatchMode": "torch.utils._python_dispatch:TorchDispatchMode",
         "_EventType": "torch._C._profiler:_EventType",
