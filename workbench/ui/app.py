@@ -20,8 +20,7 @@ from workbench.runs.rates import MACHINE_NAMES
 from workbench.runs.request import RunOptions
 from workbench.runs.snapshot import SNAPSHOT_FILE
 from workbench.runs.store import choices_of
-from workbench.summary import text_summary
-from workbench.ui import inspector, svg, tables
+from workbench.ui import inspector, tables
 from workbench.ui.alive import Alive, measured_content, predicted_content
 from workbench.ui.choosing import Choosing
 from workbench.ui.compile_tab import CompileTab
@@ -32,7 +31,7 @@ from workbench.ui.fit import FitTab
 from workbench.ui.fusions import Fusions, fusions_content
 from workbench.ui.graph_view import GraphView
 from workbench.ui.memory_tab import MemoryTab
-from workbench.ui.messages import limit_bytes_of, title_of_picture, words_of_search
+from workbench.ui.messages import limit_bytes_of, words_of_search
 from workbench.ui.outline import OutlinePane, OutlineTab
 from workbench.ui.passes import Passes
 from workbench.ui.preview import Preview
@@ -49,28 +48,6 @@ _LOGGER = logging.getLogger(__name__)
 
 TRACE_FILE = "perfetto.json"
 """In a run's folder: what Perfetto opens."""
-
-
-def mimebundles(bench: Workbench, *, tab: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a notebook shows and saves of a bench: the app, and a picture for when there is no kernel.
-
-    With `tab` the page is asked to show the app in a tab of its own, too, where it has any.
-
-    JupyterLab prefers a widget over a picture in one output even where the widget is gone. So the picture is an output
-    of its own, which ``style.css`` hides wherever the app is alive.
-    """
-    words = text_summary(bench)
-    picture = svg.render(bench.plan.graph, bench.plan.sites, title=title_of_picture(bench))
-    app = {**App(bench, tab=tab).root._repr_mimebundle_(), "text/plain": words}
-    return app, {"image/svg+xml": picture, "text/plain": ""}
-
-
-def show(bench: Workbench, *, tab: bool = False) -> None:
-    """Display a bench in a notebook."""
-    from IPython.display import display
-
-    for bundle in mimebundles(bench, tab=tab):
-        display(bundle, raw=True)
 
 
 class App:
