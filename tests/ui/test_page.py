@@ -13,8 +13,8 @@ from tests.browser.chromium import find_chromium
 from tests.ui.page import encoded
 from tests.ui.page import page as page_text
 from tests.ui.synthetic import llama
-from workbench.ui.graph_view import payload
 from workbench.ui.layout import compute
+from workbench.ui.payload import payload
 
 pytestmark = pytest.mark.browser
 

@@ -120,6 +120,7 @@ class App:
         self.tabs.observe(lambda _: self._draw_open(), names="selected_index")
         self.beside.observe(lambda _: self._draw_open(), names="looked_at")
         self.graph.observe(lambda _: self._select(), names="selected")
+        self.graph.observe(lambda _: self._show_rows(), names="folds")
         for plot in (self.memory, self.fit.plot):
             self.graph.observe(lambda change, plot=plot: plot.paint(dark=change["new"]), names="dark")
         self.controls.content = {
@@ -198,6 +199,7 @@ class App:
             "search": lambda: self._in_background("searching", lambda: self._search(message["limit"])),
             "preview": lambda: self.preview.point(message),
             "go": lambda: self.graph.reveal(message["id"]),
+            "unfold": lambda: self.graph.fold(self.graph.selected),
             "code": lambda: self._in_background("reading the code", lambda: self._show_code(message["fusion"])),
         }
         act = acts.get(message.get("type", ""))
@@ -400,6 +402,11 @@ class App:
                 self._stale.remove(seen)
                 self._drawn_by[seen]()
 
+    def _show_rows(self) -> None:
+        """Other rows are shown: what leads to them is drawn anew."""
+        self._redraw(*self._drawn_by)
+        self._select()
+
     def _show_sites_table(self) -> None:
         self.sites.content = {"rows": tables.site_rows(self.bench.plan.sites)}
 
@@ -507,6 +514,10 @@ class App:
         if sites:
             self._show_sites(sites, {})
             self._questions.put(selected)
+        elif (composite := self.graph.composite_of(selected)) is not None and (shown := self.graph.shown) is not None:
+            self.inspector.content = inspector.composite_content(
+                shown.graph, shown.layout, composite, self.bench.plan.sites
+            )
         elif statement is not None and (shown := self.graph.shown) is not None:
             content = inspector.statement_content(shown.graph, shown.layout, statement, shown.node_ids)
             here = inspector.sites_of_statement(shown.graph, self.bench.plan.sites, statement)

@@ -140,14 +140,14 @@ class Choosing:
         of_memory = {site.lever for id in choices if (site := bench.plan.site_of.get(id))} & {"saved", "remat"}
         why = bench.worth().why_peak(choices) if of_memory and not diff.peak_bytes else ""
         told = words_of_change(named.label, named.option, len(choices), named.peers, diff, bench.machine.name, why)
-        return f"{told} {self._apart(named)}".strip() if len(choices) == 1 and named.peers == "layers" else told
+        return f"{told} {self._apart(named)}".strip() if len(choices) == 1 and named.peers != "waits" else told
 
     def _apart(self, named: _Named) -> str:
         """Whether a choice for one layer made it differ from those that it was shown as one with."""
         alike = len(self._graph.peers(named.id))
         if alike < named.alike:
-            return f"It differs from the other {named.alike - 1} layers now, and is shown apart."
-        return f"It is identical to {alike - 1} other layers again." if alike > named.alike else ""
+            return f"It differs from the other {named.alike - 1} {named.peers} now, and is shown apart."
+        return f"It is identical to {alike - 1} other {named.peers} again." if alike > named.alike else ""
 
     @property
     def pending(self) -> dict[str, str]:

@@ -369,10 +369,11 @@ class View extends Drawing {
     if (section.identical > 1) this.model.send({ type: "fold", stem: section.stem });
   }
 
-  /** Show waits of one moment each, or as one again. */
+  /** Show what a row stands for, waits of one moment or a composite's statements, or show it as one again. */
   unfold(index) {
     const { node, strings } = this.scene;
-    if (node.flags[index] & MOMENT && !this.readOnly) this.model.send({ type: "fold", stem: `waits:${strings[node.id[index]].slice(2)}` });
+    if (node.flags[index] & COMPOSITE && !this.readOnly) this.model.send({ type: "fold", node: strings[node.id[index]] });
+    else if (node.flags[index] & MOMENT && !this.readOnly) this.model.send({ type: "fold", stem: `waits:${strings[node.id[index]].slice(2)}` });
   }
 
   // ---- search ------------------------------------------------------------------------------------------------

@@ -26,8 +26,8 @@ function render({ model, el }) {
 
   /** Whether what is chosen holds for all that are shown as one, or for the one alone. */
   const scope = ({ of, count, alone }) => {
-    const all = of === "layers" ? `all ${count} identical layers` : `all ${count} waits of one moment`;
-    const one = of === "layers" ? "this layer alone" : "this wait alone";
+    const all = of === "waits" ? `all ${count} waits of one moment` : `all ${count} identical ${of}`;
+    const one = `this ${of.slice(0, -1)} alone`;
     const button = (text, on) => h("button", { class: on === alone ? "wb-pressed" : null, "aria-pressed": String(on === alone), onclick: () => model.send({ type: "alone", on }) }, text);
     return h("div", { class: "wb-scope", role: "group", "aria-label": "What a choice holds for" }, h("span", { class: "wb-muted" }, "Choose for "), button(all, false), button(one, true));
   };
@@ -50,6 +50,12 @@ function render({ model, el }) {
     for (const site of shown.sites ?? []) {
       parts.push(h("section", { class: "wb-site", "data-site": site.id },
         h("h4", {}, site.lever), site.note && h("p", { class: "wb-muted" }, site.note), site.options.map((one) => option(site, one))));
+    }
+    if (shown.parts?.length) {
+      parts.push(h("section", {}, h("h4", {}, "What it was made into"),
+        h("button", { class: "wb-each", onclick: () => model.send({ type: "unfold" }) }, "Show each in the graph"),
+        h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "statement"), h("th", {}, "makes"), h("th", { class: "wb-right" }, "bytes"))),
+          h("tbody", {}, shown.parts.map((one) => h("tr", {}, h("td", {}, one.name), h("td", {}, h("code", {}, one.value)), h("td", { class: "wb-right" }, one.bytes)))))));
     }
     if (shown.here?.length) {
       parts.push(h("section", { class: "wb-here" }, h("h4", {}, "What can be chosen here"), h("ul", { class: "wb-edges" }, shown.here.map((site) => h("li", {},

@@ -10,6 +10,7 @@ from workbench.lever import Site
 from workbench.summary import human_bytes, human_shape
 from workbench.ui import layout as u_layout
 from workbench.ui.drawing import HEADER, SECTION, Columns, Layout, Shape, Style
+from workbench.ui.folding import LOOP
 from workbench.ui.names import short_name
 
 MAX_HEIGHT = 2400
@@ -168,10 +169,11 @@ def _sections(layout: Layout, columns: Columns, limit: float) -> list[str]:
         if section.y > limit:
             break
         parts.append(f'<rect y="{section.y:g}" width="{columns.width:g}" height="{SECTION:g}" fill="#f6f8fa"/>')
+        what = "repeats" if section.stem.startswith(LOOP) else "layers"
         name = (
             section.first
             if section.count == 1
-            else f"{section.first} … {section.last}, {section.count} identical layers"
+            else f"{section.first} … {section.last}, {section.count} identical {what}"
         )
         parts.append(text(columns.label[0], section.y + SECTION / 2, name, "s b"))
     return parts
