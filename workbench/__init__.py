@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         GradientError,
         PlanError,
         ProgramError,
+        ProgramWarning,
         RunError,
         WorkbenchError,
     )
@@ -34,6 +35,7 @@ __all__ = [
     "PlanError",
     "Program",
     "ProgramError",
+    "ProgramWarning",
     "RunError",
     "SideBySide",
     "Site",

@@ -96,11 +96,19 @@ class UnknownRunError(RunError):
     """No run, or more than one, is called so."""
 
 
-class ConfigWarning(UserWarning):
-    """A config was made for another program or with other versions, or not all of it fits; what fits is applied."""
+class WorkbenchWarning(UserWarning):
+    """Base of the warnings."""
 
     def __str__(self) -> str:
         return printable(super().__str__())
+
+
+class ConfigWarning(WorkbenchWarning):
+    """A config was made for another program or with other versions, or not all of it fits; what fits is applied."""
+
+
+class ProgramWarning(WorkbenchWarning):
+    """A program is open of which Thunder, as it was traced, is likely to give wrong gradients."""
 
 
 def printable(text: str) -> str:

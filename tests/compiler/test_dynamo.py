@@ -293,3 +293,21 @@ def test_what_is_compiled_goes_with_its_callable(capture: str) -> None:
     del module, compiled
     gc.collect()
     assert gone() is None
+
+
+def test_names_are_those_of_the_function_where_it_names_a_module_that_is_another_here() -> None:
+    """A function of a script or a notebook, in the process of a run: `__main__` is the run's own there."""
+    source = """
+def within(x):
+    return torch.sin(x) * scale
+
+def program(x):
+    return within(x).sum()
+"""
+    names: dict[str, Any] = {"__name__": "__main__", "torch": torch, "scale": 2.0}
+    exec(source, names)
+    program, x = names["program"], torch.randn(4, requires_grad=True)
+    compiled = workbench.open(program, x, device="cpu", capture="dynamo").config.jit(program)
+    torch.testing.assert_close(compiled(x), program(x))
+    names["scale"] = 3.0
+    torch.testing.assert_close(compiled(x), program(x))

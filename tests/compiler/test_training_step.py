@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import inspect
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -136,6 +138,20 @@ def test_opening_a_step_takes_none() -> None:
     torch.testing.assert_close(own.model.state_dict(), before, rtol=0, atol=0)
     assert not own.optimizer.state
     assert all(parameter.grad is None for parameter in own.model.parameters())
+
+
+def test_an_optimizers_step_is_left_as_it_was() -> None:
+    """Once more compilations than Dynamo's limit hung on it, it gave the step up, for all of the process."""
+    code = inspect.unwrap(torch.optim.SGD.step).__code__
+    torch._dynamo.eval_frame.reset_code(code)
+    opened = workbench.open(trained(momentum).step, *batch(0))
+    assert not torch._dynamo.eval_frame._debug_get_cache_entry_list(code)
+    step = opened.config.jit(trained(momentum).step)
+    step(*batch(0))
+    assert torch._dynamo.eval_frame._debug_get_cache_entry_list(code)
+    del step
+    gc.collect()
+    assert not torch._dynamo.eval_frame._debug_get_cache_entry_list(code)
 
 
 @pytest.mark.parametrize("makes", [adamw, adamw_foreach, momentum, momentum_foreach], ids=lambda makes: makes.__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,8 @@ from torch import nn
 from torch.nn import functional
 
 import workbench
+from workbench.compiler.lowered import LOWERED
+from workbench.errors import ProgramError, ProgramWarning
 
 pytestmark = [
     pytest.mark.slow,
@@ -249,16 +252,102 @@ def test_half_a_width_is_normed_in_full_width() -> None:
     assert torch.equal(bench.config.jit(norm)(x), norm(x))
 
 
-def test_gradients_of_a_list_are_not_lost() -> None:
-    """Thunder takes `atleast_2d` from PyTorch as it is, and what it gives of a list had no gradient at all."""
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_tensors_of_a_list_get_dimensions(dims: int) -> None:
+    """Thunder gave the list back as it was."""
+    function = getattr(torch, f"atleast_{dims}d")
 
-    def program(x: torch.Tensor) -> torch.Tensor:
-        return torch.atleast_2d([x.sin(), x])[0].cos().sum()
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (*function([x.sin(), x[0]]), *function(x.cos(), x[0]), function(x))
 
     x = torch.randn(4, requires_grad=True)
-    bench = workbench.open(program, x, device="cpu")
+    ours, eager = workbench.open(program, x, device="cpu").config.jit(program)(x), program(x)
+    assert [made.shape for made in ours] == [made.shape for made in eager]
+    torch.testing.assert_close(ours, eager)
+
+
+def written(x: torch.Tensor) -> torch.Tensor:
+    """A tensor with a gradient that Thunder's proxy of it says nothing of."""
+    return torch.zeros(len(x)).add_(x)
+
+
+def test_gradients_of_a_list_are_not_lost() -> None:
+    """Thunder takes `meshgrid` from PyTorch as it is, and what it gives of a list had no gradient at all."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        first, second = torch.meshgrid([written(x), x.cos()], indexing="ij")
+        return (first * second.sin()).sum()
+
+    x = torch.randn(4, requires_grad=True)
+    bench = workbench.open(program, x, device="cpu", capture="dynamo")
     ours = torch.autograd.grad(bench.config.jit(program)(x), x)
     torch.testing.assert_close(ours, torch.autograd.grad(program(x), x))
+
+
+@pytest.mark.parametrize("made", [written, torch.sin], ids=["written in place", "computed"])
+def test_a_list_whose_gradients_thunder_loses_is_refused(
+    made: Callable[[torch.Tensor], torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(LOWERED, torch.lstm_cell)
+    weights = torch.ones(8, 2)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.lstm_cell(made(x).reshape(2, 2), [x.reshape(2, 2)] * 2, weights, weights)[0].sum()
+
+    x = torch.randn(4, requires_grad=True)
+    with pytest.raises(ProgramError, match=r"test_written_out.py:\d+.*lstm_cell.*loses the gradients of a list"):
+        workbench.open(program, x, device="cpu", capture="dynamo")
+    workbench.open(program, x.detach(), device="cpu", capture="dynamo")
+
+
+def test_thunders_interpreter_refuses_a_list_whose_gradients_thunder_loses() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.meshgrid([x.sin(), x], indexing="ij")[0].sum()
+
+    x = torch.randn(4, requires_grad=True)
+    with pytest.raises(ProgramError, match=r"test_written_out.py:\d+.*meshgrid.*loses the gradients of a list"):
+        workbench.open(program, x, device="cpu", capture="interpreter")
+    workbench.open(program, x.detach(), device="cpu", capture="interpreter")
+
+
+def test_thunders_interpreter_warns_of_what_has_no_dimensions() -> None:
+    """On the way through Dynamo it is right, see `scalars`; Thunder's own gradient of `x / x.sum()` is wrong."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (x / x.sum()).cos().sum()
+
+    def kept(x: torch.Tensor) -> torch.Tensor:
+        return (x / x.sum(0, keepdim=True)).cos().sum() * 2
+
+    x = torch.randn(4, requires_grad=True)
+    with pytest.warns(ProgramWarning, match=r"test_written_out.py:\d+ .*x / x.sum\(\).*capture='auto'") as told:
+        workbench.open(program, x, device="cpu", capture="interpreter")
+    assert len([each for each in told if issubclass(each.category, ProgramWarning)]) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ProgramWarning)
+        workbench.open(program, x.detach(), device="cpu", capture="interpreter")
+        workbench.open(kept, x, device="cpu", capture="interpreter")
+        bench = workbench.open(program, x, device="cpu", capture="dynamo")
+    ours = torch.autograd.grad(bench.config.jit(program)(x), x)
+    torch.testing.assert_close(ours, torch.autograd.grad(program(x), x))
+
+
+@pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
+def test_a_recurrent_cell_is_right(cell: type[nn.Module]) -> None:
+    """Thunder lost the gradients of the state of an LSTM's, which is a list."""
+    torch.manual_seed(0)
+    module = cell(3, 4)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        made = module(x[0])
+        for step in x[1:]:
+            made = module(step, made)
+        return made[0].sin().sum() if isinstance(made, tuple) else made.sin().sum()
+
+    x, wanted = torch.randn(3, 2, 3), tuple(module.parameters())
+    bench = workbench.open(program, x, device="cpu", capture="dynamo")
+    ours = torch.autograd.grad(bench.config.jit(program)(x), wanted)
+    torch.testing.assert_close(ours, torch.autograd.grad(program(x), wanted))
 
 
 def test_what_has_no_gradient_is_cut_out_by_line() -> None:

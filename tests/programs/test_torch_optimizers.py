@@ -46,9 +46,6 @@ def test_thunderfx_takes_the_step_that_the_program_holds(name: str) -> None:
     _, others, reference = start(name)
     for each in (optimizer, reference):
         each.step()
-    # What was run before may have had Dynamo give the step up for the rest of the process.
-    for step in (type(optimizer).step, inspect.unwrap(type(optimizer).step)):
-        torch._dynamo.eval_frame.reset_code(step.__code__)
     backend = ThunderCompiler()
     torch.compile(optimizer.step, backend=backend)()
     reference.step()

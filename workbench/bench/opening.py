@@ -12,7 +12,7 @@ from workbench.bench import handed
 from workbench.bench.bench import Workbench
 from workbench.bench.parts import PartsBench
 from workbench.config import CAPTURES, Config
-from workbench.errors import ConfigError, ConfigWarning, ProgramError, shown
+from workbench.errors import ConfigError, ConfigWarning, ProgramError, ProgramWarning, shown
 from workbench.programs import parallel_of, resolve
 from workbench.programs.given import check_program, inputs_of
 from workbench.programs.modes import restored
@@ -142,6 +142,9 @@ def open(
         captured = pipeline.capture(program, executor, shared, capture)
         kind: Any = Workbench if isinstance(captured, pipeline.Capture) else PartsBench
         bench: Workbench = kind(captured, config.choices if config is not None else None, machine or H100)
+    if isinstance(captured, pipeline.Capture):
+        for doubt in captured.doubts:
+            warnings.warn(ProgramWarning(doubt), stacklevel=2)
     if config is not None and (differences := config.differences(bench.config.fingerprint, program.training)):
         warnings.warn(ConfigWarning(differences), stacklevel=2)
     if bench.unmatched:

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from workbench import paths
-from workbench.errors import ConfigWarning, printable
+from workbench.errors import WorkbenchWarning, printable
 
 _MOST_CHARACTERS = 2000
 """Of a line that says what is wrong."""
@@ -27,7 +27,7 @@ _PIPE_COLUMNS = 200
 _json_descriptor: int | None = None
 _stream: TextIO | None = None
 _said: list[str] = []
-"""Warnings about configs, for the document of ``--json``."""
+"""Our own warnings, for the document of ``--json``."""
 
 
 class OutputError(Exception):
@@ -151,14 +151,14 @@ def short_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.showwarning = _warn
         warnings.filterwarnings("ignore", module=r"(thunder|torch|nvfuser_direct)\b")
-        warnings.simplefilter("always", ConfigWarning)
+        warnings.simplefilter("always", WorkbenchWarning)
         _said.clear()
         yield
 
 
 def _warn(message: Warning | str, category: type[Warning] = UserWarning, *_: Any, **__: Any) -> None:
     complain(f"warning: {message}")
-    if issubclass(category, ConfigWarning):
+    if issubclass(category, WorkbenchWarning):
         _said.append(str(message))
 
 

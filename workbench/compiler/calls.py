@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.fx.operator_schemas import get_signature_for_torch_op
 
-from workbench.compiler.thunder_api import TensorProxy, prims
+from workbench.compiler.thunder_api import TensorProxy, dtypes, prims
 
 IN_PLACE: Mapping[Any, Callable[..., Any]] = {
     operator.imod: operator.mod,
@@ -43,6 +43,8 @@ def placed(
         What is called instead.
     args, kwargs
     """
+    if not kwargs:
+        return args, kwargs
     as_it_is = _as_it_is(known)
     tensors = as_it_is and any(isinstance(value, TensorProxy) for value in kwargs.values())
     if not tensors and not _unknown(known, kwargs):
@@ -61,17 +63,28 @@ def placed(
 def refuse_lists(known: Any, args: tuple[Any, ...]) -> None:
     """Thunder loses the gradients of tensors in a list where it takes an operator from PyTorch as it is.
 
+    For a program that is differentiated: what its tensors say of themselves is not asked, as one that was written in
+    place does not say that it has a gradient.
+
     Raises
     ------
     NotImplementedError
-        If there is one with a gradient.
+        If there is one that may have a gradient.
     """
     if not _as_it_is(known):
         return
     for given in args:
         listed = given if isinstance(given, list | tuple) else ()
-        if any(isinstance(item, TensorProxy) and item.requires_grad for item in listed):
+        if any(isinstance(item, TensorProxy) and dtypes.is_inexact_dtype(item.dtype) for item in listed):
             raise NotImplementedError("Thunder loses the gradients of a list of tensors here")
+
+
+def unlisted(target: Any, known: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments with the tensors of a list by place, where PyTorch takes them so, too: there they have gradients."""
+    if len(args) != 1 or not isinstance(args[0], list | tuple) or isinstance(target, str) or not _as_it_is(known):
+        return args
+    kinds = [each.kind for signature in _signatures(target) for each in signature.parameters.values()]
+    return tuple(args[0]) if inspect.Parameter.VAR_POSITIONAL in kinds else args
 
 
 def _as_it_is(known: Any) -> bool:

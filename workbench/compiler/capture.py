@@ -16,7 +16,7 @@ import torch
 
 from workbench.analysis.equivalence import Prover
 from workbench.analysis.joined import Recorded
-from workbench.compiler import devices, dynamo, parallel, parts, patches, thunder_api
+from workbench.compiler import devices, dynamo, interpreted, parallel, parts, patches, thunder_api
 from workbench.compiler.causes import is_final, remedy
 from workbench.compiler.cycles import few_collections
 from workbench.compiler.fx_trace import checkpointed
@@ -105,6 +105,14 @@ class Capture:
         """The trace of the program as Thunder interpreted it, before anything is done to it."""
         first: TraceCtx = self._compile_stats.last_traces[0]
         return first
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What is likely to come out wrong, in sentences; see `interpreted.doubts`."""
+        if self.way != "interpreter":
+            return ()
+        with modes.restored(self.program.modes):
+            return tuple(interpreted.doubts(self.initial))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -313,6 +321,8 @@ def _capture(program: Program, executor: str, ranks: parallel.Ranks | None, way:
                 inputs, _ = jitted._lc_cs.last_prologue(*args, **kwargs)
             unread = _unread(program, jitted, inputs)
         assert hooks.stage is not None
+        if way == "interpreter":
+            interpreted.refuse_lost(jitted._lc_cs.last_traces[0])
         names = [
             out.name
             for b in jitted._lc_cs.last_traces[0].bound_symbols

@@ -14,15 +14,16 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import FunctionType, MappingProxyType
+from types import CodeType, FunctionType, MappingProxyType
 from typing import Any
-from weakref import WeakMethod, ref
+from weakref import WeakMethod, finalize, ref
 
 import torch
 from torch import fx
 
 from workbench.compiler import patches
 from workbench.compiler.causes import remedy
+from workbench.compiler.forgetting import Backend, forget, noted
 from workbench.compiler.fx_trace import Frame, constants_of, frames_of, function_of
 from workbench.errors import ProgramError, WorkbenchError
 from workbench.programs.modes import restored
@@ -123,13 +124,15 @@ class Compiled:
         self._jitted: Any = None
         self._since = 0.0
         self._given: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+        self._codes: set[CodeType] = set()
+        finalize(self, forget, self._codes).atexit = False
         self._call = compiled_by(program, Backend(WeakMethod(self._compile)), whole=self._whole)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program, compiled; where nothing compiled fits the call, compile it first."""
         self._since = time.perf_counter()
         self._given = (args, kwargs)
-        with settings(self._limit), restored(self._modes):
+        with settings(self._limit), restored(self._modes), noted(self._codes):
             try:
                 return _hooked(self._program, functools.partial(self._call, *args, **kwargs))
             except BackendCompilerFailed as error:
@@ -218,19 +221,6 @@ def as_given(program: Callable[..., Any], compiled: Compiled) -> Any:
     return CompiledModule(program, compiled) if isinstance(program, torch.nn.Module) else compiled
 
 
-class Backend:
-    """What Dynamo is given, and keeps for as long as the process lives: so it holds on to nothing."""
-
-    def __init__(self, act: Callable[[], Callable[..., Any] | None]) -> None:
-        self._act = act
-
-    def __call__(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        """Act on a graph."""
-        act = self._act()
-        assert act is not None, "who asked for the compilation is gone"
-        return act(graph, inputs)
-
-
 def compiled_by(program: Callable[..., Any], backend: Callable[..., Any], *, whole: bool = True) -> Callable[..., Any]:
     """What `torch.compile` makes of a program; where `whole`, only if that is one graph."""
 
@@ -270,14 +260,15 @@ def settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
     # In eval() without gradients PyTorch's transformer layers are one operator each, which Thunder does not know.
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with dynamo_config.patch(
+        options = dynamo_config.patch(
             recompile_limit=limit,
             accumulated_recompile_limit=limit * 8,
             # As one operator each, which is written out where a graph is traced.
             allow_rnn=True,
             # What a program logs is no part of what it computes.
             ignore_logger_methods={*dynamo_config.ignore_logger_methods, *filter(callable, loggers)},
-        ):
+        )
+        with options, patches.global_names_of_functions():
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)

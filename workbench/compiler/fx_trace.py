@@ -21,7 +21,7 @@ import torch
 from torch import fx
 
 from workbench.compiler import patches
-from workbench.compiler.calls import IN_PLACE, placed, refuse_lists, written
+from workbench.compiler.calls import IN_PLACE, placed, refuse_lists, unlisted, written
 from workbench.compiler.causes import remedy
 from workbench.compiler.foreach import FOREACH
 from workbench.compiler.gradients import without_gradient
@@ -248,8 +248,9 @@ class _Tracer(fx.Interpreter):
             # Where PyTorch's own warnings point to, and where a result is written.
             kwargs.pop("_stacklevel", None)
             out = kwargs.pop("out", None)
-            args, kwargs = placed(target, known, args, kwargs)
-            refuse_lists(known, args)
+            args, kwargs = placed(target, known, unlisted(target, known, args), kwargs)
+            if self.differentiated:
+                refuse_lists(known, args)
             made = known(*args, **kwargs)
             return made if out is None else out.copy_(made)
         if target in IN_PLACE and isinstance(args[0], TensorProxy):

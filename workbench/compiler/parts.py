@@ -11,7 +11,7 @@ import operator
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from types import CodeType, MappingProxyType
 from typing import Any
 from weakref import ref
 
@@ -20,7 +20,8 @@ from torch import fx
 
 from workbench.analysis.joined import Forward, Recorded
 from workbench.compiler import patches
-from workbench.compiler.dynamo import Backend, Compiled, Compiler, compiled_by, reason_of, settings, whole_of
+from workbench.compiler.dynamo import Compiled, Compiler, compiled_by, reason_of, settings, whole_of
+from workbench.compiler.forgetting import Backend, forget, noted
 from workbench.compiler.fx_trace import constants_of, name_of, place_of, refused
 from workbench.compiler.rehearsal import Rehearsal
 from workbench.errors import WorkbenchError
@@ -172,6 +173,17 @@ def pieces_of(
     mode : FakeTensorMode
         Of the tensors.
     """
+    codes: set[CodeType] = set()
+    try:
+        with noted(codes):
+            return _pieces_of(program, args, kwargs, mode)
+    finally:
+        forget(codes)
+
+
+def _pieces_of(
+    program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], mode: FakeTensorMode
+) -> tuple[list[Seen], Recorded | str]:
     found: dict[str, Seen] = {}
     rehearsal: Rehearsal | None = None
     cutter = Cutter(program)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Iterator
@@ -33,7 +34,13 @@ from workbench.compiler.thunder_api import (
     thunder,
     unwrap,
 )
-from workbench.torch_api import FakeTensorMode
+from workbench.torch_api import (
+    DictGetItemSource,
+    FakeTensorMode,
+    GlobalSource,
+    InliningInstructionTranslator,
+    VariableBuilder,
+)
 
 _LIBRARY_ROOTS = tuple(
     os.path.join(sysconfig.get_paths()["purelib"], package) + os.sep for package in ("torch", "thunder")
@@ -316,6 +323,28 @@ def _leaves_of(tensor: torch.Tensor) -> list[torch.Tensor]:
             found.append(variable)
         ahead.extend(above for above, _ in node.next_functions)
     return found
+
+
+@contextlib.contextmanager
+def global_names_of_functions() -> Iterator[None]:
+    """Inside, Dynamo looks up the global names of a function in the function's own, not in a module called the same.
+
+    Of a function of a script or a notebook that came here from another process, the module is ``__main__``, which is
+    another one here. It can go once ``get_globals_source_and_value`` compares the module's names with the function's.
+    """
+    stock = InliningInstructionTranslator.get_globals_source_and_value
+
+    def found(self: Any, name: str) -> Any:
+        names = self.f_globals
+        module = sys.modules.get(str(names.get("__name__", "")))
+        if module is None or vars(module) is names:
+            return stock(self, name)
+        # As it does for a function that names no module.
+        source = GlobalSource(self.output.install_global_by_id("___unnamed_scope", names))
+        return names, VariableBuilder(self, source)(names), DictGetItemSource(source, name)
+
+    with mock.patch.object(InliningInstructionTranslator, "get_globals_source_and_value", found):
+        yield
 
 
 @contextlib.contextmanager

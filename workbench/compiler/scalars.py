@@ -13,7 +13,7 @@ from torch import fx
 
 from workbench.compiler.thunder_api import TensorProxy, dtypes
 
-_BROADCAST = frozenset(
+BROADCAST = frozenset(
     (
         *("add", "sub", "mul", "div", "truediv", "true_divide", "divide", "multiply", "subtract", "rsub", "pow"),
         *("add_", "sub_", "mul_", "div_", "iadd", "isub", "imul", "itruediv", "addcmul", "addcdiv", "lerp"),
@@ -48,7 +48,7 @@ def spread(node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
         Thunder's proxies in the place of tensors.
     """
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    if name not in _BROADCAST:
+    if name not in BROADCAST:
         return args, kwargs
     wide = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, TensorProxy) and arg.ndim]
     if not wide:

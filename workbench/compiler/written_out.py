@@ -363,6 +363,13 @@ def _least_dims(count: int, a: TensorProxy) -> TensorProxy:
     return a.unsqueeze(-1) if count == 3 and a.ndim == 2 else a
 
 
+def _at_least(dims: int, *given: Any) -> Any:
+    """Thunder gives a list back as it is."""
+    listed = isinstance(given[0], list | tuple)
+    made = tuple(_least_dims(dims, a) for a in (given[0] if listed else given))
+    return made if listed or len(made) > 1 else made[0]
+
+
 def _stacked(dims: int, tensors: Sequence[TensorProxy]) -> Any:
     """Thunder has no gradient of what PyTorch takes as a list."""
     parts = [_least_dims(dims, a) for a in tensors]
@@ -413,6 +420,17 @@ _CELLS: dict[str, Callable[[TensorProxy, TensorProxy, tuple[Any, ...]], tuple[An
     "rnn_relu": lambda x, h, _: (known_as(functional.relu)(x + h),),
 }
 
+
+def _one_step(
+    cell: str, x: TensorProxy, first: Any, w_in: Any, w_hidden: Any, b_in: Any = None, b_hidden: Any = None
+) -> Any:
+    """A recurrent cell: Thunder has no gradient of a state in a list."""
+    linear = known_as(functional.linear)
+    state = tuple(first) if cell == "lstm" else (first,)
+    made = _CELLS[cell](linear(x, w_in, b_in), linear(state[0], w_hidden, b_hidden), state)
+    return made if cell == "lstm" else made[0]
+
+
 WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     torch.rms_norm: _rms_norm,
     functional.pad: _pad,
@@ -446,6 +464,11 @@ WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     torch.eye: _eye,
     torch.index_put: _index_put,
     torch.Tensor.index_put: _index_put,
+    **{
+        function: functools.partial(_at_least, dims)
+        for dims, name in enumerate(("atleast_1d", "atleast_2d", "atleast_3d"), 1)
+        for function in (getattr(torch, name), getattr(torch.functional, name))
+    },
     torch.hstack: _side_by_side,
     torch.vstack: functools.partial(_stacked, 2),
     torch.row_stack: functools.partial(_stacked, 2),
@@ -462,5 +485,6 @@ WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     torch.Tensor.uniform_: _uniform,
     torch.Tensor.normal_: _normally,
     **{getattr(torch, cell): functools.partial(_recurrent, cell) for cell in _CELLS},
+    **{getattr(torch, f"{cell}_cell"): functools.partial(_one_step, cell) for cell in _CELLS},
 }
 """By the function of PyTorch that a graph calls."""
