@@ -10,8 +10,8 @@ from playwright.sync_api import sync_playwright
 from tests.browser.chromium import find_chromium
 from tests.ui.page import page as page_text
 from tests.ui.synthetic import llama
-from workbench.ui.graph_view import payload
 from workbench.ui.layout import compute
+from workbench.ui.payload import payload
 
 LAYERS = 190
 """About 10,000 statements."""

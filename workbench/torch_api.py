@@ -25,6 +25,7 @@ SEAM = Seam(
         "TorchDynamoException": "torch._dynamo.exc:TorchDynamoException",
         "VariableBuilder": "torch._dynamo.variables.builder:VariableBuilder",
         "FakeStore": "torch.testing._internal.distributed.fake_pg:FakeStore",
+        "FakeTensor": "torch._subclasses.fake_tensor:FakeTensor",
         "FakeTensorMode": "torch._subclasses.fake_tensor:FakeTensorMode",
         "TorchDispatchMode": "torch.utils._python_dispatch:TorchDispatchMode",
         "_EventType": "torch._C._profiler:_EventType",

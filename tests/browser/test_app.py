@@ -99,6 +99,10 @@ def test_keys_tabs_and_refusals(lab: Lab) -> None:
     lab.open_notebook("app.ipynb")
     lab.page.locator(".jp-RenderedSVG").first.wait_for(state="visible")
     assert lab.page.locator(".wb-app").count() == 0
+    # The picture is of what was in force when the notebook was saved.
+    kept = next(output["data"]["image/svg+xml"] for output in lab.outputs() if "image/svg+xml" in output["data"])
+    assert "Choices in force" in kept
+    assert "vs stock" in kept
     error = lab.page.get_by_text("Error displaying widget").first
     error.wait_for(state="attached")
     assert not error.is_visible()

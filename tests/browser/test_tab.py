@@ -35,6 +35,12 @@ def test_the_tab_shows_all_of_the_app_and_chooses(lab: Lab) -> None:
     assert lab.page.locator(TAB).count() == 1
     places = boxes(lab)
     at = in_tab(lab, "position(given[0])", site)
+    # What is pointed at is previewed, and nothing is chosen by that.
+    lab.page.mouse.move(at["x"], at["y"])
+    preview = lab.page.locator(f"{TAB} .wb-preview")
+    lab.wait_until(lambda: "recompute for" in preview.inner_text() and "saved −" in preview.inner_text())
+    assert "vs stock" not in lab.page.locator(f"{TAB} .wb-strip").inner_text()
+    assert boxes(lab) == places, "a preview moved parts of the app"
     lab.page.mouse.click(at["x"], at["y"])
     lab.wait_until(lambda: "is now recompute" in lab.page.locator(f"{TAB} .wb-message").inner_text())
     lab.wait_until(lambda: style(lab, site) == 1)

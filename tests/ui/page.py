@@ -28,11 +28,12 @@ const decode = (value) => {{
 const state = decode({state});
 const listeners = new Map();
 window.messages = [];
+window.previews = [];
 window.model = {{
   get: (name) => state[name],
   set: (name, value) => {{ state[name] = value; for (const f of listeners.get(`change:${{name}}`) ?? []) f(); }},
   save_changes: () => {{}},
-  send: (message) => window.messages.push(message),
+  send: (message) => (message.type === "preview" ? window.previews : window.messages).push(message),
   on: (event, f) => listeners.set(event, [...(listeners.get(event) ?? []), f]),
   off: () => {{}},
 }};

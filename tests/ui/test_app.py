@@ -24,7 +24,7 @@ from workbench.runs.snapshot import SNAPSHOT_FILE
 from workbench.summary import human_bytes
 from workbench.ui import graph_view, passes, tables
 from workbench.ui.alive import measured_content
-from workbench.ui.app import TRACE_FILE, App, mimebundles
+from workbench.ui.app import TRACE_FILE, App
 from workbench.ui.compile_tab import Waterfall
 from workbench.ui.controls import Controls
 from workbench.ui.drawing import Style
@@ -115,7 +115,7 @@ def test_the_inspector_tells_the_effect_of_each_option(app, bench):
 def test_every_statement_shown_can_be_inspected(app, bench):
     data = app.graph.data
     ids = [text for text in data["strings"] if text.startswith(("t:", "f:", "s:"))]
-    assert len(ids) > 40
+    assert len(ids) > 20
     for id in ids:
         app.graph.selected = id
         assert app.inspector.content["title"], id
@@ -312,14 +312,6 @@ def test_copies_and_fences_are_marks_on_their_statements():
 def marks(app: App) -> tuple:
     layout = app.graph.layout_shown.marks
     return layout.site, layout.node.tolist()
-
-
-def test_a_notebook_gets_the_app_a_picture_and_a_text(bench):
-    app, picture = mimebundles(bench)
-    assert set(app) == {"application/vnd.jupyter.widget-view+json", "text/plain"}
-    assert app["text/plain"].startswith("mlp(layers=2) on cpu")
-    assert picture["image/svg+xml"].startswith("<svg")
-    assert "predicted; no choices" in picture["image/svg+xml"]
 
 
 def test_the_passes_tell_what_each_step_changed(app):

@@ -12,8 +12,8 @@ from tests.ui.synthetic import Builder, llama
 from workbench.graph import BACKWARD, FORWARD, Graph, Kind, StatementFlag, ValueFlag
 from workbench.lever import Site
 from workbench.ui.drawing import Columns, Layout, Shape, Style
-from workbench.ui.graph_view import payload
 from workbench.ui.layout import block_key, compute
+from workbench.ui.payload import payload
 
 DRAWN = settings(max_examples=amount(15, 40, 400))
 

@@ -9,8 +9,10 @@ import numpy as np
 from tests.ui.synthetic import Builder
 from workbench.graph import BACKWARD, Graph, Kind
 from workbench.lever import Site
-from workbench.ui.graph_view import GraphView, payload
-from workbench.ui.layout import compute, waits_key
+from workbench.ui.graph_view import GraphView
+from workbench.ui.grouped import waits_key
+from workbench.ui.layout import compute
+from workbench.ui.payload import payload
 
 COUNT = 5
 

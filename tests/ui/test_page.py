@@ -13,8 +13,8 @@ from tests.browser.chromium import find_chromium
 from tests.ui.page import encoded
 from tests.ui.page import page as page_text
 from tests.ui.synthetic import llama
-from workbench.ui.graph_view import payload
 from workbench.ui.layout import compute
+from workbench.ui.payload import payload
 
 pytestmark = pytest.mark.browser
 
@@ -86,6 +86,21 @@ def test_every_arc_and_statement_shown_can_be_pointed_at(mount):
     state = page.evaluate(f"{VIEW}.state()")
     for id in [arc["id"] for arc in state["arcs"]] + [id for id in state["ids"] if not id.startswith("f:")]:
         point(page, id)
+
+
+def test_an_arc_that_is_pointed_at_for_a_moment_asks_for_a_preview_and_one_that_is_passed_does_not(mount):
+    page = mount()
+    at = point(page, SITE)
+    page.mouse.move(at["x"], at["y"])
+    page.mouse.move(5, 5)
+    page.wait_for_timeout(500)
+    assert page.evaluate("window.previews") == []
+    page.mouse.move(at["x"], at["y"])
+    page.wait_for_function("window.previews.length === 1")
+    page.mouse.move(at["x"] + 1, at["y"])
+    page.mouse.move(5, 5)
+    page.wait_for_function("window.previews.length === 2")
+    assert page.evaluate("window.previews") == [{"type": "preview", "id": SITE}, {"type": "preview"}]
 
 
 def test_keys_move_the_selection_turn_undo_and_redo(mount):

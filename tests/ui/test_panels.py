@@ -120,6 +120,41 @@ def test_a_choice_that_is_ranked_is_sorted_filtered_shown_and_chosen(mount):
     ]
 
 
+def test_an_option_that_has_the_focus_is_previewed_and_keeps_it_while_effects_come_in(mount):
+    options = [{"name": "saved", "current": True, "reason": ""}]
+    options += [{"name": name, "current": False, "reason": "", "waiting": True} for name in ("recompute", "offload")]
+    site = {"id": "saved:a", "lever": "Saved for the backward", "note": "", "options": options}
+    page = mount("inspector.js", {"title": "a", "eyebrow": "", "sites": [site]})
+    page.locator(".wb-choose").nth(1).focus()
+    page.keyboard.press("Tab")
+    page.wait_for_function("window.previews.length === 1")
+    figures = [{"name": "peak, predicted", "text": "−1 KiB", "tone": "good"}]
+    options[1] = {"name": "recompute", "current": False, "reason": "", "figures": figures, "moved": [], "more": 0}
+    page.evaluate("content => model.set('content', content)", {"title": "a", "eyebrow": "", "sites": [site]})
+    assert page.evaluate("document.activeElement.textContent") == "offload"
+    page.evaluate("document.activeElement.blur()")
+    page.wait_for_function("window.previews.length === 2")
+    assert page.evaluate("window.previews") == [
+        {"type": "preview", "id": "saved:a", "option": "offload"},
+        {"type": "preview"},
+    ]
+
+
+@pytest.mark.parametrize(("width", "most"), [(1200, 1200), (640, 640)])
+def test_the_preview_line_is_one_line_whatever_it_says(mount, width, most):
+    page = mount("preview.js", {})
+    page.evaluate("width => { document.getElementById('view').style.width = `${width}px`; }", width)
+    view = page.locator("#view")
+    idle = view.bounding_box()
+    assert "point at an arc" in view.inner_text()
+    figures = [{"name": name, "text": "≈ −1.25 MiB", "tone": "good"} for name in ("peak", "saved", "step, predicted")]
+    content = {"what": "recompute for layers.0.attention.query/linear in 32 layers", "figures": figures}
+    page.evaluate("content => model.set('content', content)", content | {"how": "estimated; the plan may differ"})
+    assert view.bounding_box() == idle
+    assert view.evaluate("el => el.scrollWidth") <= most
+    assert "≈ −1.25 MiB" in view.inner_text()
+
+
 def test_a_step_opens_at_its_first_change_and_the_next_is_a_button_away(mount):
     lines = [[" ", f"a{i}"] for i in range(100)]
     lines[60:60] = [["-", "old"], ["+", "new"], ["+", "newer"]]

@@ -34,9 +34,9 @@ from workbench.analysis.overlap import (
 )
 from workbench.analysis.reordered import reordered
 from workbench.graph import Graph, Kind
-from workbench.ui.graph_view import payload
 from workbench.ui.lanes import bars
 from workbench.ui.layout import compute
+from workbench.ui.payload import payload
 from workbench.ui.timeline import simulated_lanes
 
 

@@ -78,7 +78,7 @@ class Workbench(Files):
 
     def show(self, *, tab: bool = False) -> None:
         """Display the app in a notebook, with `tab` in a tab of JupyterLab, too; a page without tabs keeps the cell."""
-        from workbench.ui.app import show
+        from workbench.ui.picture import show
 
         show(self, tab=tab)
 

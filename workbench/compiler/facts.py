@@ -19,7 +19,7 @@ from workbench.compiler.kernels import WRITES, allocates_inside, peak_inside_byt
 from workbench.compiler.keys import statement_memory_key
 from workbench.compiler.offload import ARRIVE, OFFLOAD, RELOAD, RELOAD_PREFIX
 from workbench.compiler.proxies import bytes_of, is_tensor
-from workbench.compiler.stepper import Allocations, claim, empty, fake_execution, forwarded, runs_as_pytorch, source
+from workbench.compiler.stepper import Allocations, claim, fake_execution, fakes, forwarded, runs_as_pytorch, source
 from workbench.compiler.thunder_api import (
     CollectionProxy,
     FutureTensorProxy,
@@ -404,15 +404,14 @@ class _Walk:
             return _assume(outputs)
 
     def _execute(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Fact:
-        text, namespace = source(bsym)
-        outside = dict(namespace)
+        text, outside = source(bsym)
+        outside.update((p.name, p.value) for p in bsym.flat_args if isinstance(p, NumberProxy))
+        namespace = dict(outside)
+        made_up = fakes(self.cache.mode, inputs, [self.strides[proxy.name] for proxy in inputs])
         with fake_execution(self.cache.mode):
             tensors = []
-            for proxy in inputs:
-                if proxy.name not in namespace:
-                    namespace[proxy.name] = empty(proxy, self.strides[proxy.name])
-                tensors.append(namespace[proxy.name])
-            namespace.update((p.name, p.value) for p in bsym.flat_args if isinstance(p, NumberProxy))
+            for proxy, tensor in zip(inputs, made_up, strict=True):
+                tensors.append(namespace.setdefault(proxy.name, tensor))
             position = {tensor.untyped_storage()._cdata: i for i, tensor in reversed(list(enumerate(tensors)))}
             with Allocations() as allocations:
                 for tensor in tensors:
@@ -423,7 +422,6 @@ class _Walk:
             given = {proxy.name: namespace[proxy.name] for proxy in inputs}
             works = peak > before or str(bsym.sym.name).startswith(WRITES)
             if works and allocates_inside(bsym.sym.name, list(given.values()), allocations.flops):
-                outside.update((p.name, p.value) for p in bsym.flat_args if isinstance(p, NumberProxy))
                 inside = peak_inside_bytes(text, outside, given)
                 peak = max(peak, before + (inside or 0))
             sources: list[int] = []
@@ -450,22 +448,33 @@ class _Walk:
             views=tuple(tensor._base is not None for tensor in made),
             transient_bytes=max(0, peak - before - sum(new_bytes)),
             flops=allocations.flops,
-            moves=self._moves(bsym, inputs, outputs),
+            moves=self._moves(bsym, text, outside, inputs, outputs, tensors, made),
         )
 
-    def _moves(self, bsym: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[str, ...]:
+    def _moves(
+        self,
+        bsym: Any,
+        text: str,
+        outside: Mapping[str, Any],
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        tensors: Sequence[torch.Tensor],
+        made: Sequence[torch.Tensor],
+    ) -> tuple[str, ...]:
         """Where the elements of each output come from, found with contiguous inputs; none where it is no view."""
         if bsym.sym.name in computes.KEEPING and len(outputs) == 1:
             shape = tuple(outputs[0].shape)
             return (computes.where(shape, shape, _contiguous(shape), 0),)
         if bsym.sym.name not in computes.MOVING or not inputs:
             return ()
-        text, namespace = source(bsym)
-        with fake_execution(self.cache.mode):
-            namespace.update((proxy.name, empty(proxy)) for proxy in inputs)
-            whole = namespace[inputs[0].name]
-            exec(text, namespace)
-            made = [namespace[proxy.name] for proxy in outputs]
+        if not all(self.strides[proxy.name] == _contiguous(proxy.shape) for proxy in inputs):
+            namespace = dict(outside)
+            tensors = fakes(self.cache.mode, inputs, [_contiguous(proxy.shape) for proxy in inputs])
+            namespace.update((proxy.name, tensor) for proxy, tensor in zip(inputs, tensors, strict=True))
+            with fake_execution(self.cache.mode):
+                exec(text, namespace)
+                made = [namespace[proxy.name] for proxy in outputs]
+        whole = tensors[0]
         if any(t.untyped_storage()._cdata != whole.untyped_storage()._cdata for t in made):
             return ()
         if any(t.dtype != whole.dtype or t.is_conj() or t.is_neg() for t in made):

@@ -33,7 +33,7 @@ from workbench.compiler.thunder_api import (
     tree_map,
     variableify,
 )
-from workbench.torch_api import FakeTensorMode, TorchDispatchMode, _disable_current_modes, tree_iter
+from workbench.torch_api import FakeTensor, FakeTensorMode, TorchDispatchMode, _disable_current_modes, tree_iter
 
 _aten = torch.ops.aten
 
@@ -223,6 +223,19 @@ def empty(proxy: Any, strides: Sequence[int] | None = None) -> torch.Tensor:
     if strides is None:
         return torch.empty(shape, dtype=dtype, device=device)
     return torch.empty_strided(shape, tuple(strides), dtype=dtype, device=device)
+
+
+def fakes(mode: FakeTensorMode, proxies: Sequence[Any], strides: Sequence[Sequence[int]]) -> list[torch.Tensor]:
+    """What `empty` gives inside that mode for each proxy, without asking PyTorch's dispatcher."""
+    with _disable_current_modes():
+        return [
+            FakeTensor(
+                mode,
+                torch.empty_strided(tuple(proxy.shape), tuple(one), dtype=to_torch_dtype(proxy.dtype), device="meta"),
+                to_torch_device(proxy.device),
+            )
+            for proxy, one in zip(proxies, strides, strict=True)
+        ]
 
 
 @dataclasses.dataclass(frozen=True)

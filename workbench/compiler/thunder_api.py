@@ -167,6 +167,7 @@ _NAMES: Mapping[str, str] = {
     "make_compiled": "thunder.executors.torch_compile:make_compiled",
     "opcode_handlers": "thunder.core.interpreter:_default_opcode_handler_map",
     "order_proxies": "thunder.core.transform_common:order_proxies",
+    "passes": "thunder.executors.passes",
     "prims": "thunder.core.prims",
     "pytree": "thunder.core.pytree",
     "replace_uniform": "thunder.core.rematerialization:replace_uniform",
@@ -263,7 +264,9 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "Device",
         "cpu",
     ),
+    "passes": ("_transform_for_operator_executor_execution",),
     "distributed_prims": (
+        "PrimIDs",
         "PrimIDs.SYNCHRONIZE_TENSOR_PARALLEL_INPUT",
         "PrimIDs.SYNCHRONIZE_TENSOR_PARALLEL_OUTPUT",
     ),

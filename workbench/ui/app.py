@@ -20,8 +20,7 @@ from workbench.runs.rates import MACHINE_NAMES
 from workbench.runs.request import RunOptions
 from workbench.runs.snapshot import SNAPSHOT_FILE
 from workbench.runs.store import choices_of
-from workbench.summary import text_summary
-from workbench.ui import inspector, svg, tables
+from workbench.ui import inspector, tables
 from workbench.ui.alive import Alive, measured_content, predicted_content
 from workbench.ui.choosing import Choosing
 from workbench.ui.compile_tab import CompileTab
@@ -32,9 +31,10 @@ from workbench.ui.fit import FitTab
 from workbench.ui.fusions import Fusions, fusions_content
 from workbench.ui.graph_view import GraphView
 from workbench.ui.memory_tab import MemoryTab
-from workbench.ui.messages import limit_bytes_of, title_of_picture, words_of_search
+from workbench.ui.messages import limit_bytes_of, words_of_search
 from workbench.ui.outline import OutlinePane, OutlineTab
 from workbench.ui.passes import Passes
+from workbench.ui.preview import Preview
 from workbench.ui.split import Split, side_by_side
 from workbench.ui.tables import VARIANTS, RunsAsked
 from workbench.ui.timeline import TimelineTab, simulated_lanes, timeline_content
@@ -48,28 +48,6 @@ _LOGGER = logging.getLogger(__name__)
 
 TRACE_FILE = "perfetto.json"
 """In a run's folder: what Perfetto opens."""
-
-
-def mimebundles(bench: Workbench, *, tab: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a notebook shows and saves of a bench: the app, and a picture for when there is no kernel.
-
-    With `tab` the page is asked to show the app in a tab of its own, too, where it has any.
-
-    JupyterLab prefers a widget over a picture in one output even where the widget is gone. So the picture is an output
-    of its own, which ``style.css`` hides wherever the app is alive.
-    """
-    words = text_summary(bench)
-    picture = svg.render(bench.plan.graph, bench.plan.sites, title=title_of_picture(bench))
-    app = {**App(bench, tab=tab).root._repr_mimebundle_(), "text/plain": words}
-    return app, {"image/svg+xml": picture, "text/plain": ""}
-
-
-def show(bench: Workbench, *, tab: bool = False) -> None:
-    """Display a bench in a notebook."""
-    from IPython.display import display
-
-    for bundle in mimebundles(bench, tab=tab):
-        display(bundle, raw=True)
 
 
 class App:
@@ -105,14 +83,16 @@ class App:
             on_undo=lambda: self._act(bench.undo),
             on_redo=lambda: self._act(bench.redo),
             on_place=lambda rows: self.choosing.choose({id: bench.plan.place(row) for id, row in rows.items()}),
+            on_preview=lambda message: self.preview.point(message),
         )
         self.choosing = Choosing(bench, self.graph, act=self._act, say=self._say, show=self._show_asked)
+        self.preview = Preview(bench, self.graph, self.choosing)
         self.inspector = inspector.Inspector(self._on_inspector)
         self.memory = MemoryTab(self._on_message)
         self.alive = Alive(self._on_message)
         self.worth = WorthTab(bench, self.graph.groups, self._on_message)
         self.fit = FitTab(bench, self._in_background, self._on_message, self._say)
-        asks = (self.graph.shown_ids, self.graph.reveal, self.choosing.choose)
+        asks = (self.graph.shown_ids, self.graph.reveal, self.choosing.choose, self.preview.ask)
         self.outline, self.beside = OutlineTab(bench, *asks), OutlinePane(bench, *asks)
         self.compile = CompileTab()
         self.fusions = Fusions(self._on_message)
@@ -140,6 +120,7 @@ class App:
         self.tabs.observe(lambda _: self._draw_open(), names="selected_index")
         self.beside.observe(lambda _: self._draw_open(), names="looked_at")
         self.graph.observe(lambda _: self._select(), names="selected")
+        self.graph.observe(lambda _: self._show_rows(), names="folds")
         for plot in (self.memory, self.fit.plot):
             self.graph.observe(lambda change, plot=plot: plot.paint(dark=change["new"]), names="dark")
         self.controls.content = {
@@ -192,7 +173,7 @@ class App:
         }
         self.tabs = ipywidgets.Tab(tuple(shown.values()), titles=tuple(shown))
         root = ipywidgets.VBox(
-            [self.controls, self.strip, middle, Split(axis="y"), self.tabs],
+            [self.controls, self.strip, self.preview, middle, Split(axis="y"), self.tabs],
             layout=ipywidgets.Layout(width="100%", grid_gap="10px"),
         )
         root.add_class("wb-app")
@@ -216,7 +197,9 @@ class App:
             "in_turns": lambda: self._time_in_turns(bool(message["on"])),
             "machine": lambda: self._in_background("simulating", lambda: self._simulate_on(message["name"])),
             "search": lambda: self._in_background("searching", lambda: self._search(message["limit"])),
+            "preview": lambda: self.preview.point(message),
             "go": lambda: self.graph.reveal(message["id"]),
+            "unfold": lambda: self.graph.fold(self.graph.selected),
             "code": lambda: self._in_background("reading the code", lambda: self._show_code(message["fusion"])),
         }
         act = acts.get(message.get("type", ""))
@@ -360,6 +343,7 @@ class App:
                 self._plan_shown = plan
                 self.graph.show(plan.graph, plan.sites)
                 self._redraw(*self._drawn_by)
+                self.preview.renew()
             elif measured:
                 self._redraw("Memory", "Timeline")
             elif bench.machine != self._machine_shown:
@@ -417,6 +401,11 @@ class App:
             for seen in self._stale & {title, "beside" if self.beside.looked_at else ""}:
                 self._stale.remove(seen)
                 self._drawn_by[seen]()
+
+    def _show_rows(self) -> None:
+        """Other rows are shown: what leads to them is drawn anew."""
+        self._redraw(*self._drawn_by)
+        self._select()
 
     def _show_sites_table(self) -> None:
         self.sites.content = {"rows": tables.site_rows(self.bench.plan.sites)}
@@ -525,6 +514,10 @@ class App:
         if sites:
             self._show_sites(sites, {})
             self._questions.put(selected)
+        elif (composite := self.graph.composite_of(selected)) is not None and (shown := self.graph.shown) is not None:
+            self.inspector.content = inspector.composite_content(
+                shown.graph, shown.layout, composite, self.bench.plan.sites
+            )
         elif statement is not None and (shown := self.graph.shown) is not None:
             content = inspector.statement_content(shown.graph, shown.layout, statement, shown.node_ids)
             here = inspector.sites_of_statement(shown.graph, self.bench.plan.sites, statement)
@@ -582,6 +575,7 @@ class App:
                 if not self._questions.empty() or not current():
                     return
                 effects[site.id][option] = self.bench.effect(dict.fromkeys(peers, option))
+                self.preview.learn(plan, dict.fromkeys(peers, option), effects[site.id][option])
                 with self._lock:
                     if self.graph.selected == id and current():
                         self._show_sites(sites, effects)

@@ -70,20 +70,27 @@ class Choosing:
         self._working: set[int] = set()
         self._numbers = itertools.count()
         self._weigher: tuple[Plan, Worth] | None = None
-        self._estimated: tuple[dict[str, str], Gain | None] = ({}, None)
+        self._weighed: tuple[Plan | None, dict[str, str], Gain | None] = (None, {}, None)
 
     def turn(self, sites: Sequence[Site]) -> None:
         """Choose the next option of a site, or of those of folded layers."""
         if not sites:
             return
-        # On from what was asked for last, be it planned yet or not.
-        first = dataclasses.replace(sites[0], choice=self.pending.get(sites[0].id, sites[0].choice))
-        option = next_option(first)
+        option = self.next_of(sites[0])
         if option is None:
-            reasons = "; ".join(f"{o} is refused: {why}" for o, why in first.illegal.items())
-            self._say(f"{first.label} stays {first.choice}. {reasons}", bad=True)
+            self._say(self.stays(sites[0]), bad=True)
             return
         self.choose({site.id: option for site in sites})
+
+    def next_of(self, site: Site) -> str | None:
+        """The option that a click would choose, on from what was asked for last, be it planned yet or not."""
+        return next_option(dataclasses.replace(site, choice=self.pending.get(site.id, site.choice)))
+
+    @staticmethod
+    def stays(site: Site) -> str:
+        """Why nothing else can be chosen of a site."""
+        reasons = "; ".join(f"{option} is refused: {why}" for option, why in site.illegal.items())
+        return f"{site.label} stays {site.choice}. {reasons}".strip()
 
     def choose(self, choices: Mapping[str, str]) -> None:
         """Choose for one site, for those of folded layers alike, or for several at once."""
@@ -133,14 +140,14 @@ class Choosing:
         of_memory = {site.lever for id in choices if (site := bench.plan.site_of.get(id))} & {"saved", "remat"}
         why = bench.worth().why_peak(choices) if of_memory and not diff.peak_bytes else ""
         told = words_of_change(named.label, named.option, len(choices), named.peers, diff, bench.machine.name, why)
-        return f"{told} {self._apart(named)}".strip() if len(choices) == 1 and named.peers == "layers" else told
+        return f"{told} {self._apart(named)}".strip() if len(choices) == 1 and named.peers != "waits" else told
 
     def _apart(self, named: _Named) -> str:
         """Whether a choice for one layer made it differ from those that it was shown as one with."""
         alike = len(self._graph.peers(named.id))
         if alike < named.alike:
-            return f"It differs from the other {named.alike - 1} layers now, and is shown apart."
-        return f"It is identical to {alike - 1} other layers again." if alike > named.alike else ""
+            return f"It differs from the other {named.alike - 1} {named.peers} now, and is shown apart."
+        return f"It is identical to {alike - 1} other {named.peers} again." if alike > named.alike else ""
 
     @property
     def pending(self) -> dict[str, str]:
@@ -171,16 +178,22 @@ class Choosing:
             return self._changed.wait_for(lambda: not self._working, timeout_s)
 
     def estimate(self) -> Gain | None:
-        """What is asked for comes to by arithmetic, in milliseconds; None where only a plan can tell.
+        """What is asked for comes to by arithmetic; None where nothing is, and where only a plan can tell."""
+        pending = self.pending
+        return self.weigh(pending) if pending else None
+
+    def weigh(self, choices: Mapping[str, str]) -> Gain | None:
+        """What further choices come to by arithmetic, in milliseconds; None where only a plan can tell.
 
         What is fused is cut and computed again in ways of its own, where arithmetic can be off by the sign.
         """
-        plan, pending = self._bench.plan, self.pending
-        if not pending or plan.census.count:
+        plan = self._bench.plan
+        if plan.census.count:
             return None
-        if self._weigher is None or self._weigher[0] is not plan:
-            self._weigher = plan, self._bench.worth()
-            self._estimated = ({}, None)
-        if self._estimated[0] != pending:
-            self._estimated = pending, self._weigher[1].quick(pending)
-        return self._estimated[1]
+        weigher = self._weigher
+        if weigher is None or weigher[0] is not plan:
+            self._weigher = weigher = plan, self._bench.worth()
+        weighed = self._weighed
+        if weighed[0] is not plan or weighed[1] != choices:
+            self._weighed = weighed = plan, dict(choices), weigher[1].quick(choices)
+        return weighed[2]

@@ -33,6 +33,34 @@ function follow(model, names, draw) {
   return () => { for (const name of names) model.off(`change:${name}`, draw); };
 }
 
+/**
+ * Asks for previews: each a moment after something is pointed at, so that what is only passed asks for nothing; null ends it.
+ * @param {any} model @returns {(message: Record<string, any> | null) => void}
+ */
+function previews(model) {
+  let timer = 0, asked = "null";
+  return (message) => {
+    clearTimeout(timer);
+    const key = JSON.stringify(message);
+    timer = window.setTimeout(() => {
+      if (key === asked) return;
+      asked = key;
+      model.send({ type: "preview", ...message });
+    }, message ? 120 : 300); // milliseconds
+  };
+}
+
+/** Previews of what has `data-preview` in a panel, a message as JSON: where it is pointed at, and where it has the focus. */
+function previewed(/** @type {any} */ model, /** @type {HTMLElement} */ el) {
+  const ask = previews(model);
+  const at = (/** @type {any} */ target) => target?.closest?.("[data-preview]")?.dataset.preview;
+  const show = (/** @type {any} */ target) => { const found = at(target) ?? at(el.contains(document.activeElement) ? document.activeElement : null); ask(found ? JSON.parse(found) : null); };
+  el.addEventListener("pointerover", (event) => show(event.target));
+  el.addEventListener("pointerleave", () => show(null));
+  el.addEventListener("focusin", (event) => show(event.target));
+  el.addEventListener("focusout", (event) => { if (!el.contains(/** @type {any} */ (event.relatedTarget))) ask(null); });
+}
+
 /** Bytes for a person: binary units, three figures. `summary.human_bytes` writes the same. */
 function humanBytes(/** @type {number} */ bytes) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];

@@ -77,6 +77,8 @@ class Nodes:
         Whether the node is the heading of its fusion.
     waits : int32
         For how many waits of one moment it stands; below 0 for the first of them where each is shown; 0 for others.
+    parts : int32
+        Likewise for how many statements of a composite.
     y, height : float32
         Upper edge and height, in pixels at zoom 1.
     """
@@ -88,6 +90,7 @@ class Nodes:
     fusion: Ints
     heading: NDArray[np.bool_]
     waits: Ints
+    parts: Ints
     y: Floats
     height: Floats
 
@@ -136,7 +139,7 @@ class Section:
     stem : str
         What folds and unfolds together: ``layers`` of ``layers.0``.
     first, last : str
-        Scopes of the first and last layer that it stands for.
+        Scopes of the first and last layer that it stands for; of repeats the last's number.
     count : int
         Number of layers that it stands for.
     identical : int

@@ -213,8 +213,9 @@ class Drawing extends Places {
       const x = label[0] + c.measureText(title).width + 10;
       this.font(size - 0.5, SANS);
       c.fillStyle = ink.muted;
-      const one = `${section.count} identical layers shown as one`;
-      const how = turns ? (folded ? `${one}, click to unfold` : "click to fold identical layers") : folded ? one : "";
+      const what = section.stem.startsWith(LOOP) ? "repeats" : "layers";
+      const one = `${section.count} identical ${what} shown as one`;
+      const how = turns ? (folded ? `${one}, click to unfold` : `click to fold identical ${what}`) : folded ? one : "";
       const note = [how, section.differs && `not folded with those above: ${section.differs}`].filter(Boolean).join("; ");
       c.fillText(this.shorten(note, this.width - x - 12), x, middle);
     }

@@ -31,6 +31,7 @@ function legendRows(ink, bars) {
         "A collective on its way: from its issue, the open end, to its wait, the filled one. Other dashes: another process group."],
       [pill("17 waits", ink.strokes[1], ink.fills[1], ink.texts[1]), "Waits of one moment, shown as one; another click on it shows each."],
     ] : []),
+    [pill("▸ sdpa", ink.strokes[0], ink.fills[0], ink.texts[0]), "One statement of the program that was made into several, shown as one; another click on it shows each, and again closes it."],
     [box("none", ink.select, 'stroke-width="2.5"'), "Selected. Outlined in the column's colour: what it reads from; in green: who reads it."],
     [box(ink.found, ink.found), "Found by the search."],
     ["", "Views (reshapes, transposes, slices, shallow_copy) own no memory and are left out: lines go through them, and what can be chosen there stands on what makes or reads their storage. A button below shows them."],

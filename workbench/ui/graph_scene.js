@@ -23,7 +23,8 @@ const BAR_STEP = 8; // from bar to bar
 const DASHES = [[], [6, 3], [2, 3], [9, 3, 2, 3]]; // of bars, by process group
 const HIT = 6; // how far from an arc, in pixels, a click still means it
 
-const HEADING = 1, GHOST = 2, RANDOM = 4, CLONE = 8, VIEW = 16, COLLECTIVE = 32, MOMENT = 64;
+const HEADING = 1, GHOST = 2, RANDOM = 4, CLONE = 8, VIEW = 16, COLLECTIVE = 32, MOMENT = 64, COMPOSITE = 128;
+const LOOP = "loop:"; // how the stem of repeats begins that no module names; `folding.LOOP`
 const CROSS = 0, SIDE = 1;
 const SAVED = 0, RECOMPUTED = 1, OFFLOADED = 2;
 const CHANGED = 1, FIXED = 2; // a mark chosen otherwise than stock; one with nothing else legal

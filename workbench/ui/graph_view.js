@@ -14,6 +14,7 @@ class View extends Drawing {
     this.hover = null;
     this.drawn = 0;
     this.texts = new Map();
+    this.preview = previews(model);
     this.build();
     this.scene = scene(model.get("data"));
     this.nameViews();
@@ -62,7 +63,7 @@ class View extends Drawing {
     on(this.canvas, "wheel", (e) => this.onWheel(e), { passive: false });
     on(this.canvas, "keydown", (e) => this.onKey(e));
     on(this.canvas, "focus", () => this.redraw());
-    on(this.canvas, "blur", () => this.redraw());
+    on(this.canvas, "blur", () => { this.preview(null); this.redraw(); });
     on(this.search, "input", () => this.onSearch());
     on(this.search, "keydown", (e) => this.onSearchKey(e));
     on(el.querySelector(".wb-foot"), "click", (e) => this.onTool(e.target.dataset?.do));
@@ -368,10 +369,11 @@ class View extends Drawing {
     if (section.identical > 1) this.model.send({ type: "fold", stem: section.stem });
   }
 
-  /** Show waits of one moment each, or as one again. */
+  /** Show what a row stands for, waits of one moment or a composite's statements, or show it as one again. */
   unfold(index) {
     const { node, strings } = this.scene;
-    if (node.flags[index] & MOMENT && !this.readOnly) this.model.send({ type: "fold", stem: `waits:${strings[node.id[index]].slice(2)}` });
+    if (node.flags[index] & COMPOSITE && !this.readOnly) this.model.send({ type: "fold", node: strings[node.id[index]] });
+    else if (node.flags[index] & MOMENT && !this.readOnly) this.model.send({ type: "fold", stem: `waits:${strings[node.id[index]].slice(2)}` });
   }
 
   // ---- search ------------------------------------------------------------------------------------------------
@@ -413,7 +415,13 @@ class View extends Drawing {
     this.canvas.style.cursor = target ? "pointer" : "";
     if (!target || target.kind === "section") this.tip.hidden = true;
     else this.showTip(target, x, y);
-    if (!same) this.redraw();
+    if (!same) { this.previewOf(target); this.redraw(); }
+  }
+
+  /** What a click on an arc or a mark would change is shown before it is made. */
+  previewOf(target) {
+    if (this.readOnly) return;
+    this.preview(target?.kind === "arc" || target?.kind === "mark" ? { id: target.id } : null);
   }
 
   showTip(target, x, y) {

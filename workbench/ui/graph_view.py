@@ -10,322 +10,22 @@ from typing import Any
 
 import numpy as np
 import traitlets
-from numpy.typing import NDArray
 
-from workbench.graph import Graph, Kind, StatementFlag, ValueFlag
+from workbench.graph import Graph
 from workbench.lever import Site
-from workbench.summary import human_bytes, human_shape
 from workbench.ui import lanes
 from workbench.ui import layout as u_layout
-from workbench.ui.drawing import Layout, Style
-from workbench.ui.ends import Index, style_of
-from workbench.ui.hiding import views_of
-from workbench.ui.names import next_option, node_ids, short_name
+from workbench.ui.drawing import Layout
+from workbench.ui.ends import style_of
+from workbench.ui.folding import LOOP
+from workbench.ui.grouped import composite_key
+from workbench.ui.names import node_ids
 from workbench.ui.panel import Answering, esm
+from workbench.ui.payload import payload
 
 HERE = pathlib.Path(__file__).parent
 MODULES = ("graph_scene.js", "graph_places.js", "graph_drawing.js", "graph_map.js", "graph_legend.js", "graph_view.js")
 """The page's side, each file building on those before it."""
-
-HEADING, GHOST, RANDOM, CLONE, VIEW, COLLECTIVE, MOMENT = 1, 2, 4, 8, 16, 32, 64
-"""Bits of a node's flags, as `graph_scene.js` names them."""
-CHANGED, FIXED = 1, 2
-"""Bits of a mark's state: chosen otherwise than stock, and with nothing else legal."""
-
-_VERBS = {Style.SAVED: "saved for the backward", Style.RECOMPUTED: "recomputed in the backward"}
-_VERBS[Style.OFFLOADED] = "kept on the CPU until the backward"
-
-
-class Strings:
-    """A table in which every text stands once."""
-
-    def __init__(self) -> None:
-        self.index: dict[str, int] = {}
-
-    def __call__(self, text: str) -> int:
-        """Index of `text`, entered when new."""
-        return self.index.setdefault(text, len(self.index))
-
-    def column(self, texts: Sequence[str]) -> NDArray[np.int32]:
-        """Indices of `texts`."""
-        return np.asarray([self(text) for text in texts], np.int32)
-
-
-def payload(
-    graph: Graph, layout: Layout, sites: Sequence[Site], ids: Sequence[str] | None = None, *, read_only: bool = False
-) -> dict[str, Any]:
-    """What the canvas draws: tables of ``[type code, bytes]`` columns and the strings that they point into.
-
-    Parameters
-    ----------
-    graph : Graph
-    layout : Layout
-        Of the graph and its sites.
-    sites : sequence of Site
-    ids : sequence of str, optional
-        The nodes' own, where they are worked out already.
-    read_only : bool
-        Whether nothing can be chosen there, so that no tooltip says what a click would do.
-    """
-    strings = Strings()
-    acts = not read_only
-    ids = node_ids(graph, layout, sites) if ids is None else ids
-    blocks, lines, runs, arcs = layout.blocks, layout.lines, layout.runs, layout.arcs
-    tables: dict[str, dict[str, NDArray[Any]]] = {
-        "node": {"id": strings.column(ids), **_node_columns(graph, layout, sites, strings)},
-        "block": {
-            "y": blocks.y,
-            "symbol": strings.column([_symbol(graph, origin) for origin in blocks.origin.tolist()]),
-        },
-        "line": {
-            "block": lines.block,
-            "count": lines.count,
-            "y": lines.y,
-            "height": lines.height,
-            **_line_columns(graph, layout, strings),
-        },
-        "run": {
-            "fusion": runs.fusion,
-            "side": runs.side,
-            "y": runs.y,
-            "height": runs.height,
-            "name": strings.column([short_name(graph.statements.name[row]) for row in runs.fusion.tolist()]),
-        },
-        "arc": {
-            "source": arcs.source,
-            "target": arcs.target,
-            "side": arcs.side,
-            "shape": arcs.shape,
-            "style": arcs.style,
-            "y0": arcs.y0,
-            "y1": arcs.y1,
-            "width": (1.0 + 3.0 * np.sqrt(arcs.bytes / arcs.bytes.max(initial=1))).astype(np.float32),
-            "id": strings.column([sites[numbers[0]].id for numbers in arcs.sites]),
-            "label": strings.column([_arc_label(layout, i) for i in range(len(arcs))]),
-            "tip": strings.column([_arc_tip(graph, layout, sites, i, acts) for i in range(len(arcs))]),
-        },
-        "mark": {
-            "node": layout.marks.node,
-            "place": layout.marks.place,
-            "id": strings.column([sites[number].id for number in layout.marks.site]),
-            "text": strings.column([sites[n].outcome or sites[n].choice for n in layout.marks.site]),
-            "tip": strings.column([_mark_tip(layout, sites, i, acts) for i in range(len(layout.marks))]),
-            "state": np.asarray([_mark_state(sites[number]) for number in layout.marks.site], np.uint8),
-        },
-        "bar": _bar_columns(lanes.bars(graph, layout, sites), sites, graph.groups, strings, acts),
-        "edge": _edges(graph, layout),
-        "alias": _aliases(layout, sites, strings),
-    }
-    return {
-        "strings": list(strings.index),
-        "sections": [vars(section) for section in layout.sections],
-        "height": layout.height,
-        "views": {"count": int(views_of(graph, Index.of(graph)).sum()), "hidden": int(layout.hidden.sum())},
-        "tables": {
-            table: {name: [_code(column), column.tobytes()] for name, column in columns.items()}
-            for table, columns in tables.items()
-        },
-    }
-
-
-def _code(column: NDArray[Any]) -> str:
-    return {"float32": "f", "float64": "d", "int32": "i", "int8": "b", "uint8": "b", "bool": "b"}[column.dtype.name]
-
-
-def _symbol(graph: Graph, origin: int) -> str:
-    return graph.origins[origin].symbol if origin >= 0 else ""
-
-
-def _node_columns(graph: Graph, layout: Layout, sites: Sequence[Site], strings: Strings) -> dict[str, NDArray[Any]]:
-    nodes, statements, values = layout.nodes, graph.statements, graph.values
-    members = np.bincount(statements.parent[statements.parent >= 0], minlength=len(statements)).tolist()
-    is_tensor, bytes_of = (values.flags & ValueFlag.TENSOR.value != 0).tolist(), values.bytes.tolist()
-    headings, waits = nodes.heading.tolist(), nodes.waits.tolist()
-    name, full, detail, shape, executor, about, size = [], [], [], [], [], [], []
-    columns = zip(nodes.statement.tolist(), layout.blocks.origin[nodes.block].tolist(), strict=True)
-    for node, (statement, origin) in enumerate(columns):
-        source = graph.origins[origin] if origin >= 0 else None
-        where = f"{source.scope}  {source.file}:{source.line}".strip() if source else ""
-        about.append(f"{where}\n{source.text}" if source and source.text else where)
-        if statement < 0:
-            ghost = sites[nodes.ghost[node]]
-            name.append(ghost.values[0])
-            full.append(f"{ghost.label}: the forward does not make it any more")
-            detail.append("not made here")
-            shape.append("")
-            executor.append("")
-            size.append(0)
-            continue
-        tensors = [value for value in statements.outputs[statement].tolist() if is_tensor[value]]
-        made = [f"{values.name[value]} {human_shape(values.shape[value])}" for value in tensors[:3]]
-        more = f" and {len(tensors) - 3} more" if len(tensors) > 3 else ""
-        size.append(sum(bytes_of[value] for value in tensors))
-        shape.append(human_shape(values.shape[tensors[0]]) if tensors else "")
-        short = short_name(statements.name[statement])
-        name.append(f"{waits[node]} {short}s" if waits[node] > 1 else f"▾ {short}" if waits[node] else short)
-        full.append(statements.name[statement])
-        executor.append(statements.executor[statement])
-        count = members[statement]
-        if waits[node] > 1:
-            detail.append(f"{waits[node]} waits of one moment: each is shown by another click, or Enter")
-        elif waits[node] < 0:
-            detail.append(
-                f"{', '.join(made)}; {-waits[node]} waits of one moment: shown as one by another click, or Enter"
-            )
-        else:
-            detail.append(f"{count} op{'s' * (count != 1)}" if headings[node] else ", ".join(made) + more)
-    return {
-        "y": nodes.y,
-        "height": nodes.height,
-        "side": nodes.side,
-        "flags": _node_flags(graph, layout),
-        "bytes": np.asarray(size, np.float64),
-        "name": strings.column(name),
-        "full": strings.column(full),
-        "detail": strings.column(detail),
-        "shape": strings.column(shape),
-        "executor": strings.column(executor),
-        "about": strings.column(about),
-    }
-
-
-def _node_flags(graph: Graph, layout: Layout) -> NDArray[np.uint8]:
-    """Per node what the canvas marks it with."""
-    nodes, statements = layout.nodes, graph.statements
-    if not len(statements):
-        return np.full(len(nodes), GHOST, np.uint8)
-    bits, kind = statements.flags[nodes.statement], statements.kind[nodes.statement]
-    marked = (
-        (HEADING, nodes.heading),
-        (RANDOM, bits & StatementFlag.RANDOM.value),
-        (CLONE, bits & StatementFlag.CLONE.value),
-        (VIEW, bits & StatementFlag.VIEW.value),
-        (MOMENT, nodes.waits),
-        (COLLECTIVE, np.isin(kind, (Kind.COLLECTIVE, Kind.WAIT))),
-    )
-    flags = sum((flag * (where != 0) for flag, where in marked), np.zeros(len(nodes), np.int64))
-    return np.where(nodes.statement < 0, GHOST, flags).astype(np.uint8)
-
-
-def _line_columns(graph: Graph, layout: Layout, strings: Strings) -> dict[str, NDArray[Any]]:
-    text, place, short = [], [], []
-    for block, count in zip(layout.lines.block.tolist(), layout.lines.count.tolist(), strict=True):
-        origin = int(layout.blocks.origin[block])
-        source = graph.origins[origin] if origin >= 0 else None
-        symbols = [_symbol(graph, origin)] if count == 1 else []
-        where = f"{source.file}:{source.line}" if source and source.file else ""
-        text.append(source.text.strip() if source else "")
-        short.append(where)
-        scope = source.scope if source else ""
-        place.append("  ·  ".join(part for part in (where, ", ".join(symbols), scope) if part))
-    return {"text": strings.column(text), "place": strings.column(place), "short": strings.column(short)}
-
-
-def _bar_columns(
-    bars: lanes.Bars, sites: Sequence[Site], groups: Sequence[int], strings: Strings, acts: bool
-) -> dict[str, NDArray[Any]]:
-    return {
-        "side": bars.side,
-        "column": bars.column,
-        "group": bars.group,
-        "issue_node": bars.issue_node,
-        "wait_node": bars.wait_node,
-        "y0": bars.y0,
-        "y1": bars.y1,
-        "issue": strings.column([sites[number].id for number in bars.issue]),
-        "wait": strings.column([sites[number].id for number in bars.wait]),
-        "tip": strings.column([_bar_tip(bars, sites, groups, i, acts) for i in range(len(bars))]),
-    }
-
-
-def _bar_tip(bars: lanes.Bars, sites: Sequence[Site], groups: Sequence[int], bar: int, acts: bool) -> str:
-    issue, wait = sites[bars.issue[bar]], sites[bars.wait[bar]]
-    others = f" and {bars.count[bar] - 1} others at the same place" if bars.count[bar] > 1 else ""
-    group = int(bars.group[bar])
-    within = f"\nprocess group {group + 1} of {len(groups)}: {groups[group]} ranks" if group >= 0 else ""
-    layers = len(bars.peers[bar])
-    moved = f"that of {layers} layers" if layers > 1 else "this one" if others else "it"
-    turning = f"\nDrag an end, or press [ and ] while it is selected, to move {moved}." if acts else ""
-    return (
-        f"{issue.label}{others}{within}\n{human_bytes(issue.bytes)}; "
-        f"issued: {issue.outcome}, waited for: {wait.outcome}\n"
-        f"legal: {issue.range}{turning}"
-    )
-
-
-def _arc_label(layout: Layout, arc: int) -> str:
-    count = len(layout.arcs.peers[arc])
-    return human_bytes(int(layout.arcs.bytes[arc])) + (f" × {count}" if count > 1 else "")
-
-
-def _mark_state(site: Site) -> int:
-    return CHANGED * (site.choice != site.default) | FIXED * (next_option(site) is None)
-
-
-def _mark_tip(layout: Layout, sites: Sequence[Site], mark: int, acts: bool) -> str:
-    site = sites[layout.marks.site[mark]]
-    what = "waits" if layout.nodes.waits[layout.marks.node[mark]] > 1 else "layers"
-    return "\n".join([site.label, *_told(site), *(_turning(site, len(layout.marks.peers[mark]), what) if acts else ())])
-
-
-def _told(site: Site) -> list[str]:
-    """A site's choice, what came of it, and what is refused there."""
-    outcome = f" (now {site.outcome})" if site.outcome and site.outcome != site.choice else ""
-    return [f"{site.lever}: {site.choice}{outcome}", *(f"{o} refused: {why}" for o, why in site.illegal.items())]
-
-
-def _turning(site: Site, count: int, what: str = "layers") -> list[str]:
-    """What a click would do."""
-    turning = next_option(site)
-    return [f"click: {turning}" + (f" in all {count} {what}" if count > 1 else "")] if turning else []
-
-
-def _arc_tip(graph: Graph, layout: Layout, sites: Sequence[Site], arc: int, acts: bool) -> str:
-    count = len(layout.arcs.peers[arc])
-    first = sites[layout.arcs.sites[arc][0]]
-    value = next((graph.value_index[name] for name in first.values if name in graph.value_index), None)
-    shape = "" if value is None else f" {human_shape(graph.values.shape[value])}"
-    rows = [f"{first.values[0]}{shape}, {_arc_label(layout, arc)}"]
-    rows.append(_VERBS[Style(int(layout.arcs.style[arc]))])
-    for number in layout.arcs.sites[arc]:
-        rows.extend(_told(sites[number]))
-    return "\n".join([*rows, *(_turning(first, count) if acts else ())])
-
-
-def _edges(graph: Graph, layout: Layout) -> dict[str, NDArray[Any]]:
-    """Pairs of nodes: who makes a value and who reads it."""
-    inputs = graph.statements.inputs
-    reader = np.repeat(np.arange(len(graph.statements)), np.diff(inputs.offsets))
-    made = np.full(len(graph.values), -1, np.int32)
-    outputs = graph.statements.outputs
-    maker = np.repeat(np.arange(len(graph.statements)), np.diff(outputs.offsets))
-    # From last to first, so that the first maker stays; members come after their fusion and take its place.
-    fusions = np.zeros(len(graph.statements), bool)
-    fusions[graph.statements.parent[graph.statements.parent >= 0]] = True
-    order = np.argsort(fusions[maker], kind="stable")[::-1]
-    made[outputs.items[order]] = maker[order]
-    producer = made[inputs.items] if len(inputs.items) else np.zeros(0, np.int32)
-    keep = (producer >= 0) & ~fusions[reader]
-    source, target = layout.node_of[producer[keep]], layout.node_of[reader[keep]]
-    drawn = (source >= 0) & (target >= 0) & (source != target)
-    pairs = np.unique(np.stack([source[drawn], target[drawn]], axis=1), axis=0).astype(np.int32)
-    return {"source": np.ascontiguousarray(pairs[:, 0]), "target": np.ascontiguousarray(pairs[:, 1])}
-
-
-def _aliases(layout: Layout, sites: Sequence[Site], strings: Strings) -> dict[str, NDArray[Any]]:
-    """Sites that an arc or a mark shows beside its first one: further levers' and those of layers folded into it."""
-    ids, arcs, marks = [], [], []
-    for arc, (numbers, peers) in enumerate(zip(layout.arcs.sites, layout.arcs.peers, strict=True)):
-        for number in {*numbers[1:], *peers} - {numbers[0]}:
-            ids.append(sites[number].id)
-            arcs.append(arc)
-            marks.append(-1)
-    for mark, (first, peers) in enumerate(zip(layout.marks.site, layout.marks.peers, strict=True)):
-        for number in {*peers} - {first}:
-            ids.append(sites[number].id)
-            arcs.append(-1)
-            marks.append(mark)
-    return {"id": strings.column(ids), "arc": np.asarray(arcs, np.int32), "mark": np.asarray(marks, np.int32)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -376,6 +76,8 @@ class GraphView(Answering):
     on_place : callable, optional
         Called with the statement that the end of a collective was put before, by the id of its site: several for
         folded layers.
+    on_preview : callable, optional
+        Called with a message whose ``id`` is the site that is pointed at; without one when none is.
     height : int
         Pixels on the page.
 
@@ -399,6 +101,8 @@ class GraphView(Answering):
     dark = traitlets.Bool(False).tag(sync=True)
     asked = traitlets.Dict().tag(sync=True)
     """Styles of arcs that were asked for and are not planned yet, by site."""
+    folds = traitlets.Int(0)
+    """How often something was folded or unfolded: rows have other names then."""
 
     def __init__(
         self,
@@ -407,12 +111,13 @@ class GraphView(Answering):
         on_undo: Callable[[], None],
         on_redo: Callable[[], None],
         on_place: Callable[[dict[str, int]], None] | None = None,
+        on_preview: Callable[[dict[str, Any]], None] | None = None,
         **traits: Any,
     ) -> None:
         super().__init__(**traits)
         self._on_turn, self._on_undo, self._on_redo = on_turn, on_undo, on_redo
         self.alone = False
-        self._on_place = on_place
+        self._on_place, self._on_preview = on_place, on_preview
         self._unfolded: set[str] = set()
         self._views = False
         self._kept: dict[str, float] = {}
@@ -422,7 +127,9 @@ class GraphView(Answering):
     def show(self, graph: Graph, sites: Sequence[Site]) -> None:
         """Draw a graph and its sites; scroll position, zoom and selection stay."""
         sites = tuple(sites)
-        layout = u_layout.compute(graph, sites, unfolded=self._unfolded, views=self._views, kept=self._kept)
+        layout = u_layout.compute(
+            graph, sites, unfolded=self._unfolded, views=self._views, composites=True, kept=self._kept
+        )
         blocks = zip(layout.blocks.origin.tolist(), layout.blocks.height.tolist(), strict=True)
         self._kept |= {u_layout.block_key(graph, origin): height for origin, height in blocks}
         self.shown = Shown(graph, sites, layout, node_ids(graph, layout, sites))
@@ -494,13 +201,27 @@ class GraphView(Answering):
         return [[sites[number] for number in group] for group in sorted(found, key=min)]
 
     def peers_are(self, id: str) -> str:
-        """What `peers` of a site are: ``layers``, or ``waits`` of one moment."""
+        """What `peers` of a site are: ``layers``, ``repeats`` of a loop, or ``waits`` of one moment."""
         if self.shown is not None:
             layout, sites = self.shown.layout, self.shown.sites
             for peers, node in zip(layout.marks.peers, layout.marks.node.tolist(), strict=True):
                 if layout.nodes.waits[node] > 1 and id in (sites[n].id for n in peers):
                     return "waits"
+            loops = [section for section in layout.sections if section.stem.startswith(LOOP)]
+            y = layout.nodes.y[self._place_of(id)] if loops else 0.0
+            if any(one.y <= y < one.y + one.height for one in loops):
+                return "repeats"
         return "layers"
+
+    def _place_of(self, id: str) -> int:
+        """The node that the arc or the mark of a site stands at; the first where it has neither."""
+        assert self.shown is not None
+        layout, sites = self.shown.layout, self.shown.sites
+        places = (
+            *zip(layout.arcs.peers, layout.arcs.source.tolist(), strict=True),
+            *zip(layout.marks.peers, layout.marks.node.tolist(), strict=True),
+        )
+        return next((node for peers, node in places if id in (sites[n].id for n in peers)), 0)
 
     def marked(self, id: str) -> list[str]:
         """The nodes that a node, an arc or a mark stands at: of an arc both ends."""
@@ -526,6 +247,25 @@ class GraphView(Answering):
                 return numbers
         return ()
 
+    def composite_of(self, id: str) -> int | None:
+        """The node of that name where it stands for a composite's statements, or None."""
+        node = self.shown.node_of.get(id) if self.shown is not None else None
+        return node if node is not None and self.shown is not None and self.shown.layout.nodes.parts[node] > 0 else None
+
+    def fold(self, id: str) -> None:
+        """Show what a composite's row stands for, or that as one row again; `id` is a node of it."""
+        shown = self.shown
+        node = shown.node_of.get(id) if shown is not None else None
+        if node is not None and shown is not None:
+            self._turn_fold(composite_key(shown.graph, int(shown.layout.blocks.origin[shown.layout.nodes.block[node]])))
+
+    def _turn_fold(self, stem: str) -> None:
+        if self.shown is not None:
+            self._unfolded ^= {stem}
+            self._kept.clear()
+            self.show(self.shown.graph, self.shown.sites)
+            self.folds += 1
+
     def _receive(self, _widget: Any, message: dict[str, Any], _buffers: Any) -> None:
         kind, shown = message.get("type"), self.shown
         if kind == "turn":
@@ -534,14 +274,16 @@ class GraphView(Answering):
             node = shown.node_of.get(message["node"])
             if node is not None:
                 self._on_place(lanes.moved(shown.graph, shown.layout, shown.sites, message["id"], node))
+        elif kind == "preview" and self._on_preview is not None:
+            self._on_preview(message)
         elif kind == "undo":
             self._on_undo()
         elif kind == "redo":
             self._on_redo()
-        elif kind == "fold" and shown is not None:
-            self._unfolded ^= {message["stem"]}
-            self._kept.clear()
-            self.show(shown.graph, shown.sites)
+        elif kind == "fold" and "node" in message:
+            self.fold(message["node"])
+        elif kind == "fold":
+            self._turn_fold(message["stem"])
         elif kind == "relax" and shown is not None:
             self._kept.clear()
             self.show(shown.graph, shown.sites)

@@ -4,6 +4,7 @@
 function render({ model, el }) {
   panel(el, "inspector");
   const go = (id) => () => model.send({ type: "go", id });
+  previewed(model, el);
   const link = ({ id, label }) => (id ? h("button", { class: "wb-link", onclick: go(id), title: "show it in the graph" }, label) : h("span", {}, label));
 
   const source = ({ place, text }) => (place || text) && h("div", { class: "wb-source" },
@@ -14,7 +15,7 @@ function render({ model, el }) {
 
   const option = (site, one) => h("div", { class: `wb-option ${one.current ? "wb-current" : ""}` },
     h("button", {
-      class: "wb-choose", disabled: Boolean(one.reason) || one.current, "aria-pressed": one.current ? "true" : "false",
+      class: "wb-choose", "data-preview": JSON.stringify({ id: site.id, option: one.name }), disabled: Boolean(one.reason) || one.current, "aria-pressed": one.current ? "true" : "false",
       onclick: () => model.send({ type: "choose", id: site.id, option: one.name }),
     }, one.name, one.current && h("span", { class: "wb-tag" }, "now")),
     one.reason && h("div", { class: "wb-reason" }, one.reason),
@@ -25,8 +26,8 @@ function render({ model, el }) {
 
   /** Whether what is chosen holds for all that are shown as one, or for the one alone. */
   const scope = ({ of, count, alone }) => {
-    const all = of === "layers" ? `all ${count} identical layers` : `all ${count} waits of one moment`;
-    const one = of === "layers" ? "this layer alone" : "this wait alone";
+    const all = of === "waits" ? `all ${count} waits of one moment` : `all ${count} identical ${of}`;
+    const one = `this ${of.slice(0, -1)} alone`;
     const button = (text, on) => h("button", { class: on === alone ? "wb-pressed" : null, "aria-pressed": String(on === alone), onclick: () => model.send({ type: "alone", on }) }, text);
     return h("div", { class: "wb-scope", role: "group", "aria-label": "What a choice holds for" }, h("span", { class: "wb-muted" }, "Choose for "), button(all, false), button(one, true));
   };
@@ -50,6 +51,12 @@ function render({ model, el }) {
       parts.push(h("section", { class: "wb-site", "data-site": site.id },
         h("h4", {}, site.lever), site.note && h("p", { class: "wb-muted" }, site.note), site.options.map((one) => option(site, one))));
     }
+    if (shown.parts?.length) {
+      parts.push(h("section", {}, h("h4", {}, "What it was made into"),
+        h("button", { class: "wb-each", onclick: () => model.send({ type: "unfold" }) }, "Show each in the graph"),
+        h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "statement"), h("th", {}, "makes"), h("th", { class: "wb-right" }, "bytes"))),
+          h("tbody", {}, shown.parts.map((one) => h("tr", {}, h("td", {}, one.name), h("td", {}, h("code", {}, one.value)), h("td", { class: "wb-right" }, one.bytes)))))));
+    }
     if (shown.here?.length) {
       parts.push(h("section", { class: "wb-here" }, h("h4", {}, "What can be chosen here"), h("ul", { class: "wb-edges" }, shown.here.map((site) => h("li", {},
         link(site), h("span", { class: "wb-muted" }, ` ${site.choice}, ${site.what} here`))))));
@@ -68,8 +75,10 @@ function render({ model, el }) {
       parts.push(h("h3", {}, "Nothing selected"), h("p", { class: "wb-muted" }, shown.hint),
         h("dl", { class: "wb-keys" }, shown.keys.map(([key, text]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, text)])));
     }
-    const { scrollTop } = el;
+    const { scrollTop } = el, held = /** @type {any} */ (el.contains(document.activeElement) ? document.activeElement : null)?.dataset?.preview;
     el.replaceChildren(...parts.filter(Boolean));
+    // Effects come one by one: who is on an option by keys stays on it.
+    if (held) /** @type {any} */ (el.querySelector(`[data-preview="${CSS.escape(held)}"]`))?.focus({ preventScroll: true });
     el.scrollTop = el.dataset.shown === shown.title ? scrollTop : 0;
     el.dataset.shown = shown.title ?? "";
   });

@@ -11,6 +11,7 @@ from workbench.analysis.overlap import OverlapChange
 from workbench.graph import Graph, Kind, ValueFlag
 from workbench.lever import Effect, Site
 from workbench.summary import count_name, human_bytes, human_change, human_count, human_seconds, human_shape
+from workbench.ui.grouped import parts_of
 from workbench.ui.panel import Panel, esm
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def site_content(
     machine : str
         What effects are simulated on, by name.
     peers : str
-        What these are: identical ``layers``, or ``waits`` of one moment.
+        What these are: identical ``layers`` or ``repeats``, or ``waits`` of one moment.
     alone : bool
         Whether it is set alone, and not together with them.
     """
@@ -87,7 +88,7 @@ def site_content(
         facts.append(
             [
                 "size",
-                human_bytes(first.bytes) + (f" in each of {count} layers" if count > 1 and peers == "layers" else ""),
+                human_bytes(first.bytes) + (f" in each of {count} {peers}" if count > 1 and peers != "waits" else ""),
             ]
         )
     if first.outcome and first.outcome != first.choice:
@@ -167,6 +168,12 @@ def sites_of_statement(graph: Graph, sites: Sequence[Site], statement: int) -> l
     """The sites of what a statement makes, then of what it reads; those of a fusion's members are the fusion's."""
     statements = graph.statements
     members = [statement, *(row for row in range(len(statements)) if statements.parent[row] == statement)]
+    return sites_of_statements(graph, sites, members)
+
+
+def sites_of_statements(graph: Graph, sites: Sequence[Site], members: Sequence[int]) -> list[dict[str, str]]:
+    """The sites of what statements make, then of what they read."""
+    statements = graph.statements
     names: dict[str, str] = {}
     for word, columns in (("made", statements.outputs), ("read", statements.inputs)):
         for row in members:
@@ -180,6 +187,31 @@ def sites_of_statement(graph: Graph, sites: Sequence[Site], statement: int) -> l
         if word_of[site.id] == word
     ]
     return found[: 2 * _MOST]
+
+
+def composite_content(graph: Graph, layout: Layout, node: int, sites: Sequence[Site]) -> dict[str, Any]:
+    """A composite that is shown as one row: what it was made into, and what can be chosen of that."""
+    rows = parts_of(graph, layout, node)
+    statements, values = graph.statements, graph.values
+    source = graph.origins[int(layout.blocks.origin[layout.nodes.block[node]])]
+
+    def line(row: int) -> dict[str, str]:
+        made = [value for value in statements.outputs[row].tolist() if values.flags[value] & ValueFlag.TENSOR]
+        return {
+            "name": statements.name[row],
+            "value": ", ".join(f"{values.name[value]} {human_shape(values.shape[value])}" for value in made[:2]),
+            "bytes": human_bytes(sum(int(values.bytes[value]) for value in made)),
+        }
+
+    flops = int(statements.flops[rows].sum())
+    return {
+        "eyebrow": f"{len(rows)} statements shown as one, {'backward' if layout.nodes.side[node] else 'forward'}",
+        "title": source.symbol,
+        "source": {"place": f"{source.file}:{source.line}  ·  {source.scope}", "text": source.text},
+        "facts": [["operations", human_count(flops)]] if flops else [],
+        "parts": [line(row) for row in rows],
+        "here": sites_of_statements(graph, sites, rows),
+    }
 
 
 def statement_content(graph: Graph, layout: Layout, statement: int, ids: Sequence[str]) -> dict[str, Any]:

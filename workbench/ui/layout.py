@@ -7,17 +7,15 @@ x positions, so that the same layout fits a narrow notebook, a wide screen and a
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.graph import BACKWARD, FORWARD, Graph, Kind
+from workbench.graph import FORWARD, Graph
 from workbench.lever import Site
 from workbench.ui.drawing import (
     BLOCK_PAD,
@@ -38,44 +36,9 @@ from workbench.ui.drawing import (
     Shape,
 )
 from workbench.ui.ends import Arc, Index, Mark, arcs_of_sites, marks_of_sites
+from workbench.ui.folding import Fold, fold_of, folded, layer_of
+from workbench.ui.grouped import composite_key, composites_of, marks_together, moments_of, waits_key
 from workbench.ui.hiding import Hidden, arcs_through, hide, marks_through, without
-
-_LAYER = re.compile(r"^(.*?(?:^|\.)\d+)(?:\.|$)")
-
-
-type _Signature = tuple[tuple[str, object, object, object], ...]
-"""Per block of a layer its symbol, statements, arcs and marks: what has to be the same for layers to be folded."""
-
-
-_DIFFERENCES = ((2, "another choice, or other bytes,"), (3, "another choice"), (1, "other statements"))
-"""What it means where these parts of a signature differ; a choice comes first, for other statements come of it."""
-
-
-_DIGITS = re.compile(r"\d+")
-
-
-@dataclass(frozen=True)
-class _Span:
-    """Consecutive blocks of one layer; `layer` is empty between layers."""
-
-    layer: str
-    blocks: tuple[int, ...]
-
-    @property
-    def stem(self) -> str:
-        return self.layer.rpartition(".")[0] or self.layer
-
-
-@dataclass(frozen=True)
-class _Fold:
-    """Which spans are shown, for how many layers each stands, and what stands for what is hidden."""
-
-    shown: tuple[_Span, ...]
-    stands_for: tuple[tuple[_Span, ...], ...]
-    identical: tuple[int, ...]
-    differs: tuple[str, ...]
-    twin: Ints
-    """For each statement the one that is shown in its place; -1 where it is shown itself."""
 
 
 def compute(
@@ -84,6 +47,7 @@ def compute(
     *,
     unfolded: Collection[str] = (),
     views: bool = True,
+    composites: bool = False,
     kept: Mapping[str, float] = MappingProxyType({}),
 ) -> Layout:
     """Lay out a graph.
@@ -95,10 +59,13 @@ def compute(
     sites : sequence of Site
         Those with `values` become arcs.
     unfolded : collection of str
-        Stems of layer scopes, such as ``layers``, whose identical layers are shown one by one; ``waits:`` with the name
-        of what the first of them makes, for waits of one moment that are.
+        Stems of layer scopes, such as ``layers``, whose identical layers are shown one by one; keys of waits of one
+        moment (`waits_key`) and of composites (`composite_key`) that are.
     views : bool
         Whether views are drawn; else edges go through them, and what sits on one stands where its storage does.
+    composites : bool
+        Whether what one statement of the program was made into is one row in each column, where it is not in
+        `unfolded`.
     kept : mapping of str to float
         Heights that blocks had before, by `block_key`, in pixels: what is new in a block is put closer together
         there, down to `TIGHTEST`, so that no other block moves.
@@ -108,19 +75,26 @@ def compute(
     marks, unmarked = marks_of_sites(graph, sites, index)
     hidden = Hidden(np.full(len(graph.statements), -1, np.int32))
     if not views:
-        hidden = hide(graph, index, arcs, ["", *(_layer(origin.scope) for origin in graph.origins)])
+        hidden = hide(graph, index, arcs, ["", *(layer_of(origin.scope) for origin in graph.origins)])
         arcs = arcs_through(graph, index, arcs, hidden)
         marks = marks_through(index, marks, hidden)
         index = without(index, hidden)
-    fold = _fold(graph, index, sites, arcs, marks, unfolded)
-    arcs = [replace(arc, peers=tuple(p.sites[0] for p in peers)) for arc, peers in _folded(arcs, fold)]
-    marks = [replace(mark, peers=tuple(p.site for p in peers)) for mark, peers in _folded(marks, fold)]
-    moments = _moments(graph, index, sites, marks, fold)
+    fold = fold_of(graph, index, sites, arcs, marks, unfolded)
+    arcs = [replace(arc, peers=tuple(p.sites[0] for p in peers)) for arc, peers in folded(arcs, fold)]
+    marks = [replace(mark, peers=tuple(p.site for p in peers)) for mark, peers in folded(marks, fold)]
+    moments = moments_of(graph, index, sites, marks, fold)
     opened = [moment for moment in moments if waits_key(graph, moment[0]) in unfolded]
     closed = [moment for moment in moments if waits_key(graph, moment[0]) not in unfolded]
-    marks = _of_moments(marks, closed)
-    nodes, ghosts = _nodes(graph, index, fold, arcs, closed, opened)
-    node_of = _node_of(graph, nodes, fold, closed, hidden)
+    made = composites_of(graph, index, marks, fold) if composites else []
+    whole = [rows for rows in made if composite_key(graph, int(index.block[rows[0]]) - 1) not in unfolded]
+    marks = marks_together(marks, closed)
+    nodes, ghosts = _nodes(graph, index, fold, arcs, [*closed, *whole])
+    node_of = _node_of(graph, nodes, fold, [*closed, *whole], hidden)
+    nodes = replace(
+        nodes,
+        waits=_counted(nodes, closed, opened),
+        parts=_counted(nodes, whole, [rows for rows in made if rows not in whole]),
+    )
     heights = [kept.get(block_key(graph, block - 1), 0.0) for span in fold.shown for block in span.blocks]
     nodes, blocks, sections, height = _heights(nodes, arcs, node_of, ghosts, fold, np.asarray(heights))
     return Layout(
@@ -143,55 +117,6 @@ def block_key(graph: Graph, origin: int) -> str:
     return graph.origins[origin].id if origin >= 0 else ""
 
 
-def waits_key(graph: Graph, statement: int) -> str:
-    """What a wait's moment is called where it is to be shown wait by wait."""
-    return f"waits:{graph.values.name[graph.statements.outputs[statement][0]]}"
-
-
-def _moments(
-    graph: Graph, index: Index, sites: Sequence[Site], marks: list[Mark], fold: _Fold
-) -> list[tuple[int, ...]]:
-    """Waits that follow each other with nothing between and are chosen alike, two or more: the uppermost first."""
-    statements = graph.statements
-    chosen: dict[int, list[tuple[str, str]]] = {}
-    for mark in marks:
-        chosen.setdefault(mark.statement, []).append((sites[mark.site].choice, sites[mark.site].outcome))
-    shown = {block for span in fold.shown for block in span.blocks}
-    found: list[tuple[int, ...]] = []
-    for side in (FORWARD, BACKWARD):
-        rows = np.flatnonzero(index.shown & ~index.headed & (statements.side == side)).tolist()
-        alike = [
-            (int(index.block[row]), *chosen.get(row, ()))
-            if statements.kind[row] == Kind.WAIT
-            and statements.parent[row] < 0
-            and len(statements.outputs[row])
-            and int(index.block[row]) in shown
-            else None
-            for row in rows
-        ]
-        for what, group in itertools.groupby(zip(alike, rows, strict=True), key=lambda pair: pair[0]):
-            moment = [row for _, row in group]
-            if what is not None and len(moment) > 1:
-                found.append(tuple(moment if side == FORWARD else moment[::-1]))
-    return found
-
-
-def _of_moments(marks: list[Mark], closed: list[tuple[int, ...]]) -> list[Mark]:
-    """Marks of waits that are shown as one stand on the first, each for those of all."""
-    leader = {row: moment[0] for moment in closed for row in moment}
-    on: dict[int, list[Mark]] = {}
-    for mark in marks:
-        on.setdefault(mark.statement, []).append(mark)
-    kept = []
-    for mark in marks:
-        if leader.get(mark.statement, mark.statement) != mark.statement:
-            continue
-        place = on[mark.statement].index(mark)
-        others = next((moment for moment in closed if moment[0] == mark.statement), (mark.statement,))
-        kept.append(replace(mark, peers=tuple(peer for row in others for peer in on[row][place].peers)))
-    return kept
-
-
 def _place_marks(marks: list[Mark], node_of: Ints) -> Marks:
     """Give marks their nodes, and those of one node places side by side."""
     node = node_of[np.asarray([mark.statement for mark in marks], np.int64)]
@@ -208,139 +133,19 @@ def _place_marks(marks: list[Mark], node_of: Ints) -> Marks:
     )
 
 
-def _layer(scope: str) -> str:
-    match = _LAYER.match(scope)
-    return match.group(1) if match else ""
-
-
-def _spans(graph: Graph, index: Index) -> list[_Span]:
-    spans: list[_Span] = []
-    for block in np.unique(index.block[index.shown]).tolist():
-        layer = _layer(graph.origins[block - 1].scope) if block else ""
-        if spans and spans[-1].layer == layer:
-            spans[-1] = _Span(layer, (*spans[-1].blocks, block))
-        else:
-            spans.append(_Span(layer, (block,)))
-    return spans
-
-
-def _members(index: Index, side: NDArray[np.int8]) -> dict[int, list[int]]:
-    """Statements of each block, forward first, in program order."""
-    rows = np.flatnonzero(index.shown & ~index.headed)
-    rows = rows[np.lexsort((rows, side[rows], index.block[rows]))]
-    members: dict[int, list[int]] = {}
-    for row, block in zip(rows.tolist(), index.block[rows].tolist(), strict=True):
-        members.setdefault(block, []).append(row)
-    return members
-
-
-def _by_block[T: (Arc, Mark)](found: Sequence[T]) -> dict[int, list[T]]:
-    rows: dict[int, list[T]] = {}
-    for one in found:
-        rows.setdefault(one.block, []).append(one)
-    return rows
-
-
-def _fold(
-    graph: Graph,
-    index: Index,
-    sites: Sequence[Site],
-    arcs: list[Arc],
-    marks: list[Mark],
-    unfolded: Collection[str],
-) -> _Fold:
-    """Find runs of identical layers and choose what is shown of them."""
-    spans = _spans(graph, index)
-    side = graph.statements.side
-    members = _members(index, side)
-    names = [_DIGITS.sub("", name) for name in graph.statements.name]
-    arcs_of, marks_of = _by_block(arcs), _by_block(marks)
-
-    def signature(span: _Span) -> _Signature:
-        return tuple(
-            (
-                graph.origins[block - 1].symbol if block else "",
-                tuple((names[row], int(side[row])) for row in members.get(block, ())),
-                tuple((arc.style, arc.bytes, len(arc.sites)) for arc in arcs_of.get(block, ())),
-                tuple(
-                    (within(span, sites[mark.site].choice), within(span, sites[mark.site].outcome))
-                    for mark in marks_of.get(block, ())
-                ),
-            )
-            for block in span.blocks
-        )
-
-    def within(span: _Span, option: str) -> str:
-        # A place in the layer itself is the same place in each.
-        place = option.removeprefix(f"at({span.layer}")
-        return place if place.startswith((".", "/")) else option
-
-    shown: list[_Span] = []
-    stands_for: list[tuple[_Span, ...]] = []
-    identical: list[int] = []
-    differs: list[str] = []
-    twin = np.full(len(graph.statements), -1, np.int32)
-    start = 0
-    while start < len(spans):
-        first, stop = spans[start], start + 1
-        if first.layer:
-            same = signature(first)
-            while stop < len(spans) and spans[stop].stem == first.stem and signature(spans[stop]) == same:
-                stop += 1
-        run = spans[start:stop]
-        groups = [[span] for span in run] if first.stem in unfolded else [run]
-        for group in groups:
-            shown.append(group[0])
-            stands_for.append(tuple(group))
-            identical.append(len(run))
-            above = shown[-2] if len(shown) > 1 and group[0].layer and shown[-2].stem == first.stem else None
-            differs.append(_difference(signature(above), signature(group[0])) if above is not None else "")
-            for span in group[1:]:
-                for mine, other in zip(group[0].blocks, span.blocks, strict=True):
-                    twin[members.get(other, [])] = members.get(mine, [])
-        start = stop
-    return _Fold(tuple(shown), tuple(stands_for), tuple(identical), tuple(differs), twin)
-
-
-def _difference(above: _Signature, here: _Signature) -> str:
-    """The first thing in which two layers differ, in words; empty where they are identical."""
-    if [block[0] for block in above] != [block[0] for block in here]:
-        return "other operations"
-    for place, words in _DIFFERENCES:
-        for one, other in zip(above, here, strict=True):
-            if one[place] != other[place]:
-                return f"{words} at {one[0]}" if one[0] else words
-    return ""
-
-
-def _folded[T: (Arc, Mark)](found: list[T], fold: _Fold) -> list[tuple[T, tuple[T, ...]]]:
-    """What starts in the layers that are shown, each with all that it stands for."""
-    rows = _by_block(found)
-    return [
-        (one, tuple(rows[layer.blocks[offset]][place] for layer in layers))
-        for span, layers in zip(fold.shown, fold.stands_for, strict=True)
-        for offset, block in enumerate(span.blocks)
-        for place, one in enumerate(rows.get(block, ()))
-    ]
-
-
 def _nodes(
     graph: Graph,
     index: Index,
-    fold: _Fold,
+    fold: Fold,
     arcs: list[Arc],
     closed: list[tuple[int, ...]],
-    opened: list[tuple[int, ...]],
 ) -> tuple[Nodes, dict[int, int]]:
     """Nodes in the order in which they stand: by block, column, and downwards. Ghosts come by their site."""
     statements = graph.statements
     blocks = np.asarray([block for span in fold.shown for block in span.blocks], np.int32)
     visible = index.shown & ~index.headed & np.isin(index.block, blocks)
-    visible[[row for moment in closed for row in moment[1:]]] = False
+    visible[[row for group in closed for row in group[1:]]] = False
     rows = np.flatnonzero(visible)
-    waits = np.zeros(len(statements) + 1, np.int32)  # the last is for ghosts, whose statement is -1
-    waits[[moment[0] for moment in closed]] = [len(moment) for moment in closed]
-    waits[[moment[0] for moment in opened]] = [-len(moment) for moment in opened]
     side = statements.side[rows]
     parent = statements.parent[rows]
     key = np.where(side == FORWARD, rows, -rows).astype(float)
@@ -368,19 +173,27 @@ def _nodes(
         block=np.searchsorted(blocks, table["block"][order]).astype(np.int32),
         fusion=table["fusion"][order].astype(np.int32),
         heading=table["heading"][order],
-        waits=waits[table["statement"][order]],
+        waits=np.zeros(len(order), np.int32),
+        parts=np.zeros(len(order), np.int32),
         y=np.zeros(len(order), np.float32),
         height=np.full(len(order), ROW, np.float32),
     )
     return nodes, {int(nodes.ghost[i]): int(i) for i in np.flatnonzero(nodes.ghost >= 0)}
 
 
-def _node_of(graph: Graph, nodes: Nodes, fold: _Fold, closed: list[tuple[int, ...]], hidden: Hidden) -> Ints:
+def _counted(nodes: Nodes, closed: list[tuple[int, ...]], opened: list[tuple[int, ...]]) -> Ints:
+    """Per node for how many statements it stands; below 0 for the first of those that are shown one by one."""
+    count = {group[0]: len(group) for group in closed} | {group[0]: -len(group) for group in opened}
+    rows = zip(nodes.statement.tolist(), nodes.heading.tolist(), strict=True)
+    return np.asarray([0 if heading else count.get(row, 0) for row, heading in rows], np.int32)
+
+
+def _node_of(graph: Graph, nodes: Nodes, fold: Fold, closed: list[tuple[int, ...]], hidden: Hidden) -> Ints:
     node_of = np.full(len(graph.statements), -1, np.int32)
     real = np.flatnonzero(nodes.statement >= 0)
     node_of[nodes.statement[real]] = real
-    for moment in closed:
-        node_of[list(moment[1:])] = node_of[moment[0]]
+    for group in closed:
+        node_of[list(group[1:])] = node_of[group[0]]
     folded = np.flatnonzero(fold.twin >= 0)
     node_of[folded] = node_of[fold.twin[folded]]
     # A fusion in a folded layer is shown by the heading of its members' twins.
@@ -400,7 +213,7 @@ def _heights(
     arcs: list[Arc],
     node_of: Ints,
     ghosts: dict[int, int],
-    fold: _Fold,
+    fold: Fold,
     kept: NDArray[np.float64],
 ) -> tuple[Nodes, Blocks, tuple[Section, ...], float]:
     """Stack nodes in blocks and blocks under each other."""
@@ -435,7 +248,7 @@ def _heights(
         Section(
             stem=span.stem,
             first=span.layer,
-            last=layers[-1].layer,
+            last=layers[-1].layer.rpartition(" ")[2] if span.loop else layers[-1].layer,
             count=len(layers),
             identical=identical,
             differs=differs,
@@ -498,7 +311,7 @@ def _place_arcs(
     nodes: Nodes,
     node_of: Ints,
     ghosts: dict[int, int],
-    fold: _Fold,
+    fold: Fold,
     sections: tuple[Section, ...],
 ) -> Arcs:
     """Give arcs their ends: each its own height at its source, the nearest reader as its target."""

@@ -48,6 +48,7 @@ function standBeside(/** @type {any} */ model, /** @type {HTMLElement} */ el) {
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
   panel(el, "outline");
+  previewed(model, el);
   const opened = new Map();
   let order = "", active = "", asked = "", rows = [], inside = new Map(), shown = [];
   const act = h("div", { class: "wb-row wb-act" });
@@ -113,7 +114,7 @@ function render({ model, el }) {
     }));
     const here = rows.find((row) => row.key === active), turns = here?.turns.filter(({ count }) => count) ?? [];
     act.replaceChildren(h("span", { class: "wb-act-name", title: here?.label ?? "" }, "In ", h("code", {}, here?.label ?? "")),
-      ...turns.map(({ option, count }) => h("button", { title: "Undo takes all of it back", onclick: () => model.send({ type: "choose_in", key: here.key, option }) }, `${option === "stock" ? "as stock" : option} × ${count}`)),
+      ...turns.map(({ option, count }) => h("button", { title: "Undo takes all of it back", "data-preview": JSON.stringify({ key: here.key, option }), onclick: () => model.send({ type: "choose_in", key: here.key, option }) }, `${option === "stock" ? "as stock" : option} × ${count}`)),
       turns.length ? "" : h("span", { class: "wb-muted" }, "nothing else can be chosen"));
     if (focus) body.querySelector(`[data-key="${CSS.escape(active)}"]`)?.focus();
   }

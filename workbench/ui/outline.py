@@ -32,6 +32,8 @@ class OutlineTab(Panel):
         Called with the id of what is to be shown in the graph.
     choose : callable
         Called with choices.
+    preview : callable
+        Called with choices that are pointed at and what they are in words; with none when that ends.
     """
 
     _esm = esm("outline.js")
@@ -44,9 +46,10 @@ class OutlineTab(Panel):
         shown_ids: Callable[[], list[str]],
         go: Callable[[str], None],
         choose: Callable[[dict[str, str]], None],
+        preview: Callable[[dict[str, str], str], None],
     ) -> None:
         super().__init__(self._receive, content={"parts": [], "machine": ""})
-        self._bench, self._shown_ids, self._go, self._choose = bench, shown_ids, go, choose
+        self._bench, self._shown_ids, self._go, self._choose, self._preview = bench, shown_ids, go, choose, preview
 
     def show_plan(self) -> None:
         """Show the plan in force at once, and its times when they are known."""
@@ -70,10 +73,18 @@ class OutlineTab(Panel):
         if message.get("type") == "go":
             self._go(message["id"])
         elif message.get("type") == "choose_in":
-            plan = self._bench.plan
-            part = next((part for part in outline(plan) if part.key == message["key"]), None)
+            part, choices = self._chosen_in(message)
             if part is not None:
-                self._choose(turned([plan.site_of[id] for id in part.sites], message["option"]))
+                self._choose(choices)
+        elif message.get("type") == "preview":
+            part, choices = self._chosen_in(message)
+            self._preview(choices, f"{message['option']} for all in {part.label}" if part is not None else "")
+
+    def _chosen_in(self, message: dict[str, Any]) -> tuple[Part | None, dict[str, str]]:
+        """A part of the program, and what an option for all in it comes to."""
+        plan = self._bench.plan
+        part = next((part for part in outline(plan) if part.key == message.get("key")), None)
+        return part, {} if part is None else turned([plan.site_of[id] for id in part.sites], message["option"])
 
 
 class OutlinePane(OutlineTab):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.ui import layout as u_layout
 from workbench.ui.figures import Against, figures
-from workbench.ui.graph_view import payload
+from workbench.ui.payload import payload
 
 if TYPE_CHECKING:
     from workbench.analysis.machines import Machine

@@ -10,6 +10,7 @@ from workbench.lever import Site
 from workbench.summary import human_bytes, human_shape
 from workbench.ui import layout as u_layout
 from workbench.ui.drawing import HEADER, SECTION, Columns, Layout, Shape, Style
+from workbench.ui.folding import LOOP
 from workbench.ui.names import short_name
 
 MAX_HEIGHT = 2400
@@ -26,7 +27,7 @@ _FILL, _STROKE, _INK, _SOFT = (
 _ARC = {Style.SAVED: "#267044", Style.RECOMPUTED: "#b04a00", Style.OFFLOADED: "#0b6b85"}
 _DASH = {Style.SAVED: "", Style.RECOMPUTED: ' stroke-dasharray="6 4"', Style.OFFLOADED: ' stroke-dasharray="1.5 4"'}
 _FUSION = "#8b6fd0"
-_MUTED, _HAIR, _RULE = "#59636e", "#e6e9ed", "#d0d7de"
+INK, MUTED, _HAIR, _RULE = "#1f2328", "#59636e", "#e6e9ed", "#d0d7de"
 _STYLE = (
     "text{font:11px ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;dominant-baseline:central}"
     ".s{font-family:system-ui,'Segoe UI',Roboto,Arial,sans-serif}.b{font-weight:600}"
@@ -35,7 +36,15 @@ _STYLE = (
 
 
 def render(
-    graph: Graph, sites: Sequence[Site], *, title: str = "", width: int = 900, max_height: int = MAX_HEIGHT
+    graph: Graph,
+    sites: Sequence[Site],
+    *,
+    title: str = "",
+    width: int = 900,
+    max_height: int = MAX_HEIGHT,
+    views: bool = True,
+    head: Sequence[str] = (),
+    room: float = 0.0,
 ) -> str:
     """Draw a graph; identical layers are folded.
 
@@ -48,13 +57,19 @@ def render(
         Above the picture, and for those who cannot see it.
     width, max_height : int
         Pixels.
+    views : bool
+        Whether statements that own no memory are drawn.
+    head : sequence of str
+        SVG elements between title and graph.
+    room : float
+        Their height, in pixels.
 
     Returns
     -------
     str
         An ``<svg>`` element that needs nothing else.
     """
-    layout = u_layout.compute(graph, sites)
+    layout = u_layout.compute(graph, sites, views=views)
     columns = Columns.fit(width)
     top = 30.0 if title else 0.0
     height = min(layout.height, max_height)
@@ -67,28 +82,52 @@ def render(
         *_heads(columns),
     ]
     if height < layout.height:
-        text = "The rest is in the app."
+        rest = "The rest is in the app."
         parts.append(f'<rect y="{height - 28:g}" width="{columns.width:g}" height="28" fill="#ffffff" opacity="0.94"/>')
-        parts.append(_text(columns.label[0], height - 14, text, "s", _MUTED))
-    head = _text(columns.label[0], 16, _fit(title, columns.width - 24, 12), "s b", "#1f2328") if title else ""
+        parts.append(text(columns.label[0], height - 14, rest, "s", MUTED))
+    first = text(columns.label[0], 16, fit(title, columns.width - 24, 12), "s b", INK) if title else ""
+    above = f'<g transform="translate(0 {top:g})">{"".join(head)}</g>' if head else ""
+    top += room
     return (
         f'<svg class="wb-picture" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {columns.width:g} {height + top:g}" '
         f'width="{columns.width:g}" height="{height + top:g}" style="max-width:100%;height:auto" role="img" '
         f'aria-label="{escape(title, quote=True)}">'
-        f'<style>{_STYLE}</style><rect width="100%" height="100%" fill="#ffffff"/>{head}'
+        f'<style>{_STYLE}</style><rect width="100%" height="100%" fill="#ffffff"/>{first}{above}'
         f'<g transform="translate(0 {top:g})">{"".join(parts)}</g></svg>'
     )
 
 
-def _text(x: float, y: float, text: str, classes: str = "", fill: str = "#1f2328") -> str:
+def text(x: float, y: float, words: str, classes: str = "", fill: str = INK) -> str:
+    """Words, their middle at `y`; nothing where there are none."""
     named = f' class="{classes}"' if classes else ""
-    return f'<text x="{x:g}" y="{y:g}"{named} fill="{fill}">{escape(text)}</text>' if text else ""
+    return f'<text x="{x:g}" y="{y:g}"{named} fill="{fill}">{escape(words)}</text>' if words else ""
 
 
-def _fit(text: str, width: float, size: float = 11) -> str:
-    """`text` shortened to fit `width` in the fixed font."""
+def fit(words: str, width: float, size: float = 11) -> str:
+    """`words` shortened to fit `width` in the fixed font."""
     room = int(width / (size * _CHARACTER))
-    return text if len(text) <= room else f"{text[: max(0, room - 1)].rstrip()}…" if room > 1 else ""
+    return words if len(words) <= room else f"{words[: max(0, room - 1)].rstrip()}…" if room > 1 else ""
+
+
+def rule(x: float, y: float, width: float, height: float) -> str:
+    """A box that only its border shows."""
+    return f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" fill="none" stroke="{_HAIR}"/>'
+
+
+def arc_sample(style: Style) -> str:
+    """A short line as arcs of a style are drawn, 28 pixels long."""
+    return f'<path d="M0 0H28" fill="none" stroke="{_ARC[style]}" stroke-width="2.5"{_DASH[style]}/>'
+
+
+def fusion_sample() -> str:
+    """A small box as fusions are drawn."""
+    return f'<rect y="-6" width="28" height="12" rx="3" fill="{_FUSION}" fill-opacity="0.08" stroke="{_FUSION}"/>'
+
+
+def ghost_sample() -> str:
+    """A small box as a value is drawn that the forward does not make any more."""
+    ink = _ARC[Style.RECOMPUTED]
+    return f'<rect y="-6" width="28" height="12" rx="3" fill="none" stroke="{ink}" stroke-dasharray="4 3"/>'
 
 
 def _heads(columns: Columns) -> list[str]:
@@ -96,10 +135,10 @@ def _heads(columns: Columns) -> list[str]:
     return [
         f'<rect width="{columns.width:g}" height="{HEADER - 1:g}" fill="#ffffff"/>',
         f'<rect y="{HEADER - 1:g}" width="{columns.width:g}" height="1" fill="{_RULE}"/>',
-        _text(columns.label[0], HEADER / 2, "program", "s b", _MUTED),
-        _text(columns.forward[0], HEADER / 2, "forward ↓", "s b", _INK[0]),
-        _text(middle, HEADER / 2, "saved for backward", "s b m", _MUTED),
-        _text(columns.backward[0], HEADER / 2, "↑ backward", "s b", _INK[1]),
+        text(columns.label[0], HEADER / 2, "program", "s b", MUTED),
+        text(columns.forward[0], HEADER / 2, "forward ↓", "s b", _INK[0]),
+        text(middle, HEADER / 2, "saved for backward", "s b m", MUTED),
+        text(columns.backward[0], HEADER / 2, "↑ backward", "s b", _INK[1]),
     ]
 
 
@@ -117,10 +156,10 @@ def _lines(graph: Graph, layout: Layout, columns: Columns, limit: float) -> list
             continue
         source = graph.origins[origin]
         place = f"{source.file}:{source.line}" if source.file else ""
-        parts.append(_text(left, y + 11, _fit(source.text.strip() or source.symbol, right - left)))
+        parts.append(text(left, y + 11, fit(source.text.strip() or source.symbol, right - left)))
         if height >= 34:
             place = "  ·  ".join(part for part in (place, source.scope) if part)
-            parts.append(_text(left, y + 26, _fit(place, right - left), "s", _MUTED))
+            parts.append(text(left, y + 26, fit(place, right - left), "s", MUTED))
     return parts
 
 
@@ -130,12 +169,13 @@ def _sections(layout: Layout, columns: Columns, limit: float) -> list[str]:
         if section.y > limit:
             break
         parts.append(f'<rect y="{section.y:g}" width="{columns.width:g}" height="{SECTION:g}" fill="#f6f8fa"/>')
+        what = "repeats" if section.stem.startswith(LOOP) else "layers"
         name = (
             section.first
             if section.count == 1
-            else f"{section.first} … {section.last}, {section.count} identical layers"
+            else f"{section.first} … {section.last}, {section.count} identical {what}"
         )
-        parts.append(_text(columns.label[0], section.y + SECTION / 2, name, "s b"))
+        parts.append(text(columns.label[0], section.y + SECTION / 2, name, "s b"))
     return parts
 
 
@@ -175,10 +215,10 @@ def _arcs(layout: Layout, columns: Columns, limit: float) -> list[str]:
             middle = (x0 + x1) / 2
             path = f"M{x0:g} {y0:g}C{middle:g} {y0:g} {middle:g} {y1:g} {x1:g} {y1:g}"
             count = len(arcs.peers[i])
-            text = human_bytes(int(arcs.bytes[i])) + (f" × {count}" if count > 1 else "")
+            size = human_bytes(int(arcs.bytes[i])) + (f" × {count}" if count > 1 else "")
             labels.append(
-                f'<rect x="{x0 + 6:g}" y="{y0 - 7:g}" width="{len(text) * 6.75 + 10:g}" height="14" rx="7" '
-                f'fill="#ffffff" stroke="{color}" stroke-opacity="0.55"/>' + _text(x0 + 11, y0, text, "", color)
+                f'<rect x="{x0 + 6:g}" y="{y0 - 7:g}" width="{len(size) * 6.75 + 10:g}" height="14" rx="7" '
+                f'fill="#ffffff" stroke="{color}" stroke-opacity="0.55"/>' + text(x0 + 11, y0, size, "", color)
             )
         curves.append(f'<path d="{path}" fill="none" stroke="{color}" stroke-width="{thick:.2f}"{_DASH[style]}/>')
     return curves + labels
@@ -200,15 +240,15 @@ def _nodes(graph: Graph, sites: Sequence[Site], layout: Layout, columns: Columns
         else:
             name = short_name(graph.statements.name[statement])
             if nodes.heading[i]:
-                parts.append(_text(left + 4, middle, _fit(name, right - left - 8), "s b", "#5b3aa8"))
+                parts.append(text(left + 4, middle, fit(name, right - left - 8), "s b", "#5b3aa8"))
                 continue
             box = f'fill="{_FILL[side]}" stroke="{_STROKE[side]}"'
             outputs = graph.statements.outputs[statement]
             shape = human_shape(graph.values.shape[int(outputs[0])]) if len(outputs) else ""
             ink, detail = _INK[side], shape
-        name = _fit(name, right - left - 14)
+        name = fit(name, right - left - 14)
         parts.append(f'<rect x="{left:g}" y="{y:g}" width="{right - left:g}" height="{height:g}" rx="3.5" {box}/>')
-        parts.append(_text(left + 7, middle, name, "", ink))
+        parts.append(text(left + 7, middle, name, "", ink))
         if (len(name) + len(detail) + 2) * 11 * _CHARACTER < right - left - 14:
-            parts.append(_text(right - 7, middle, detail, "e", _SOFT[side]))
+            parts.append(text(right - 7, middle, detail, "e", _SOFT[side]))
     return parts

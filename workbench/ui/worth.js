@@ -19,6 +19,7 @@ function humanTime(/** @type {number} */ seconds) {
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
   panel(el, "worth");
+  previewed(model, el);
   const search = h("input", { type: "search", placeholder: "Search: layer, symbol, source, option", "aria-label": "Search choices", spellcheck: "false", oninput: () => draw() });
   const lever = h("select", { "aria-label": "Lever", onchange: () => draw() });
   const lowers = h("input", { type: "checkbox", onchange: () => draw() });
@@ -64,13 +65,14 @@ function render({ model, el }) {
     const held = document.activeElement?.closest?.("tr, th")?.dataset?.key;
     head.replaceChildren(...FIGURES.map(([key, name]) => heading(key, name, true)), heading("label", "choice", false), h("th", {}, "source"), h("th", {}, h("span", { class: "wb-unseen" }, "choose")));
     all.disabled = !found.length;
+    all.dataset.preview = JSON.stringify({ choices: listed() });
     count.textContent = `${found.length} of ${rows.length}${left ? `, ${left} to be worked out` : ""}${rows.some((row) => row.state === "estimated") ? "; ≈ estimated" : ""}${machine ? `; step by ${machine}'s rates` : ""}`;
     count.title = "≈: by arithmetic on the trace before fusion; the plan that a choice gives may differ a little";
     body.replaceChildren(...found.slice(0, MOST).map((row) => h("tr", { class: `wb-can ${row.id === selected ? "wb-chosen" : ""}`, "data-site": row.id, "data-option": row.option, "data-key": `${row.id} ${row.option}`, onclick: () => model.send({ type: "go", id: row.id }) },
       FIGURES.map(([key, , write]) => figure(row, key, write, most[key])),
       h("td", {}, h("div", { class: "wb-name" }, h("strong", {}, row.option), " ", h("button", { class: "wb-link", title: row.id }, row.label), row.count > 1 && ` × ${row.count}`), row.why && h("div", { class: "wb-reason" }, row.why)),
       h("td", {}, h("code", { class: "wb-muted", title: row.source }, row.source)),
-      h("td", {}, h("button", { disabled: row.state === "refused", "aria-label": `Choose ${row.option} for ${row.label}`, onclick: (event) => { event.stopPropagation(); model.send({ type: "choose_all", choices: row.choices }); } }, "Choose")))));
+      h("td", {}, h("button", { disabled: row.state === "refused", "data-preview": JSON.stringify({ choices: row.choices }), "aria-label": `Choose ${row.option} for ${row.label}`, onclick: (event) => { event.stopPropagation(); model.send({ type: "choose_all", choices: row.choices }); } }, "Choose")))));
     if (held) body.querySelector(`[data-key="${CSS.escape(held)}"] button`)?.focus();
   }
   return follow(model, ["content", "selected"], draw);

@@ -1,0 +1,229 @@
+"""Layers, and repeats that no module names: which are identical, so that one is shown for all of them."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.graph import Graph
+from workbench.lever import Site
+from workbench.ui.drawing import Ints
+from workbench.ui.ends import Arc, Index, Mark
+
+_LAYER = re.compile(r"^(.*?(?:^|\.)\d+)(?:\.|$)")
+
+
+type _Signature = tuple[tuple[str, object, object, object], ...]
+"""Per block of a layer its symbol, statements, arcs and marks: what has to be the same for layers to be folded."""
+
+
+_DIFFERENCES = ((2, "another choice, or other bytes,"), (3, "another choice"), (1, "other statements"))
+"""What it means where these parts of a signature differ; a choice comes first, for other statements come of it."""
+
+
+_DIGITS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class Span:
+    """Consecutive blocks of one layer, or of one repeat of a loop; `layer` is empty between layers."""
+
+    layer: str
+    blocks: tuple[int, ...]
+    loop: str = ""
+
+    @property
+    def stem(self) -> str:
+        """What folds and unfolds together."""
+        return self.loop or self.layer.rpartition(".")[0] or self.layer
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Which spans are shown, for how many layers each stands, and what stands for what is hidden."""
+
+    shown: tuple[Span, ...]
+    stands_for: tuple[tuple[Span, ...], ...]
+    identical: tuple[int, ...]
+    differs: tuple[str, ...]
+    twin: Ints
+    """For each statement the one that is shown in its place; -1 where it is shown itself."""
+
+
+def layer_of(scope: str) -> str:
+    """The layer that a scope is in, such as ``layers.0``; empty for none."""
+    match = _LAYER.match(scope)
+    return match.group(1) if match else ""
+
+
+def _spans(graph: Graph, index: Index) -> list[Span]:
+    spans: list[Span] = []
+    for block in np.unique(index.block[index.shown]).tolist():
+        layer = layer_of(graph.origins[block - 1].scope) if block else ""
+        if spans and spans[-1].layer == layer:
+            spans[-1] = Span(layer, (*spans[-1].blocks, block))
+        else:
+            spans.append(Span(layer, (block,)))
+    return spans
+
+
+LEAST_REPEATS = 4
+"""Of fewer, what repeats is rather an expression than a loop."""
+LONGEST = 256
+"""Statements of the program in the body of a loop, at most."""
+LOOP = "loop:"
+"""How the stem of a loop begins."""
+
+type _Line = tuple[str, int, str]
+"""File, line and symbol of a block."""
+
+
+def repeats_of(graph: Graph, span: Span, signature: Callable[[Span], _Signature]) -> list[Span]:
+    """The repeats of loops whose bodies no module names, apart from what stands before and after them.
+
+    Repeats are source lines that come again in the same order. Where no two neighbours are identical, nothing would be
+    shown in less room, and the span stays whole.
+    """
+    found = _period([_line_of(graph, block - 1) for block in span.blocks])
+    if found is None:
+        return [span]
+    start, length, count = found
+    origin = graph.origins[span.blocks[start] - 1]
+    repeats = [
+        Span(f"{origin.file}:{origin.line}, repeat {number}", span.blocks[at : at + length], f"{LOOP}{origin.id}")
+        for number, at in enumerate(range(start, start + length * count, length))
+    ]
+    if not any(one == other for one, other in itertools.pairwise(map(signature, repeats))):
+        return [span]
+    around = (span.blocks[:start], span.blocks[start + length * count :])
+    before, after = (repeats_of(graph, Span("", blocks), signature) if blocks else [] for blocks in around)
+    return [*before, *repeats, *after]
+
+
+def _line_of(graph: Graph, origin: int) -> _Line:
+    if origin < 0:
+        return ("", 0, "")
+    source = graph.origins[origin]
+    return (source.file, source.line, source.symbol)
+
+
+def _period(lines: Sequence[_Line]) -> tuple[int, int, int] | None:
+    """Start, length and count of the repeats that cover most, of the shortest length; None where there are none."""
+    known: dict[_Line, int] = {}
+    codes = np.asarray([known.setdefault(line, len(known)) if line[0] else -n for n, line in enumerate(lines, 1)])
+    best: tuple[int, int, int] | None = None
+    for length in range(1, min(LONGEST, len(codes) // LEAST_REPEATS) + 1):
+        same = np.concatenate([[0], (codes[:-length] == codes[length:]).astype(np.int8), [0]])
+        edges = np.flatnonzero(np.diff(same))
+        for first, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+            count = (stop - first) // length + 1
+            if count >= LEAST_REPEATS and (best is None or length * count > best[1] * best[2]):
+                best = (first, length, count)
+    return best
+
+
+def _members(index: Index, side: NDArray[np.int8]) -> dict[int, list[int]]:
+    """Statements of each block, forward first, in program order."""
+    rows = np.flatnonzero(index.shown & ~index.headed)
+    rows = rows[np.lexsort((rows, side[rows], index.block[rows]))]
+    members: dict[int, list[int]] = {}
+    for row, block in zip(rows.tolist(), index.block[rows].tolist(), strict=True):
+        members.setdefault(block, []).append(row)
+    return members
+
+
+def _by_block[T: (Arc, Mark)](found: Sequence[T]) -> dict[int, list[T]]:
+    rows: dict[int, list[T]] = {}
+    for one in found:
+        rows.setdefault(one.block, []).append(one)
+    return rows
+
+
+def fold_of(
+    graph: Graph,
+    index: Index,
+    sites: Sequence[Site],
+    arcs: list[Arc],
+    marks: list[Mark],
+    unfolded: Collection[str],
+) -> Fold:
+    """Find runs of identical layers and choose what is shown of them."""
+    side = graph.statements.side
+    members = _members(index, side)
+    names = [_DIGITS.sub("", name) for name in graph.statements.name]
+    arcs_of, marks_of = _by_block(arcs), _by_block(marks)
+
+    def signature(span: Span) -> _Signature:
+        return tuple(
+            (
+                graph.origins[block - 1].symbol if block else "",
+                tuple((names[row], int(side[row])) for row in members.get(block, ())),
+                tuple((arc.style, arc.bytes, len(arc.sites)) for arc in arcs_of.get(block, ())),
+                tuple(
+                    (within(span, sites[mark.site].choice), within(span, sites[mark.site].outcome))
+                    for mark in marks_of.get(block, ())
+                ),
+            )
+            for block in span.blocks
+        )
+
+    def within(span: Span, option: str) -> str:
+        # A place in the layer itself is the same place in each.
+        place = option.removeprefix(f"at({span.layer}")
+        return place if place.startswith((".", "/")) else option
+
+    spans = [
+        part for span in _spans(graph, index) for part in ([span] if span.layer else repeats_of(graph, span, signature))
+    ]
+    shown: list[Span] = []
+    stands_for: list[tuple[Span, ...]] = []
+    identical: list[int] = []
+    differs: list[str] = []
+    twin = np.full(len(graph.statements), -1, np.int32)
+    start = 0
+    while start < len(spans):
+        first, stop = spans[start], start + 1
+        if first.layer:
+            same = signature(first)
+            while stop < len(spans) and spans[stop].stem == first.stem and signature(spans[stop]) == same:
+                stop += 1
+        run = spans[start:stop]
+        groups = [[span] for span in run] if first.stem in unfolded else [run]
+        for group in groups:
+            shown.append(group[0])
+            stands_for.append(tuple(group))
+            identical.append(len(run))
+            above = shown[-2] if len(shown) > 1 and group[0].layer and shown[-2].stem == first.stem else None
+            differs.append(_difference(signature(above), signature(group[0])) if above is not None else "")
+            for span in group[1:]:
+                for mine, other in zip(group[0].blocks, span.blocks, strict=True):
+                    twin[members.get(other, [])] = members.get(mine, [])
+        start = stop
+    return Fold(tuple(shown), tuple(stands_for), tuple(identical), tuple(differs), twin)
+
+
+def _difference(above: _Signature, here: _Signature) -> str:
+    """The first thing in which two layers differ, in words; empty where they are identical."""
+    if [block[0] for block in above] != [block[0] for block in here]:
+        return "other operations"
+    for place, words in _DIFFERENCES:
+        for one, other in zip(above, here, strict=True):
+            if one[place] != other[place]:
+                return f"{words} at {one[0]}" if one[0] else words
+    return ""
+
+
+def folded[T: (Arc, Mark)](found: list[T], fold: Fold) -> list[tuple[T, tuple[T, ...]]]:
+    """What starts in the layers that are shown, each with all that it stands for."""
+    rows = _by_block(found)
+    return [
+        (one, tuple(rows[layer.blocks[offset]][place] for layer in layers))
+        for span, layers in zip(fold.shown, fold.stands_for, strict=True)
+        for offset, block in enumerate(span.blocks)
+        for place, one in enumerate(rows.get(block, ()))
+    ]

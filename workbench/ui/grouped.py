@@ -1,0 +1,107 @@
+"""Statements that are shown as one row: waits of one moment, and composites with what they are made of."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from workbench.graph import BACKWARD, FORWARD, Graph, Kind
+from workbench.lever import Site
+from workbench.ui.drawing import Layout
+from workbench.ui.ends import Index, Mark
+from workbench.ui.folding import Fold
+
+
+def waits_key(graph: Graph, statement: int) -> str:
+    """What a wait's moment is called where it is to be shown wait by wait."""
+    return f"waits:{graph.values.name[graph.statements.outputs[statement][0]]}"
+
+
+def moments_of(
+    graph: Graph, index: Index, sites: Sequence[Site], marks: list[Mark], fold: Fold
+) -> list[tuple[int, ...]]:
+    """Waits that follow each other with nothing between and are chosen alike, two or more: the uppermost first."""
+    statements = graph.statements
+    chosen: dict[int, list[tuple[str, str]]] = {}
+    for mark in marks:
+        chosen.setdefault(mark.statement, []).append((sites[mark.site].choice, sites[mark.site].outcome))
+    shown = {block for span in fold.shown for block in span.blocks}
+    found: list[tuple[int, ...]] = []
+    for side in (FORWARD, BACKWARD):
+        rows = np.flatnonzero(index.shown & ~index.headed & (statements.side == side)).tolist()
+        alike = [
+            (int(index.block[row]), *chosen.get(row, ()))
+            if statements.kind[row] == Kind.WAIT
+            and statements.parent[row] < 0
+            and len(statements.outputs[row])
+            and int(index.block[row]) in shown
+            else None
+            for row in rows
+        ]
+        for what, group in itertools.groupby(zip(alike, rows, strict=True), key=lambda pair: pair[0]):
+            moment = [row for _, row in group]
+            if what is not None and len(moment) > 1:
+                found.append(tuple(moment if side == FORWARD else moment[::-1]))
+    return found
+
+
+def marks_together(marks: list[Mark], closed: list[tuple[int, ...]]) -> list[Mark]:
+    """Marks of waits that are shown as one stand on the first, each for those of all."""
+    leader = {row: moment[0] for moment in closed for row in moment}
+    on: dict[int, list[Mark]] = {}
+    for mark in marks:
+        on.setdefault(mark.statement, []).append(mark)
+    kept = []
+    for mark in marks:
+        if leader.get(mark.statement, mark.statement) != mark.statement:
+            continue
+        place = on[mark.statement].index(mark)
+        others = next((moment for moment in closed if moment[0] == mark.statement), (mark.statement,))
+        kept.append(replace(mark, peers=tuple(peer for row in others for peer in on[row][place].peers)))
+    return kept
+
+
+def parts_of(graph: Graph, layout: Layout, node: int) -> list[int]:
+    """The statements that a composite's row stands for in the layer that is shown, in program order."""
+    origin = layout.blocks.origin[layout.nodes.block[node]]
+    here = (layout.node_of == node) & ~layout.hidden & (graph.statements.origin == origin)
+    return np.flatnonzero(here).tolist()
+
+
+LEAST = 3
+"""Statements that make a composite: of two, the row that they save is not worth the click that shows them."""
+
+
+def composite_key(graph: Graph, origin: int) -> str:
+    """What a composite is called where its statements are to be shown one by one."""
+    return f"composite:{graph.origins[origin].id}"
+
+
+def composites_of(graph: Graph, index: Index, marks: Sequence[Mark], fold: Fold) -> list[tuple[int, ...]]:
+    """What one statement of the program, such as scaled dot-product attention, was made into: the uppermost first.
+
+    Forward and backward are groups of their own. Where something is fused or carries a mark, each statement is shown;
+    so it is in a program with collectives, which are moved to before any statement.
+    """
+    statements = graph.statements
+    if np.isin(statements.kind, (Kind.COLLECTIVE, Kind.WAIT)).any():
+        return []
+    rows = np.flatnonzero(index.shown & ~index.headed)
+    members: dict[int, list[int]] = {}
+    for row, block in zip(rows.tolist(), index.block[rows].tolist(), strict=True):
+        members.setdefault(block, []).append(row)
+    plain = (statements.kind == Kind.OP) & (statements.parent < 0)
+    plain[[mark.statement for mark in marks]] = False
+    found: list[tuple[int, ...]] = []
+    for block in sorted({block for span in fold.shown for block in span.blocks} - {0}):
+        here = members.get(block, [])
+        forward = [row for row in here if statements.side[row] == FORWARD]
+        backward = [row for row in here if statements.side[row] == BACKWARD]
+        if len(forward) >= LEAST and plain[here].all():
+            found.append(tuple(forward))
+            if len(backward) > 1:
+                found.append(tuple(backward[::-1]))
+    return found
