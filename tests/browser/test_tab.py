@@ -74,6 +74,25 @@ def test_the_tab_shows_all_of_the_app_and_chooses(lab: Lab) -> None:
     lab.wait_until(lambda: in_tab(lab, "state().selected") != id)
     assert pane.locator(".wb-tree").evaluate("tree => tree.scrollWidth <= tree.clientWidth"), "columns are cut"
     lab.screenshot("tab-outline-light")
+    # Its width is moved by keys, and the graph has what it gives up; columns that do not fit are left out, not cut.
+    wide, room = box(lab, ".wb-beside")["width"], box(lab, ".wb-graph")["width"]
+    pane.get_by_role("separator", name="Width of the outline").focus()
+    for _ in range(3):
+        lab.page.keyboard.press("ArrowLeft")
+    lab.wait_until(lambda: box(lab, ".wb-beside")["width"] == wide - 72)
+    assert box(lab, ".wb-graph")["width"] > room
+    assert pane.locator(".wb-tree").evaluate("tree => tree.scrollWidth <= tree.clientWidth"), "columns are cut"
+    pane.get_by_role("separator", name="Width of the outline").dblclick()
+    lab.wait_until(lambda: box(lab, ".wb-beside")["width"] == wide)
+    # Zoomed in beside the open pane, both columns of the graph are in sight; so they are in a narrow window.
+    for width in (1440, 900, 700):
+        lab.page.set_viewport_size({"width": width, "height": 900})
+        lab.wait_until(lambda: in_tab(lab, "view.width") == in_tab(lab, "view.canvas.clientWidth"))
+        in_tab(lab, "view.setZoom(1)")
+        right = in_tab(lab, "view.columns().sides[1][1]")
+        assert right <= in_tab(lab, "view.width"), f"the right column is cut at {width} pixels"
+        lab.screenshot(f"tab-{width}")
+    lab.page.set_viewport_size({"width": 1440, "height": 900})
     message = lab.page.locator(f"{TAB} .wb-message")
     said = message.inner_text()
     pane.locator(".wb-act button").first.click()

@@ -495,6 +495,7 @@ def test_lab_opens_a_copy_of_the_quickstart_and_keeps_a_persons_own(
     assert json.loads(notebook.read_text())["nbformat"] == 4
     assert commands[0][:4] == [sys.executable, "-m", "jupyterlab", "quickstart.ipynb"]
     assert commands[0][-2:] == ["--no-browser", "--port=9999"]
+    assert "--LabApp.default_url=/lab/tree/quickstart.ipynb" in commands[0]
     notebook.write_text("mine")
     call("lab")
     assert notebook.read_text() == "mine"

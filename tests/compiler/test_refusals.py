@@ -35,6 +35,10 @@ def trains(x: torch.Tensor) -> torch.Tensor:
     return loss
 
 
+def multiplies(x: torch.Tensor) -> torch.Tensor:
+    return x @ torch.zeros(3, 3)
+
+
 def leaves(x: torch.Tensor) -> torch.Tensor:
     return torch.tensor(x.tolist())
 
@@ -73,3 +77,10 @@ def test_packed_sequences_are_refused_with_what_to_do() -> None:
 
     with pytest.raises(ProgramError, match=r"give nn\.LSTM, nn\.GRU or nn\.RNN the padded batch, and mask"):
         workbench.open(program, torch.randn(3, 2, 4), torch.tensor([3, 2]), device="cpu")
+
+
+def test_the_interpreters_refusal_begins_with_the_persons_own_line() -> None:
+    line = multiplies.__code__.co_firstlineno + 1
+    own = re.escape(f"{__file__}:{line} (return x @ torch.zeros(3, 3)): Thunder cannot trace 'multiplies': ")
+    with pytest.raises(ProgramError, match=f"^{own}"):
+        workbench.open(multiplies, torch.ones(2, 4), capture="interpreter")

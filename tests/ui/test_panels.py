@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,23 @@ def test_a_peak_is_stated_in_a_field_or_by_a_slider(mount):
     page.get_by_role("button", name="Find the curve again").click()
     assert page.evaluate("window.messages.at(-1)") == {"type": "find"}
     assert "State a peak, or click a point" in page.locator(".wb-fit").inner_text()
+
+
+def test_the_line_of_a_run_is_drawn_anew_in_another_theme(blank, tmp_path):
+    samples = struct.pack("<4d", 0.0, 100.0, 1.0, 200.0)
+    run = {"state": "done", "busy": False, "text": "Done", "stages": [], "elapsed_s": 1.0}
+    file = tmp_path / "view.html"
+    file.write_text(page_text("controls.js", {"content": {"run": run}, "samples": samples, "file": "", "app": ""}))
+    blank.goto(file.as_uri())
+    blank.wait_for_function("window.ready === true")
+    ink = """() => { const canvas = document.querySelector(".wb-spark"), c = canvas.getContext("2d");
+        const data = c.getImageData(0, 0, canvas.width, canvas.height).data;
+        for (let at = 0; at < data.length; at += 4) if (data[at + 3] > 250) return data.slice(at, at + 3).join();
+        return ""; }"""
+    light = blank.evaluate(ink)
+    assert light
+    blank.evaluate("document.body.dataset.jpThemeLight = 'false'")
+    blank.wait_for_function(f"light => ({ink})() && ({ink})() !== light", arg=light, timeout=5000)
 
 
 @pytest.mark.parametrize(

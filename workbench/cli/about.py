@@ -86,7 +86,9 @@ def lab(context: typer.Context) -> int:
             raise ConfigError(f"no quickstart notebook can be written here: {paths.reason(error)}") from error
     # Jupyter refuses root without being told; in a container there is often nobody else.
     root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-    command = [sys.executable, "-m", "jupyterlab", str(here), *root, *context.args]
+    # Who opens the address that is printed gets the notebook, too; what is asked for comes later and counts.
+    address = f"--LabApp.default_url=/lab/tree/{NOTEBOOK}"
+    command = [sys.executable, "-m", "jupyterlab", str(here), *root, address, *context.args]
     # Ctrl-C is Jupyter's to answer: it asks whether to stop. A handler, as what is ignored stays so in what is started.
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:

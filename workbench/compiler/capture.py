@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import sys
+import sysconfig
 import threading
+import traceback
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout, suppress
@@ -347,7 +350,24 @@ def _capture(program: Program, executor: str, ranks: parallel.Ranks | None, way:
         reason = what(error)
         advice = remedy(reason)
         message = f"{advice} ({reason})" if advice else reason
-        raise ProgramError(f"Thunder cannot trace {shown(program.name)}: {message}") from error
+        where = _own_line(error) if way == "interpreter" else ""
+        raise ProgramError(f"{where}Thunder cannot trace {shown(program.name)}: {message}") from error
+
+
+_STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
+_COMPILER = os.path.dirname(__file__) + os.sep
+
+
+def _own_line(error: BaseException) -> str:
+    """The person's own line at which Thunder's interpreter was, which has its frames in the traceback; or nothing."""
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not patches.is_library(frame.filename)
+        and not frame.filename.startswith(_COMPILER)
+        and ("site-packages" in frame.filename or not frame.filename.startswith(_STDLIB))
+    ]
+    return f"{own[-1].filename}:{own[-1].lineno} ({own[-1].line}): " if own else ""
 
 
 def _unread(program: Program, compiled: Any, inputs: Sequence[Any]) -> dict[str, torch.Tensor]:

@@ -149,9 +149,12 @@ function render({ model, el }) {
   const stop = follow(model, ["content"], draw);
   const sizes = new ResizeObserver(spark);
   sizes.observe(canvas);
+  // The line has the colours of the theme, which a page may change.
+  const themes = new MutationObserver(spark);
+  themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
   history();
   void askedFor();
-  return () => { clearInterval(ticking); sizes.disconnect(); model.off("change:samples", history); model.off("msg:custom", receive); stop(); };
+  return () => { clearInterval(ticking); sizes.disconnect(); themes.disconnect(); model.off("change:samples", history); model.off("msg:custom", receive); stop(); };
 }
 
 export default { render };

@@ -28,8 +28,16 @@ SECTION = 26.0
 """Height of a layer's heading."""
 
 
-NARROWEST = 440.0
+NARROWEST = 330.0
 """A narrower view is scrolled sideways."""
+
+
+ROOMY = 640.0
+"""In a view narrower than this, the program's column gives way first."""
+
+
+SHARE, LEAST_SHARE = 0.27, 0.16
+"""Shares of the width: of each column, and of the program's in the narrowest view."""
 
 
 HEADER = 30.0
@@ -263,7 +271,8 @@ class Columns:
         width = max(width, NARROWEST)
         margin, space = 12.0, 18.0
         free = width - 2 * margin - space
-        label, box = free * 0.27, free * 0.27
+        share = LEAST_SHARE + (SHARE - LEAST_SHARE) * min(1.0, (width - NARROWEST) / (ROOMY - NARROWEST))
+        label, box = free * share, free * SHARE
         forward = margin + label + space
         backward = width - margin - box
         return cls((margin, margin + label), (forward, forward + box), (backward, backward + box), width)

@@ -6,11 +6,12 @@ class Places {
 
   /** Columns in screen pixels before scrolling; the same shares as `drawing.Columns.fit`. */
   columns() {
-    const width = Math.max(this.width, NARROWEST), margin = 12, space = 18;
     // Beside the columns there is room for collectives only where there are any.
     const lane = this.scene?.bar.side.length ? BARS : 0;
-    const free = width - 2 * margin - space - 2 * lane;
-    const label = free * 0.27, box = free * 0.27;
+    const width = Math.max(this.width, NARROWEST + 2 * lane), margin = 12, space = 18, inner = width - 2 * lane;
+    const free = inner - 2 * margin - space;
+    const share = LEAST_SHARE + (SHARE - LEAST_SHARE) * Math.min(1, (inner - NARROWEST) / (ROOMY - NARROWEST));
+    const label = free * share, box = free * SHARE;
     const x = (value) => value * this.scaleX - this.left;
     const forward = margin + label + space + lane, backward = width - margin - lane - box;
     return {

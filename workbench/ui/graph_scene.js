@@ -14,7 +14,10 @@ const ROW = 20; // height of a statement at zoom 1; `drawing.ROW`
 const BLOCK_PAD = 4; // empty height at the top of a block at zoom 1; `drawing.BLOCK_PAD`
 const SECTION = 26; // height of a layer's heading at zoom 1; `drawing.SECTION`
 const FAR = 14; // least height of a layer's heading, in pixels: seen from farther it is as readable
-const NARROWEST = 440; // a narrower view is scrolled sideways, in pixels; `drawing.NARROWEST`
+const NARROWEST = 330; // a narrower view is scrolled sideways, in pixels; `drawing.NARROWEST`
+const SLIM = 420; // a view narrower than this has no overview, in pixels
+const ROOMY = 640; // in a narrower view the program's column gives way first; `drawing.ROOMY`
+const SHARE = 0.27, LEAST_SHARE = 0.16; // of the width: each column, and the program's in the narrowest view; as in `drawing`
 const MIN_ZOOM = 0.01;
 const MAX_ZOOM = 3;
 const LANE = 66; // width of the CPU's lane between the columns, in pixels

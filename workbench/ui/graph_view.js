@@ -143,6 +143,8 @@ class View extends Drawing {
 
   resize() {
     const ratio = window.devicePixelRatio || 1;
+    // Where there is little room the columns have it, and not the overview.
+    this.el.classList.toggle("wb-slim", this.el.clientWidth < SLIM);
     this.width = this.canvas.clientWidth;
     this.heightPx = this.el.clientHeight - FOOT;
     if (!this.width) return;

@@ -12,6 +12,33 @@ function shortTime(/** @type {number} */ seconds) {
   return `${(seconds * scale).toPrecision(3)} ${unit}`;
 }
 
+/** The pane's right edge: dragged, or moved by the arrow keys; the page remembers where it was put. */
+function widthBar(/** @type {HTMLElement} */ el) {
+  const kept = "thunder-workbench:outline-width", least = 260, step = 24; // pixels
+  const bar = h("div", { class: "wb-edge", tabindex: "0", role: "separator", "aria-orientation": "vertical", "aria-label": "Width of the outline", title: "Drag, or use the arrow keys; double-click for the usual width" });
+  const put = (/** @type {number} */ width) => {
+    if (Number.isNaN(width)) el.style.removeProperty("--wb-outline");
+    else el.style.setProperty("--wb-outline", `${Math.max(least, Math.round(width))}px`);
+    bar.setAttribute("aria-valuenow", String(Math.round(el.offsetWidth)));
+    try {
+      if (Number.isNaN(width)) localStorage.removeItem(kept);
+      else localStorage.setItem(kept, String(Math.max(least, Math.round(width))));
+    } catch { /* a page that may keep nothing */ }
+  };
+  try { put(Number.parseFloat(localStorage.getItem(kept) ?? "")); } catch { /* as above */ }
+  bar.addEventListener("pointerdown", (event) => { event.preventDefault(); bar.focus(); bar.setPointerCapture(event.pointerId); });
+  bar.addEventListener("pointermove", (event) => { if (bar.hasPointerCapture(event.pointerId)) put(event.clientX - el.getBoundingClientRect().left); });
+  bar.addEventListener("dblclick", () => put(NaN));
+  bar.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: -step, ArrowRight: step }[event.key];
+    if (by === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    put(el.offsetWidth + by);
+  });
+  return bar;
+}
+
 /** Beside the graph: a bar opens and closes it, which the page remembers. The kernel is told whether it is seen. */
 function standBeside(/** @type {any} */ model, /** @type {HTMLElement} */ el) {
   const kept = "thunder-workbench:outline";
@@ -38,7 +65,8 @@ function standBeside(/** @type {any} */ model, /** @type {HTMLElement} */ el) {
     tell(open && el.offsetWidth > 0);
   };
   el.classList.add("wb-beside");
-  el.prepend(button);
+  const edge = widthBar(el);
+  el.prepend(button, edge);
   const watch = new ResizeObserver(() => put());
   watch.observe(el);
   put();
