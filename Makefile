@@ -122,6 +122,7 @@ browser: setup
 extensions: setup
 	$(BIN)/python extensions/trace-view/build.py
 	$(BIN)/python extensions/runs-panel/build.py
+	node --test tests/modules/*.test.mjs
 
 # Without a network. The variable: what mkdocs-material prints about itself is no warning of ours.
 docs: setup

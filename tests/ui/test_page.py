@@ -13,6 +13,7 @@ from tests.browser.chromium import find_chromium
 from tests.ui.page import encoded
 from tests.ui.page import page as page_text
 from tests.ui.synthetic import llama
+from workbench.ui.drawing import Columns
 from workbench.ui.layout import compute
 from workbench.ui.payload import payload
 
@@ -101,6 +102,19 @@ def test_an_arc_that_is_pointed_at_for_a_moment_asks_for_a_preview_and_one_that_
     page.mouse.move(5, 5)
     page.wait_for_function("window.previews.length === 2")
     assert page.evaluate("window.previews") == [{"type": "preview", "id": SITE}, {"type": "preview"}]
+
+
+def test_columns_stand_where_python_puts_them(mount):
+    page = mount()
+    for width in (360, 520, 860):
+        page.evaluate("width => { document.getElementById('view').style.width = `${width}px`; }", width)
+        page.wait_for_function(f"{VIEW}.view.width === {VIEW}.view.canvas.clientWidth")
+        found, shown = page.evaluate(f"{VIEW}.view.columns()"), page.evaluate(f"{VIEW}.view.width")
+        wanted = Columns.fit(shown)
+        assert [*found["label"], *found["sides"][0], *found["sides"][1]] == pytest.approx(
+            [*wanted.label, *wanted.forward, *wanted.backward]
+        )
+    page.evaluate("() => { document.getElementById('view').style.width = '860px'; }")
 
 
 def test_keys_move_the_selection_turn_undo_and_redo(mount):

@@ -2,7 +2,9 @@
 
 /**
  * Make an element. Attributes beginning with `on` are listeners, `class` and `title` as in HTML, null is left out.
- * @param {string} tag @param {Record<string, any>} [attributes] @param {...any} children
+ * @template {keyof HTMLElementTagNameMap} K
+ * @param {K} tag @param {Record<string, any>} [attributes] @param {...any} children
+ * @returns {HTMLElementTagNameMap[K]}
  */
 function h(tag, attributes = {}, ...children) {
   const el = document.createElement(tag);

@@ -33,7 +33,7 @@ function render({ model, el }) {
     const known = least_bytes > 0 && stock_bytes > least_bytes;
     slider.disabled = !known;
     if (known && document.activeElement !== slider) slider.value = String(Math.round(1000 * (peak_bytes - least_bytes) / (stock_bytes - least_bytes)));
-    if (peak_bytes !== shown && ![peak, slider].includes(document.activeElement)) peak.value = asLimit(peak_bytes);
+    if (peak_bytes !== shown && document.activeElement !== peak && document.activeElement !== slider) peak.value = asLimit(peak_bytes);
     shown = peak_bytes;
     progress.max = Math.max(1, count);
     progress.value = done;

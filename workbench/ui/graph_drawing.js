@@ -1,6 +1,22 @@
 // The scene drawn on the canvas. After `graph_places.js`.
 
 class Drawing extends Places {
+  model = /** @type {Model} */ (/** @type {any} */ (null));
+  el = /** @type {HTMLElement} */ (/** @type {any} */ (null));
+  canvas = /** @type {HTMLCanvasElement} */ (/** @type {any} */ (null));
+  context = /** @type {CanvasRenderingContext2D} */ (/** @type {any} */ (null));
+  wireKey = /** @type {HTMLElement} */ (/** @type {any} */ (null));
+  overview = /** @type {Overview} */ (/** @type {any} */ (null));
+  ink = LIGHT;
+  paper = LIGHT.paper;
+  ratio = 1; // device pixels per pixel
+  readOnly = false;
+  hover = /** @type {any} */ (null);
+  drag = /** @type {any} */ (null);
+  matches = /** @type {Set<number> | null} */ (null); // nodes that the search found
+  asked = /** @type {Map<number, number> | undefined} */ (undefined);
+  texts = /** @type {Map<string, string>} */ (new Map()); // texts as they were shortened
+
   redraw() {
     if (this.pending) return;
     this.pending = requestAnimationFrame(() => { this.pending = 0; this.draw(); });
@@ -109,7 +125,7 @@ class Drawing extends Places {
     c.fillRect(0, HEAD - 1, this.width, 1);
     this.font(11, SANS, 600);
     c.textBaseline = "middle";
-    const put = (text, x, color, align = "left") => { c.textAlign = align; c.fillStyle = color; c.fillText(text, x, HEAD / 2); };
+    const put = (/** @type {string} */ text, /** @type {number} */ x, /** @type {string} */ color, /** @type {CanvasTextAlign} */ align = "left") => { c.textAlign = align; c.fillStyle = color; c.fillText(text, x, HEAD / 2); };
     put("program", label[0], ink.muted);
     put("forward ↓", sides[0][0], ink.texts[0]);
     const gap = sides[1][0] - sides[0][1] - 16, fits = c.measureText("saved for backward").width <= gap;
@@ -363,7 +379,7 @@ class Drawing extends Places {
     const c = this.context, { arc, strings } = this.scene, ink = this.ink;
     const chosen = this.scene.at.get(this.model.get("selected"));
     const near = chosen?.kind === "node" ? new Set(this.scene.arcsFrom.get(chosen.index) ?? []) : null;
-    const labels = [];
+    const labels = /** @type {any[]} */ ([]);
     for (let i = 0; i < arc.y0.length; i++) {
       if (Math.max(arc.y0[i], arc.y1[i]) < low || Math.min(arc.y0[i], arc.y1[i]) > high) continue;
       const strong = (chosen?.kind === "arc" && chosen.index === i) || near?.has(i) || (this.hover?.kind === "arc" && this.hover.index === i);
@@ -422,6 +438,7 @@ class Drawing extends Places {
     c.stroke();
   }
 
+  /** @param {number[]} ends as `curve` gives them */
   tracePath([x0, y0, a, b, p, q, x1, y1], on = false) {
     if (!on) this.context.beginPath();
     this.context.moveTo(x0, y0);
@@ -431,7 +448,7 @@ class Drawing extends Places {
   /** The selected statement, what it reads from and who reads it. */
   drawSelection() {
     const chosen = this.scene.at.get(this.model.get("selected"));
-    const focused = document.activeElement === this.canvas || this.el.getRootNode().activeElement === this.canvas;
+    const focused = document.activeElement === this.canvas || /** @type {any} */ (this.el.getRootNode()).activeElement === this.canvas;
     if (chosen?.kind === "node") {
       const { into = [], out = [] } = this.scene.neighbours.get(chosen.index) ?? {};
       for (const other of into) this.outline(other, this.ink.texts[0], 1.25);

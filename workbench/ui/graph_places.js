@@ -1,6 +1,12 @@
 // Where everything of the scene is on the screen, and what is at a place of it. After `graph_scene.js`.
 
 class Places {
+  scene = /** @type {any} */ (null); // as `scene` makes it; null before there is a graph
+  zoom = 1;
+  left = 0; // scroll position, in screen pixels
+  top = 0;
+  width = 0; // of the canvas, in pixels
+  heightPx = 0;
   // Zooming out squeezes heights alone: the columns stay as wide as the view, so that what is written stays readable.
   get scaleX() { return Math.max(1, this.zoom); }
 
@@ -178,7 +184,10 @@ class Places {
   labelled() { return this.zoom * ROW >= 12; }
 }
 
-/** Distance from a point to a cubic curve, by samples. */
+/**
+ * Distance from a point to a cubic curve, by samples.
+ * @param {number[]} curve ends and control points @param {number} x @param {number} y
+ */
 function distanceTo([x0, y0, a, b, p, q, x1, y1], x, y) {
   let best = Infinity, px = x0, py = y0;
   for (let step = 1; step <= 24; step++) {

@@ -459,7 +459,7 @@ class View extends Drawing {
 function render({ model, el }) {
   const view = new View(model, el);
   // What browser tests ask: where something is on the page, what is there, and what the view shows.
-  el.__workbench = {
+  /** @type {any} */ (el).__workbench = {
     position(id) {
       view.reveal(id, true);
       const at = view.locate(id), box = view.canvas.getBoundingClientRect();

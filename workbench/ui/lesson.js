@@ -15,7 +15,7 @@ function render({ model, el }) {
     const { question, kind, options = [], unit, locked, given, right, error } = model.get("content");
     const chosen = () => (kind === "number"
       ? [el.querySelector("input").valueAsNumber]
-      : Array.from(el.querySelectorAll("input:checked"), (box) => box.value));
+      : Array.from(/** @type {NodeListOf<HTMLInputElement>} */ (el.querySelectorAll("input:checked")), (box) => box.value));
     const ready = () => (kind === "number" ? Number.isFinite(chosen()[0]) : kind === "several" || chosen().length === 1);
     const button = h("button", { class: "wb-primary", disabled: true, onclick: () => model.send({ type: "lock", given: chosen() }) }, "Lock in");
     const update = () => { button.disabled = !ready(); };

@@ -1,11 +1,11 @@
 // The outline: module, line and statement as a tree with columns; the way around without a pointer.
 
-const COLUMNS = [
+const COLUMNS = /** @type {[string, string, (value: number) => string][]} */ ([
   ["saved_bytes", "saved", humanBytes],
   ["peak_bytes", "at the peak", humanBytes],
   ["step_s", "time, predicted", shortTime],
   ["choices", "choices", String],
-];
+]);
 
 function shortTime(/** @type {number} */ seconds) {
   const [scale, unit] = seconds >= 1 ? [1, "s"] : seconds >= 1e-3 ? [1e3, "ms"] : [1e6, "µs"];
@@ -144,7 +144,7 @@ function render({ model, el }) {
     act.replaceChildren(h("span", { class: "wb-act-name", title: here?.label ?? "" }, "In ", h("code", {}, here?.label ?? "")),
       ...turns.map(({ option, count }) => h("button", { title: "Undo takes all of it back", "data-preview": JSON.stringify({ key: here.key, option }), onclick: () => model.send({ type: "choose_in", key: here.key, option }) }, `${option === "stock" ? "as stock" : option} × ${count}`)),
       turns.length ? "" : h("span", { class: "wb-muted" }, "nothing else can be chosen"));
-    if (focus) body.querySelector(`[data-key="${CSS.escape(active)}"]`)?.focus();
+    if (focus) /** @type {HTMLElement | null} */ (body.querySelector(`[data-key="${CSS.escape(active)}"]`))?.focus();
   }
   /** What is selected in the graph is brought into sight, its parts opened. */
   function follow_selection() {

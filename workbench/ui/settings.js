@@ -9,7 +9,7 @@ function render({ model, el }) {
     const check = (name, label, on, reason = "") => h("label", { class: "wb-check", title: reason || null },
       h("input", { type: "checkbox", name, checked: on, disabled: Boolean(reason), onchange: ask }), label, reason && h("span", { class: "wb-reason" }, reason));
     const ask = () => {
-      const on = Array.from(el.querySelectorAll("input[type=checkbox]:checked"), (box) => box.name);
+      const on = Array.from(/** @type {NodeListOf<HTMLInputElement>} */ (el.querySelectorAll("input[type=checkbox]:checked")), (box) => box.name);
       model.send({ type: "runs", against: on.filter((name) => name !== "snapshot"), snapshot: on.includes("snapshot") });
     };
     const measured = runs && h("div", { class: "wb-setting" },

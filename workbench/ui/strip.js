@@ -18,7 +18,7 @@ function render({ model, el }) {
     el.replaceChildren(...figures.map((figure) => h("div", { class: `wb-figure${figure.older ? " wb-older" : ""}`, "data-figure": figure.key },
       h("div", { class: "wb-figure-title" }, figure.title), h("div", { class: "wb-figure-values" }, ...lines(figure)))));
     // What a narrow cell cuts is said in full where one points at it.
-    for (const cell of el.children) if (cell.scrollHeight > cell.clientHeight + 1) cell.title = cell.innerText;
+    for (const cell of /** @type {Iterable<HTMLElement>} */ (/** @type {any} */ (el.children))) if (cell.scrollHeight > cell.clientHeight + 1) cell.title = cell.innerText;
   });
 }
 

@@ -3,11 +3,11 @@
 const MOST = 200; // rows drawn: more would only slow the page; the search narrows them
 
 /** Columns with a figure: its key, its name, and how it is written. Below zero is a gain. */
-const FIGURES = [
+const FIGURES = /** @type {[string, string, (value: number) => string][]} */ ([
   ["peak_bytes", "peak", humanBytes],
   ["saved_bytes", "saved", humanBytes],
   ["step_s", "step, predicted", humanTime],
-];
+]);
 
 function humanTime(/** @type {number} */ seconds) {
   const size = Math.abs(seconds);
@@ -62,7 +62,7 @@ function render({ model, el }) {
     found = rows.filter((row) => (!lever.value || row.lever === lever.value) && (!lowers.checked || row.peak_bytes < 0)
       && words.every((word) => `${row.id} ${row.label} ${row.source} ${row.option}`.toLowerCase().includes(word))).sort(compare);
     const most = Object.fromEntries(FIGURES.map(([key]) => [key, Math.max(1e-12, ...rows.map((row) => Math.abs(row[key] ?? 0)))]));
-    const held = document.activeElement?.closest?.("tr, th")?.dataset?.key;
+    const held = /** @type {HTMLElement | null | undefined} */ (document.activeElement?.closest?.("tr, th"))?.dataset?.key;
     head.replaceChildren(...FIGURES.map(([key, name]) => heading(key, name, true)), heading("label", "choice", false), h("th", {}, "source"), h("th", {}, h("span", { class: "wb-unseen" }, "choose")));
     all.disabled = !found.length;
     all.dataset.preview = JSON.stringify({ choices: listed() });
@@ -73,7 +73,7 @@ function render({ model, el }) {
       h("td", {}, h("div", { class: "wb-name" }, h("strong", {}, row.option), " ", h("button", { class: "wb-link", title: row.id }, row.label), row.count > 1 && ` × ${row.count}`), row.why && h("div", { class: "wb-reason" }, row.why)),
       h("td", {}, h("code", { class: "wb-muted", title: row.source }, row.source)),
       h("td", {}, h("button", { disabled: row.state === "refused", "data-preview": JSON.stringify({ choices: row.choices }), "aria-label": `Choose ${row.option} for ${row.label}`, onclick: (event) => { event.stopPropagation(); model.send({ type: "choose_all", choices: row.choices }); } }, "Choose")))));
-    if (held) body.querySelector(`[data-key="${CSS.escape(held)}"] button`)?.focus();
+    if (held) /** @type {HTMLElement | null} */ (body.querySelector(`[data-key="${CSS.escape(held)}"] button`))?.focus();
   }
   return follow(model, ["content", "selected"], draw);
 }

@@ -1,0 +1,55 @@
+// Where everything is on the screen, and what is at a place of it.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { data, load } from "./load.mjs";
+
+const { Places, scene, distanceTo, HEAD, NARROWEST } = load(
+  ["dom.js", "graph_scene.js", "graph_places.js"], ["Places", "scene", "distanceTo", "HEAD", "NARROWEST"]);
+
+function view(width = 900, zoom = 1) {
+  const made = new Places();
+  Object.assign(made, { scene: scene(data()), width, heightPx: 400, zoom });
+  return made;
+}
+
+test("columns stand apart inside of any width, and the boxes keep their share", () => {
+  for (let width = 200; width < 2000; width += 37) {
+    const { label, sides, width: all } = view(width).columns();
+    const edges = [...label, ...sides[0], ...sides[1], all];
+    assert.deepEqual(edges, edges.toSorted((a, b) => a - b), `at ${width}`);
+    assert.ok(sides[1][0] - sides[0][1] > 70, `no room for arcs at ${width}`);
+    assert.equal(all, Math.max(width, NARROWEST));
+  }
+});
+
+test("heights on the screen and in the graph are each other's inverse, whatever the zoom", () => {
+  for (const zoom of [0.05, 0.7, 1, 2.5]) {
+    const made = view(900, zoom);
+    made.top = 123;
+    for (const y of [HEAD, 77, 5000]) assert.ok(Math.abs(made.worldY(made.y(y)) - y) < 1e-6);
+  }
+});
+
+test("zooming out leaves the columns as wide as the view, and zooming in makes them wider", () => {
+  assert.equal(view(900, 0.1).columns().width, 900);
+  assert.equal(view(900, 2).columns().width, 1800);
+});
+
+test("what is pointed at is found where it is drawn", () => {
+  const made = view(), { sides } = made.columns();
+  const hit = (x, y) => made.hit(x, y)?.id ?? null;
+  assert.equal(hit((sides[0][0] + sides[0][1]) / 2, made.y(40)), "t:a");
+  assert.equal(hit((sides[1][0] + sides[1][1]) / 2, made.y(65)), "t:d");
+  const [x0, y0, , , , , x1, y1] = made.curve(0);
+  assert.equal(hit((x0 + x1) / 2, (y0 + y1) / 2), "saved:a");
+  assert.equal(hit(2, 390), null);
+});
+
+test("the distance to a curve is nothing on it and what it is beside it", () => {
+  const straight = [0, 0, 10, 0, 20, 0, 30, 0];
+  assert.ok(distanceTo(straight, 15, 0) < 1e-9);
+  assert.ok(Math.abs(distanceTo(straight, 15, 4) - 4) < 1e-9);
+  assert.ok(Math.abs(distanceTo(straight, -3, 4) - 5) < 1e-9);
+});

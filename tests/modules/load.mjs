@@ -1,0 +1,35 @@
+// The page's files as Python joins them, so that tests take from them what a file keeps to itself.
+
+import { readFileSync } from "node:fs";
+
+const UI = new URL("../../workbench/ui/", import.meta.url);
+
+/** @param {string[]} files @param {string[]} names @returns {any} what the files call by these names */
+export function load(files, names) {
+  const source = files.map((file) => readFileSync(new URL(file, UI), "utf8")).join("\n");
+  return new Function(`${source}\nreturn { ${names.join(", ")} };`)();
+}
+
+/** Tables as Python sends them: `columns` are lists of numbers by name, all of 32 bits, floats where they end in `!`. */
+function table(columns) {
+  return Object.fromEntries(Object.entries(columns).map(([name, values]) => {
+    const float = name.endsWith("!"), list = float ? Float32Array.from(values) : Int32Array.from(values);
+    return [name.replace("!", ""), [float ? "f" : "i", new DataView(list.buffer)]];
+  }));
+}
+
+/** Two forward statements and two backward ones, an arc that crosses, one in the forward, a mark with an alias, and an edge. */
+export function data() {
+  const strings = ["t:a", "t:b", "t:c", "t:d", "saved:a", "remat:b", "copies:b", "copies:b2", "keep", ""];
+  return {
+    strings, sections: [], height: 200,
+    tables: {
+      node: table({ id: [0, 1, 2, 3], side: [0, 0, 1, 1], flags: [0, 0, 0, 0], "y!": [34, 60, 34, 60], "height!": [17, 37, 17, 17] }),
+      arc: table({ id: [4, 5], source: [0, 0], target: [2, 1], side: [0, 0], shape: [0, 1], style: [0, 1], "y0!": [42, 46], "y1!": [42, 70] }),
+      mark: table({ id: [6], node: [1], text: [8], state: [0] }),
+      alias: table({ id: [7], arc: [-1], mark: [0] }),
+      bar: table({ side: [], issue: [], wait: [] }),
+      edge: table({ source: [0], target: [1] }),
+    },
+  };
+}

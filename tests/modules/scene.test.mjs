@@ -1,0 +1,39 @@
+// The scene: what Python sends, indexed for drawing.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { data, load } from "./load.mjs";
+
+const { scene, firstBelow } = load(["dom.js", "graph_scene.js"], ["scene", "firstBelow"]);
+
+test("every name leads to what stands for it, an alias to the mark that it shares", () => {
+  const made = scene(data());
+  assert.deepEqual(made.at.get("t:c"), { kind: "node", index: 2 });
+  assert.deepEqual(made.at.get("saved:a"), { kind: "arc", index: 0 });
+  assert.deepEqual(made.at.get("copies:b2"), { kind: "mark", index: 0 });
+  assert.equal(made.at.has("t:z"), false);
+});
+
+test("columns are in order, and edges lead both ways", () => {
+  const made = scene(data());
+  assert.deepEqual(made.columns, [[0, 1], [2, 3]]);
+  assert.deepEqual(made.arcsFrom.get(0), [0, 1]);
+  assert.deepEqual(made.neighbours.get(1), { into: [0], out: [] });
+});
+
+test("arrays are copied, so that a buffer may begin anywhere", () => {
+  const given = data(), bytes = new Uint8Array(4 + 16);
+  bytes.set(new Uint8Array(Int32Array.from([3, 2, 1, 0]).buffer), 4);
+  given.tables.node.id = ["i", new DataView(bytes.buffer, 4)];
+  assert.deepEqual(Array.from(scene(given).node.id), [3, 2, 1, 0]);
+});
+
+test("what is in view begins with the first node that ends below a height", () => {
+  const { node, columns } = scene(data());
+  for (const [y, place] of [[0, 0], [51, 0], [52, 1], [97, 1], [98, 2]]) assert.equal(firstBelow(columns[0], node, y), place, `at ${y}`);
+});
+
+test("without a graph there is no scene", () => {
+  assert.equal(scene({}), null);
+});

@@ -1,0 +1,25 @@
+"""The page's scene and geometry, tested by Node without a browser; `make extensions` checks their types, too."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+MODULES = Path(__file__).parents[1] / "modules"
+LEAST_MAJOR = 20
+"""Node with a test runner, and with the methods of arrays that the tests use."""
+
+
+@pytest.mark.slow
+def test_scene_and_geometry_by_node() -> None:
+    node = shutil.which("node")
+    version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout if node else ""
+    if not version or int(version.lstrip("v").partition(".")[0]) < LEAST_MAJOR:
+        pytest.skip(f"no Node of version {LEAST_MAJOR} or later here")
+    files = sorted(str(path) for path in MODULES.glob("*.test.mjs"))
+    assert len(files) >= 3
+    done = subprocess.run([str(node), "--test", *files], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-4000:]
