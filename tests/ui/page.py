@@ -57,11 +57,20 @@ def encoded(value: Any) -> Any:
     return value
 
 
-def page(module: str, state: dict[str, Any], *, dark: bool = False, width: int = 860, cls: str = "wb-panel") -> str:
-    """The page's text: `module` of ``workbench/ui`` mounted with the traits in `state`."""
-    source = esm(*(MODULES if module == "graph_view.js" else (module,)))
+def page(
+    module: str | tuple[str, ...],
+    state: dict[str, Any],
+    *,
+    dark: bool = False,
+    width: int = 860,
+    cls: str = "wb-panel",
+    css: str = "",
+) -> str:
+    """The page's text: `module` of ``workbench/ui``, one or several, mounted with the traits in `state`."""
+    modules = (module,) if isinstance(module, str) else module
+    source = esm(*(MODULES if module == "graph_view.js" else modules))
     return _PAGE.format(
-        css=(UI / "style.css").read_text(),
+        css="".join((UI / name).read_text() for name in ("style.css", *([css] if css else []))),
         light="false" if dark else "true",
         paper="#111111" if dark else "#ffffff",
         width=width,

@@ -725,6 +725,32 @@ def test_runs_are_compared_with_the_pinned_one_in_the_app(bench, tmp_path, monke
     app.close()
 
 
+def test_a_run_is_put_beside_the_plan_with_the_statements_of_its_own_choices(bench, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path))
+    recorded(tmp_path / "a", around(1.0))
+    app = App(bench)
+    until(lambda: len(app.experiments.content["rows"]) == 1)
+    app.experiments._receive({"type": "keep"})
+    kept = app.experiments.content["plans"][-1]["key"]
+    app.experiments._receive({"type": "beside", "plans": ["stock", kept], "runs": [str(tmp_path / "a")]})
+    until(lambda: app.experiments.content.get("beside") is not None)
+    found = app.experiments.content["beside"]
+    assert found["names"] == ["stock", kept, "a"]
+    assert all(cell["place"] != "–" for row in found["steps"]["rows"] for cell in row["cells"])
+    step = next(row for row in found["tables"][0]["rows"] if row["cells"][:2] == ["step", "measured"])
+    assert step["cells"][2:4] == ["–", "–"]
+    assert step["cells"][4] != "–"
+    app.experiments._receive({"type": "write", "path": str(tmp_path / "page.html")})
+    assert (tmp_path / "page.html").exists()
+    assert app.experiments.content["written"] == str(tmp_path / "page.html")
+    app.experiments.refresh()
+    until(lambda: not app.experiments.content["loading"])
+    assert app.experiments.content["beside"] == found, "reading the runs again takes nothing away"
+    app.experiments._receive({"type": "beside", "plans": ["stock"], "runs": []})
+    until(lambda: "two plans or runs" in (app.controls.content["message"] or {}).get("text", ""))
+    app.close()
+
+
 def test_without_a_run_there_is_nothing_for_perfetto_and_that_is_said(app):
     app._on_message({"type": "perfetto"})
     assert "Nothing was measured yet" in app.controls.content["message"]["text"]

@@ -2,7 +2,8 @@
 
 from workbench.bench.bench import Workbench
 from workbench.bench.changes import PlanDiff
-from workbench.bench.compared import SideBySide, compare
+from workbench.bench.compared import SideBySide
+from workbench.bench.comparing import compare
 from workbench.bench.handed import SavedPlan
 from workbench.bench.opening import open
 from workbench.bench.parts import OpaquePart, Part, PartsBench

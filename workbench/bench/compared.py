@@ -12,11 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.memory import Timeline, timeline
-from workbench.bench.bench import Workbench
-from workbench.bench.handed import SavedPlan
-from workbench.bench.opening import open as open_bench
 from workbench.bench.saving import write_document
-from workbench.config import Config, load
 from workbench.errors import ChoiceError, shown
 from workbench.graph import BACKWARD, Graph
 from workbench.runs import compare as of_runs
@@ -25,14 +21,15 @@ from workbench.runs.jobs import Run
 from workbench.summary import human_bytes, human_change, human_count, human_seconds
 
 if TYPE_CHECKING:
+    from workbench.compiler.pipeline import Plan
     from workbench.lever import Site
-
-type Subject = Workbench | SavedPlan | Run | Config | str | os.PathLike[str]
 
 BEGIN = b"<!doctype html><!-- thunder-workbench comparison -->"
 """Of every page that a comparison wrote."""
 
-_PREDICTED = ("peak_bytes", "saved_bytes", "saved_tensors", "statements")
+PREDICTED = ("peak_bytes", "saved_bytes", "saved_tensors", "statements")
+"""Figures that every plan has."""
+
 _SHOWN_STATEMENTS = 40
 """Statements that differ and are printed as text; a page has all."""
 
@@ -121,7 +118,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class SideBySide:
-    """Plans and runs side by side; made by `compare`.
+    """Plans and runs side by side; made by `workbench.compare`.
 
     Attributes
     ----------
@@ -245,47 +242,36 @@ class SideBySide:
         return write_document(path, text, begin=BEGIN, kind="comparison", overwrite=overwrite)
 
 
-def compare(*subjects: Subject, names: Sequence[str] = (), base: str = "") -> SideBySide:
-    """Put plans and runs side by side.
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """A column, with what comparing it takes beside it.
 
-    Parameters
+    Attributes
     ----------
-    *subjects : Workbench, SavedPlan, Run, Config, str or path
-        Two or more. A bench is taken with its choices as they are now. A text is a saved plan (``NAME.plan.json``), a
-        config (``NAME.py``), or a run's folder or name. A config is planned, so its program must be one with a name.
-    names : sequence of str, optional
-        Of all columns; by default of the program, file or run.
-    base : str, optional
-        Name of the column that the others are held against; by default the first.
+    column : Column
+    sites : sequence of Site
+        Of its plan; none where only a run is known.
+    run : Run or None
+    """
 
-    Returns
-    -------
-    SideBySide
+    column: Column
+    sites: Sequence[Site] = ()
+    run: Run | None = None
+
+
+def side_by_side(sides: Sequence[Side], base: str = "") -> SideBySide:
+    """Put columns side by side, all of unlike names.
 
     Raises
     ------
     ChoiceError
-        If there are fewer than two, or the names or the baseline are not theirs.
-    ConfigError, RunError, ProgramError
-        If a text names nothing that can be read.
+        If there are fewer than two, or no column is called `base`.
     """
-    if len(subjects) < 2:
-        raise ChoiceError(f"comparing needs two plans or runs or more, given {len(subjects)}")
-    if names and (len(names) != len(subjects) or len(set(names)) < len(names)):
-        raise ChoiceError(f"names are one for each of the {len(subjects)} columns, all unlike; given {shown(names)}")
-    taken: Counter[str] = Counter()
-    columns, found_runs = list[Column](), list[Run]()
-    defaults: dict[str, str] = {}
-    for i, subject in enumerate(subjects):
-        named, opened = _opened(subject)
-        name = names[i] if names else named
-        taken[name] += 1
-        name = name if taken[name] == 1 else f"{name} ({taken[name]})"
-        column, sites = _column(name, opened)
-        columns.append(column)
-        defaults |= {site.id: site.default for site in sites}
-        if isinstance(opened, Run):
-            found_runs.append(opened)
+    if len(sides) < 2:
+        raise ChoiceError(f"comparing needs two plans or runs or more, given {len(sides)}")
+    columns = [side.column for side in sides]
+    found_runs = [side.run for side in sides if side.run is not None]
+    defaults = {site.id: site.default for side in sides for site in side.sites}
     known = [column.name for column in columns]
     base = base or known[0]
     if base not in known:
@@ -294,88 +280,64 @@ def compare(*subjects: Subject, names: Sequence[str] = (), base: str = "") -> Si
     at = known.index(base)
     compared_runs = None
     if len(found_runs) > 1:
-        kinds = [column.kind for column in columns]
-        first = kinds[:at].count("run") if kinds[at] == "run" else 0
+        first = sum(side.run is not None for side in sides[:at]) if sides[at].run is not None else 0
         compared_runs = of_runs.compare(found_runs[first], *found_runs[:first], *found_runs[first + 1 :])
     return SideBySide(
         tuple(columns), base, _figures(columns, at), _sites(columns, at), _statements(columns, at), compared_runs
     )
 
 
-def _opened(subject: Subject) -> tuple[str, Workbench | SavedPlan | Run]:
-    """What is compared, and its name where none is given."""
-    if isinstance(subject, Workbench):
-        return subject.program.name, subject
-    if isinstance(subject, SavedPlan):
-        return str(subject.document["program"]), subject
-    if isinstance(subject, Run):
-        return subject.name or subject.run_dir.name, subject
-    if isinstance(subject, Config):
-        return subject.program, open_bench(subject.program, config=subject, settings=subject.settings)
-    path = Path(subject)
-    if path.name.endswith(".plan.json"):
-        from workbench.bench import handed
-
-        return path.name.removesuffix(".plan.json"), handed.read(path)
-    if path.suffix == ".py" and not path.is_dir():
-        return path.stem, _opened(load(path))[1]
-    run = store.open(str(subject))
-    return run.name or run.run_dir.name, run
+def unlike(name: str, sides: Sequence[Side]) -> str:
+    """The name, or with a number where another has it."""
+    taken, number, found = {side.column.name for side in sides}, 1, name
+    while found in taken:
+        number += 1
+        found = f"{name} ({number})"
+    return found
 
 
-def _column(name: str, subject: Workbench | SavedPlan | Run) -> tuple[Column, Sequence[Site]]:
-    if isinstance(subject, Run):
-        memory, chosen = subject.memory, store.choices_of(subject)
-        notes = [*([subject.error] if subject.error else []), *subject.warnings]
-        notes += ["its choices cannot be read"] if chosen is None else []
-        measured = {name: memory[f"measured_{name}"] for name in ("peak_bytes",)}
-        column = Column(
-            name=name,
-            kind="run",
-            program=str(subject.request.program["name"]),
-            predicted={"peak_bytes": memory["predicted_peak_bytes"]},
-            measured={**measured, "step_s": subject.step_s, "compile_s": subject.compile_s},
-            sites=chosen or {},
-            statements=None,
-            notes=tuple(notes),
-        )
-        return column, ()
-    if isinstance(subject, SavedPlan):
-        whole = dict(subject.document["figures"])
-        notes = [f"{id}: {reason}" for id, reason in subject.unpredicted.items()]
-        over = None if notes else subject.timeline
-        figures: dict[str, float | None] = {} if over is None else {**_known(whole), "peak_bytes": over.peak_bytes}
-        if not notes and subject.changed:
-            # The order alone was changed here: what is saved stays what it was.
-            figures = {name: figures[name] for name in _PREDICTED}
-        column = Column(
-            name=name,
-            kind="saved plan",
-            program=str(subject.document["program"]),
-            predicted=figures,
-            measured={},
-            sites={site.id: site.choice for site in subject.sites()},
-            statements=None if over is None else statements(subject.graph, over),
-            notes=tuple(notes),
-        )
-        return column, subject.sites()
-    plan = subject.plan
+def of_run(name: str, run: Run) -> Side:
+    """A run, of which no graph is kept."""
+    memory, chosen = run.memory, store.choices_of(run)
+    notes = [*([run.error] if run.error else []), *run.warnings]
+    notes += ["its choices cannot be read"] if chosen is None else []
+    column = Column(
+        name=name,
+        kind="run",
+        program=str(run.request.program["name"]),
+        predicted={"peak_bytes": memory["predicted_peak_bytes"]},
+        measured={"peak_bytes": memory["measured_peak_bytes"], "step_s": run.step_s, "compile_s": run.compile_s},
+        sites=chosen or {},
+        statements=None,
+        notes=tuple(notes),
+    )
+    return Side(column, run=run)
+
+
+def of_plan(name: str, program: str, plan: Plan, run: Run | None = None) -> Side:
+    """A plan of a program, or a run with the statements and sites of the plan that its choices have."""
     column = Column(
         name=name,
         kind="plan",
-        program=subject.program.name,
-        predicted=_known(plan.to_json()),
+        program=program,
+        predicted=known_figures(plan.to_json()),
         measured={},
         sites={site.id: site.choice for site in plan.sites},
         statements=statements(plan.graph, plan.timeline),
         notes=plan.warnings,
     )
-    return column, plan.sites
+    if run is None:
+        return Side(column, plan.sites)
+    ran = of_run(name, run).column
+    # What the run was predicted then, and not what its choices are predicted now.
+    predicted = {**column.predicted, **{n: value for n, value in ran.predicted.items() if value is not None}}
+    merged = dataclasses.replace(ran, predicted=predicted, sites=column.sites, statements=column.statements)
+    return Side(merged, plan.sites, run)
 
 
-def _known(planned: Mapping[str, Any]) -> dict[str, float | None]:
+def known_figures(planned: Mapping[str, Any]) -> dict[str, float | None]:
     """The figures of a plan, as `Plan.to_json` and saved plans have them."""
-    found: dict[str, float | None] = {name: planned[name] for name in _PREDICTED}
+    found: dict[str, float | None] = {name: planned[name] for name in PREDICTED}
     fusions = planned["fusions"]
     if isinstance(fusions, Mapping):
         found |= {f"fusions_{name}": value for name, value in fusions.items() if isinstance(value, int)}
@@ -420,7 +382,7 @@ def _figures(columns: Sequence[Column], base: int) -> tuple[Row, ...]:
         have: list[Mapping[str, float | None]] = [getattr(column, kind) for column in columns]
         for name in dict.fromkeys(name for each in have for name in each):
             values = tuple(each.get(name) for each in have)
-            if all(value is None or (value == 0 and name not in _PREDICTED) for value in values):
+            if all(value is None or (value == 0 and name not in PREDICTED) for value in values):
                 continue
             differs = tuple(v is not None and values[base] is not None and v != values[base] for v in values)
             found.append(Row(name, kind, values, differs))

@@ -47,7 +47,7 @@ def compare(
         else:
             _print_runs(runs)
         return DONE
-    from workbench.bench.compared import compare as compare_all
+    from workbench.bench.comparing import compare as compare_all
 
     found = compare_all(*subjects, base=base)
     written = found.write(html, overwrite=force) if html is not None else None

@@ -98,7 +98,7 @@ class App:
         self.fusions = Fusions(self._on_message)
         self.passes = Passes(self.graph.reveal_value)
         self.timeline = TimelineTab(self._on_message, content=timeline_content(None, {}))
-        self.experiments = Experiments(bench.program, on_pinned=self._on_pinned, act=self._act)
+        self.experiments = Experiments(bench.program, on_pinned=self._on_pinned, act=self._act, bench=bench)
         self.sites = tables.SitesTable(self._on_message)
         self.settings = tables.Settings(self._on_message)
         self.trace = tables.TraceText(self._on_message)

@@ -4,6 +4,7 @@
 function render({ model, el }) {
   panel(el, "experiments");
   let asking = "";
+  const beside = sideBySide(model);
 
   function draw() {
     const { rows = [], unreadable = [], loading, compared } = model.get("content");
@@ -25,20 +26,21 @@ function render({ model, el }) {
     el.replaceChildren(
       h("p", { class: "wb-muted" }, loading ? "Reading the runs…" : rows.length ? "Runs of this program, all measured. Pin one: the changes in the strip are then against it." : "No run of this program is kept yet. Compile & run makes the first."),
       h("div", { class: "wb-scroll", hidden: !rows.length }, h("table", {},
-        h("thead", {}, h("tr", {}, h("th", {}, "pinned"), h("th", {}, "name and note"), h("th", {}, "when"), h("th", {}, "choices"), right("peak, predicted"), right("measured"), right("compile"), right("step"), h("th", {}, "accuracy"), h("th", {}, "state"), h("th", {}))),
+        h("thead", {}, h("tr", {}, h("th", {}, "pinned"), h("th", {}, "beside"), h("th", {}, "name and note"), h("th", {}, "when"), h("th", {}, "choices"), right("peak, predicted"), right("measured"), right("compile"), right("step"), h("th", {}, "accuracy"), h("th", {}, "state"), h("th", {}))),
         h("tbody", {}, rows.map((row) => h("tr", { class: row.pinned ? "wb-chosen" : null, "data-run": row.folder },
           h("td", {}, h("input", { type: "checkbox", checked: row.pinned, "aria-label": `Pin ${row.name}`, onchange: (event) => ask({ type: "pin", folder: row.folder, pinned: event.target.checked }) })),
-          h("td", {}, name(row), note(row)), h("td", { class: "wb-nowrap wb-muted" }, row.created), h("td", { class: "wb-cut" }, choices(row)),
+          h("td", {}, beside.tick(row.folder, row.name)), h("td", {}, name(row), note(row)), h("td", { class: "wb-nowrap wb-muted" }, row.created), h("td", { class: "wb-cut" }, choices(row)),
           h("td", { class: "wb-right" }, row.predicted), h("td", { class: "wb-right" }, row.measured, row.off && h("span", { class: "wb-muted" }, ` ${row.off}`)),
           h("td", { class: "wb-right" }, row.compile), h("td", { class: "wb-right" }, row.step, (row.against ?? []).map((text) => h("div", { class: "wb-muted wb-nowrap" }, text))),
           h("td", { class: row.accuracy === "ok" ? "wb-good" : "wb-bad" }, row.accuracy), h("td", { class: row.state === "failed" ? "wb-bad" : null, title: [row.error, ...(row.warnings ?? [])].filter(Boolean).join("\n") || null }, row.state, (row.warnings ?? []).length > 0 && h("div", { class: "wb-muted wb-nowrap" }, "with warnings")),
           h("td", { class: "wb-right" }, remove(row)))))),
       ),
       h("div", { class: "wb-views", hidden: rows.length < 2 }, h("button", { disabled: !rows.some((row) => row.pinned), title: rows.some((row) => row.pinned) ? "Every other run beside it, with verdicts" : "Pin a run first", onclick: () => ask({ type: "compare" }) }, "Compare with the pinned run")),
-      compared ? h("section", { class: "wb-compared" }, h("p", {}, compared.words), h("div", { class: "wb-scroll" }, h("table", {},
+      compared ? h("section", { class: "wb-against-pinned" }, h("p", {}, compared.words), h("div", { class: "wb-scroll" }, h("table", {},
         h("thead", {}, h("tr", {}, h("th", {}, "run"), h("th", {}, "figure"), right("value"), right("pinned"), right("ratio"), right("95 % interval"), h("th", {}, "verdict"))),
         h("tbody", {}, compared.rows.map((row) => h("tr", {}, h("td", {}, row.run), h("td", {}, row.figure), h("td", { class: "wb-right" }, row.value), h("td", { class: "wb-right" }, row.base),
           h("td", { class: "wb-right" }, row.ratio), h("td", { class: "wb-right" }, row.interval), h("td", { class: row.tone ? `wb-${row.tone}` : "wb-muted" }, row.verdict))))))) : "",
+      ...beside.drawn(),
       h("details", { hidden: !unreadable.length },
         h("summary", { class: "wb-bad" }, unreadable.length === 1 ? "1 run cannot be read" : `${unreadable.length} runs cannot be read`),
         h("ul", {}, unreadable.map((one) => h("li", { "data-run": one.folder }, h("code", {}, one.name), ` ${one.error}`)))));

@@ -12,9 +12,11 @@ from workbench.errors import RunError, WorkbenchError
 from workbench.runs import files, jobs, logs, request, store
 from workbench.runs.compare import Difference, compare
 from workbench.summary import human_bytes, human_seconds
-from workbench.ui.panel import Panel, esm
+from workbench.ui.beside import Beside
+from workbench.ui.panel import HERE, Panel, esm
 
 if TYPE_CHECKING:
+    from workbench.bench import Workbench
     from workbench.programs import Program
     from workbench.runs.jobs import Run
 
@@ -31,7 +33,8 @@ _FIGURES = {
 class Experiments(Panel):
     """A table of runs; content: ``rows``, as `run_row` makes them, and ``unreadable`` folders, each with the reason.
 
-    ``compared`` has the runs compared with the pinned one, once that was asked for.
+    ``compared`` has the runs compared with the pinned one, once that was asked for. ``plans`` can be ticked like runs;
+    ``beside`` has what was ticked side by side, and ``busy`` what is waited for.
 
     Parameters
     ----------
@@ -41,9 +44,12 @@ class Experiments(Panel):
         Called when another run is pinned, or none any more.
     act : callable
         Does what may fail, and tells how.
+    bench : Workbench, optional
+        Whose plans can be put beside runs; without one none can.
     """
 
-    _esm = esm("experiments.js")
+    _esm = esm("beside.js", "experiments.js")
+    _css = "".join((HERE / name).read_text() for name in ("style.css", "compared_page.css"))
 
     def __init__(
         self,
@@ -51,12 +57,16 @@ class Experiments(Panel):
         *,
         on_pinned: Callable[[], None],
         act: Callable[[Callable[[], Any]], Any],
+        bench: Workbench | None = None,
         **traits: Any,
     ) -> None:
-        super().__init__(self._receive, content={"rows": [], "unreadable": [], "loading": True}, **traits)
+        self._beside = None if bench is None else Beside(bench)
+        plans = [] if self._beside is None else self._beside.plans()
+        content = {"rows": [], "unreadable": [], "loading": True, "plans": plans}
+        super().__init__(self._receive, content=content, **traits)
         self._program, self._on_pinned, self._act = program, on_pinned, act
         self._known: dict[Path, tuple[tuple[int, ...], dict[str, Any] | None]] = {}
-        self._lock = threading.Lock()
+        self._lock, self._showing = threading.Lock(), threading.Lock()
         self._again = False
         self.pinned: Run | None = None
 
@@ -84,7 +94,7 @@ class Experiments(Panel):
                 if row["pinned"]:
                     pinned = folder
             rows.sort(key=lambda row: (not row["pinned"], -row["created_s"]))
-            self.content = {"rows": rows, "unreadable": unreadable, "loading": False, "compared": None}
+            self._show(rows=rows, unreadable=unreadable, loading=False, compared=None)
             before = self.pinned.run_dir if self.pinned is not None else None
             try:
                 self.pinned = None if pinned is None else jobs.follow(pinned)
@@ -118,10 +128,35 @@ class Experiments(Panel):
         if message.get("type") == "compare":
             self._act(self._compare)
             return
+        if message.get("type") in ("beside", "write", "keep", "forget") and self._beside is not None:
+            self._receive_beside(self._beside, message)
+            return
         act = acts.get(message.get("type", ""))
         if act is not None:
             self._act(act)
             self.refresh()
+
+    def _receive_beside(self, beside: Beside, message: dict[str, Any]) -> None:
+        if message["type"] == "beside":
+            plans, runs, base = message["plans"], message["runs"], message.get("base", "")
+            self._show(busy="Putting them side by side…", written=None)
+
+            def put() -> None:
+                found = self._act(lambda: beside.compare(plans, runs, base))
+                self._show(busy="", **({"beside": found} if found is not None else {}))
+
+            # Plans that nobody has asked for before take seconds.
+            threading.Thread(target=put, name="workbench-beside", daemon=True).start()
+        elif message["type"] == "write":
+            written = self._act(lambda: beside.write(message["path"]))
+            self._show(written=None if written is None else str(written))
+        else:
+            self._act(beside.keep if message["type"] == "keep" else lambda: beside.forget(message["key"]))
+            self._show(plans=beside.plans())
+
+    def _show(self, **more: Any) -> None:
+        with self._showing:
+            self.content = {**self.content, **more}
 
     def _compare(self) -> None:
         """Compare the other runs with the pinned one, the newest first."""
@@ -133,7 +168,7 @@ class Experiments(Panel):
         found = compare(self.pinned, *(jobs.follow(Path(folder)) for folder in folders[:_MOST_COMPARED]))
         more = len(folders) - _MOST_COMPARED
         words = f"Compared with {found.base}; {found.words}" + (f" The newest {_MOST_COMPARED} runs." * (more > 0))
-        self.content = {**self.content, "compared": {"words": words, "rows": list(map(_compared, found.differences))}}
+        self._show(compared={"words": words, "rows": list(map(_compared, found.differences))})
 
     def _pin(self, folder: Path, pinned: bool) -> None:
         """Pin one run of this program, and no other."""
