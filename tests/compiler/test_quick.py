@@ -16,7 +16,7 @@ import torch
 from thunder.core import interpreter, pytree, symbol, transform_common
 
 import workbench
-from workbench.compiler import cycles, hooks, quick, quick_passes
+from workbench.compiler import cycles, hooks, quick, quick_passes, quick_symbols
 from workbench.compiler.kept import structure_of
 
 assert hooks.Hooks  # what is tried here is in force once this module is imported
@@ -98,9 +98,10 @@ def _default(a: Any, b: Any = 3) -> None: ...
 def _only(a: Any, /, b: Any) -> None: ...
 def _keyword(a: Any, *, b: Any = 4) -> None: ...
 def _rest(a: Any, *rest: Any, **others: Any) -> None: ...
+def _named_behind(a: Any, *rest: Any, b: Any = 5) -> None: ...
 
 
-@pytest.mark.parametrize("meta", [_none, _two, _default, _only, _keyword, _rest])
+@pytest.mark.parametrize("meta", [_none, _two, _default, _only, _keyword, _rest, _named_behind])
 @pytest.mark.parametrize(
     ("args", "kwargs"), [((), {}), ((1,), {}), ((1, 2), {}), ((1,), {"b": 2}), ((), {"a": 1, "b": 2}), ((1, 2, 3), {})]
 )
@@ -114,6 +115,70 @@ def test_arguments_are_put_in_their_places_as_thunder_does(
             return str(error)
 
     assert outcome(symbol.Symbol.normalize) == outcome(quick._stock_normalize)
+
+
+def _given_back(x: torch.Tensor) -> Any:
+    return x, x.view(2, 4), {"sum": x.sum(), "shape": x.shape[0]}
+
+
+def _without_gradients(x: torch.Tensor) -> Any:
+    with torch.no_grad():
+        kept = x * 2
+    return kept + x.sin()
+
+
+def _in_half(x: torch.Tensor) -> Any:
+    with torch.autocast("cpu", torch.bfloat16):
+        return x @ x.t() + 1
+
+
+def _written(x: torch.Tensor) -> Any:
+    y = x.clone()
+    y.add_(1)
+    return torch.nn.functional.dropout(y[:1].expand(2, 4), 0.0), y.to(torch.float64), y.contiguous()
+
+
+@pytest.mark.parametrize("function", [_given_back, _without_gradients, _in_half, _written])
+def test_statements_are_recorded_as_they_are_as_shipped(function: Callable[..., Any]) -> None:
+    x = torch.randn(2, 4, requires_grad=True)
+    with quick.as_shipped():
+        assert symbol.Symbol.__call__ is not quick_symbols._call
+        shipped = traced(function, x)
+    assert symbol.Symbol.__call__ is quick_symbols._call
+    assert traced(function, x) == shipped
+
+
+def test_properties_of_tensors_are_inferred_as_ever() -> None:
+    cpu, cuda = thunder.core.devices.Device("cpu"), thunder.core.devices.Device("cuda:0")
+    single, weak, whole = thunder.dtypes.float32, thunder.dtypes.float32_, thunder.dtypes.int64
+
+    def outcomes(infer: Callable[..., Any]) -> list[Any]:
+        with thunder.core.trace.tracectx(thunder.core.trace.TraceCtx(None)):
+            like = thunder.core.proxies.TensorProxy(shape=(2, 3), device=cpu, dtype=single, requires_grad=True)
+        made = []
+        for given in (
+            (None, (2, 3), cpu, single, True),
+            (None, [2, 3], cuda, single, False),
+            (None, (), cpu, weak, False),
+            (None, (), cpu, float, False),
+            (None, (4,), cpu, whole, True),
+            (like,),
+            (like, (5,)),
+            (like, (5,), None, whole),
+            (like, None, None, None, False),
+            (None, (-1,), cpu, single, False),
+            (None, (1.5,), cpu, single, False),
+            (None, "2", cpu, single, False),
+            (None, (2,), None, single, False),
+        ):
+            for _ in range(2):  # what is kept is given the second time
+                try:
+                    made.append(infer(*given))
+                except (RuntimeError, ValueError) as error:
+                    made.append(re.sub(r"t\d+", "t", str(error)))
+        return made
+
+    assert outcomes(quick_symbols._inferred) == outcomes(quick_symbols._stock_properties)
 
 
 def test_before_an_interpretation_the_source_of_one_frame_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +288,7 @@ def test_a_signature_is_inspected_once(monkeypatch: pytest.MonkeyPatch) -> None:
         own.normalize()
     like = symbol.Symbol("like", meta=own)
     assert [like.normalize(1, b=2), like.normalize(3)] == [((1,), {"b": 2}), ((3,), {})]
-    assert inspected == [meta, own]
+    assert inspected == [meta]
 
 
 def test_tags_are_those_of_all_that_is_inside() -> None:

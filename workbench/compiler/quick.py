@@ -11,7 +11,6 @@ keeps signatures, ``tree_flatten`` has its types in a constant, ``InterpreterRun
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import dis
 import functools
 import inspect
@@ -21,8 +20,8 @@ from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, Module
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from workbench.compiler import quick_passes
-from workbench.compiler.thunder_api import codeutils, interpreter, opcode_handlers, pytree, symbol, utils
+from workbench.compiler import quick_passes, quick_symbols
+from workbench.compiler.thunder_api import interpreter, opcode_handlers, symbol
 
 _KINDS = (BuiltinFunctionType, FunctionType, ModuleType, type, type(NotImplemented))
 """What Thunder never puts a proxy in the place of, as it does with numbers and tensors."""
@@ -93,27 +92,52 @@ def _signature(function: Any) -> inspect.Signature:
 
 
 _stock_normalize = symbol.Symbol.normalize
-_positional: WeakKeyDictionary[FunctionType, int | None] = WeakKeyDictionary()
-"""How many arguments a function takes that can all be given by their place, none else; -1 for any number of them."""
+_MISSING = inspect.Parameter.empty
+
+
+class _Parameters:
+    """What a function takes by place, and by name alone, each with its default."""
+
+    def __init__(self, function: FunctionType) -> None:
+        kind = inspect.Parameter
+        found = list(_signature(function).parameters.values())
+        kinds = [parameter.kind for parameter in found]
+        self.by_place = [(p.name, p.default) for p in found if p.kind in (kind.POSITIONAL_ONLY, _BY_PLACE_OR_NAME)]
+        self.by_name = [(p.name, p.default) for p in found if p.kind is kind.KEYWORD_ONLY]
+        self.never_named = {p.name for p in found if p.kind is kind.POSITIONAL_ONLY}
+        self.any_places, self.any_names = kind.VAR_POSITIONAL in kinds, kind.VAR_KEYWORD in kinds
+
+
+_BY_PLACE_OR_NAME = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_parameters: WeakKeyDictionary[FunctionType, _Parameters] = WeakKeyDictionary()
 
 
 def _normalize(self: Any, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments by place as they are, where a symbol takes no others."""
-    if not kwargs and type(self.meta) is FunctionType:
-        if self.meta not in _positional:
-            _positional[self.meta] = _taken_by_place(self.meta)
-        if _positional[self.meta] in (-1, len(args)):
-            return args, {}
-    found: tuple[tuple[Any, ...], dict[str, Any]] = _stock_normalize(self, *args, **kwargs)
+    """Arguments by place, those left out as their defaults; what does not fit is left to Thunder, which says why."""
+    meta, found = self.meta, None
+    if type(meta) is symbol.Symbol:  # which takes whatever is given
+        return args, kwargs
+    if type(meta) is FunctionType:
+        known = _parameters.get(meta)
+        if known is None:
+            known = _parameters[meta] = _Parameters(meta)
+        found = _placed(known, args, kwargs)
+    if found is None:
+        found = _stock_normalize(self, *args, **kwargs)
     return found
 
 
-def _taken_by_place(function: FunctionType) -> int | None:
-    kinds = [parameter.kind for parameter in _signature(function).parameters.values()]
-    if kinds == [inspect.Parameter.VAR_POSITIONAL]:
-        return -1
-    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return len(kinds) if all(kind in by_place for kind in kinds) else None
+def _placed(
+    known: _Parameters, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    if (len(args) > len(known.by_place) and not known.any_places) or not known.never_named.isdisjoint(kwargs):
+        return None
+    left = dict(kwargs)
+    given = [left.pop(name, default) for name, default in known.by_place[len(args) :]]
+    named = {name: left.pop(name, default) for name, default in known.by_name}
+    if (left and not known.any_names) or any(x is _MISSING for x in (*given, *named.values())):
+        return None
+    return (*args, *given), named | left
 
 
 class _Stack:
@@ -130,39 +154,6 @@ class _Stack:
             raise IndexError(depth)
         found = inspect.getframeinfo(frame, self._context)
         return inspect.FrameInfo(frame, *found, positions=found.positions)
-
-
-_tree_flatten = pytree.tree_flatten
-_tree_flatten_with_dataclass = pytree.tree_flatten_with_dataclass
-_legal: set[type] = set()
-"""Types that Thunder flattens."""
-_plain: set[type] = set()
-"""Types of leaves that are no dataclasses."""
-
-
-def _flatten(args: Any, namespace: str = pytree.OPTREE_NAMESPACE) -> Any:
-    kind = type(args)
-    if kind in _legal:
-        return pytree.optree.tree_flatten(args, none_is_leaf=True, namespace=namespace)
-    found = _tree_flatten(args, namespace)
-    if not isinstance(args, type):  # of a class it matters which
-        _legal.add(kind)
-    return found
-
-
-def _flatten_with_dataclass(tree: Any) -> Any:
-    """Flattened at once where no leaf is a dataclass, which Thunder would have to make known first."""
-    if type(tree) not in _legal:
-        return _tree_flatten_with_dataclass(tree)
-    leaves, spec = _flatten(tree)
-    for leaf in leaves:
-        kind = type(leaf)
-        if kind in _plain:
-            continue
-        if dataclasses.is_dataclass(kind):
-            return _tree_flatten_with_dataclass(tree)
-        _plain.add(kind)
-    return leaves, spec
 
 
 def _gather_tags(bsym: Any) -> set[Any]:
@@ -184,8 +175,8 @@ _QUICK: tuple[tuple[Any, str, Any], ...] = (
     (symbol, "inspect", _Standing(inspect, signature=_signature)),
     (symbol, "gather_tags", _gather_tags),
     (symbol.Symbol, "normalize", _normalize),
-    (symbol, "tree_flatten_with_dataclass", _flatten_with_dataclass),
-    *((module, "tree_flatten", _flatten) for module in (codeutils, pytree, symbol, utils)),
+    (symbol, "tree_flatten_with_dataclass", quick_symbols.flatten_with_dataclass),
+    *quick_symbols.METHODS,
     *quick_passes.METHODS,
 )
 """A module or class of Thunder's, a name in it, and what stands there instead."""

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from workbench.compiler import quick_symbols
 from workbench.compiler.kept import INPUTS, OUTPUTS, STRUCTURE, structure_of
 from workbench.compiler.thunder_api import (
     BoundSymbol,
@@ -91,9 +92,6 @@ def _forget(state: dict[str, Any], names: Sequence[str]) -> None:
         state.pop(name, None)
 
 
-_from_bsym_swap_proxies = BoundSymbol.from_bsym_swap_proxies
-
-
 def _swapped(
     self: Any,
     swap_map: Mapping[Any, Any],
@@ -104,7 +102,7 @@ def _swapped(
     """The statement itself where nothing in it is swapped, as Thunder gives it back where there is nothing to swap."""
     if not swap_map or not _concerns(self, swap_map, skip_inputs, skip_output, skip_subsymbols):
         return self
-    made = _from_bsym_swap_proxies(self, swap_map, skip_inputs, skip_output, skip_subsymbols)
+    made = quick_symbols.swapped(self, swap_map, skip_inputs, skip_output, skip_subsymbols)
     if self.sym.is_fusion and not (skip_inputs or skip_output or skip_subsymbols) and _renames(self, made):
         made.__dict__[STRUCTURE] = structure_of(self)
     return made
@@ -329,6 +327,7 @@ _FUNCTIONS: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (utils, "producers", _producers),
     (utils, "consumers", _consumers),
     (utils, "safe_map_flat", _map_flat),
+    *quick_symbols.FUNCTIONS,
 )
 SHIPPED_BY_NAME = {name: getattr(module, name) for module, name, _ in _FUNCTIONS}
 _PAIRS = {name: (SHIPPED_BY_NAME[name], instead) for _, name, instead in _FUNCTIONS}

@@ -137,8 +137,8 @@ _NAMES: Mapping[str, str] = {
     "_transform_for_operator_executor_execution": "thunder.executors.passes:_transform_for_operator_executor_execution",
     "_vjp_impl": "thunder.torch:_vjp_impl",
     "augmented_forward_impls": "thunder.core.transforms:augmented_forward_impls",
+    "baseutils": "thunder.core.baseutils",
     "backward_impls": "thunder.core.transforms:backward_impls",
-    "codeutils": "thunder.core.codeutils",
     "clear_mutable_collection": "thunder.executors.passes:clear_mutable_collection",
     "comment_symbols": "thunder.executors.passes:comment_symbols",
     "compile_data": "thunder.core.compile_data",
@@ -169,6 +169,7 @@ _NAMES: Mapping[str, str] = {
     "order_proxies": "thunder.core.transform_common:order_proxies",
     "passes": "thunder.executors.passes",
     "prims": "thunder.core.prims",
+    "proxies": "thunder.core.proxies",
     "pytree": "thunder.core.pytree",
     "replace_uniform": "thunder.core.rematerialization:replace_uniform",
     "sdpaex": "thunder.executors.sdpaex",
@@ -255,10 +256,16 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
     "TraceTag": ("BACKWARD",),
     "augmented_forward_impls": ("get",),
     "clear_mutable_collection": ("bind",),
-    "codeutils": ("tree_flatten",),
+    "baseutils": (
+        "check",
+        "check_type",
+    ),
+    "proxies": ("_infer_tensor_properties",),
     "compile_data": (
         "_compile_data.get",
         "compile_data_and_stats",
+        "get_compile_data",
+        "using_symbolic_values",
     ),
     "devices": (
         "Device",
@@ -342,6 +349,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "optree.tree_flatten",
         "tree_flatten",
         "tree_flatten_with_dataclass",
+        "tree_unflatten",
     ),
     "region_utils": ("comment_symbols",),
     "sdpaex": (
