@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,48 @@ def test_a_live_run_is_followed_and_cancelled_without_the_process_that_started_i
     finally:
         child.kill()
         child.wait()
+
+
+@pytest.mark.slow
+def test_three_live_runs_are_read_out_at_20_hz_at_once(tmp_path: Path, listing: Listing) -> None:
+    count, seconds = 40, 2.0
+    children, folders = [], []
+    try:
+        for name in ("one", "two", "three"):
+            folder = make(tmp_path, name, events.Phase(t_s=0.1, phase="compile"))
+            mark = processes.new_mark(folder)
+            environment = {**os.environ, reaper.MARK: mark}
+            children.append(subprocess.Popen(["sleep", "60"], env=environment, start_new_session=True))
+            processes.Note.of(children[-1].pid, mark).write(folder)
+            folders.append(folder)
+        listing.scan([tmp_path])
+
+        def write() -> None:
+            for n in range(count):
+                for folder in folders:
+                    with (folder / logs.LOG_FILE).open("ab") as log:
+                        log.write(logs.encode(events.MemorySample(t_s=1.0 + n / 20, rss_bytes=1000 + n)))
+                time.sleep(seconds / count)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        version, answers, came = 0, 0, dict.fromkeys(("one", "two", "three"), ())
+        give_up = time.monotonic() + 30
+        while any(len(samples) < count for samples in came.values()) and time.monotonic() < give_up:
+            answer = listing.since(version)
+            if answer is not None:
+                version, answers = answer["version"], answers + 1
+                for run in answer["runs"]:
+                    came[run["name"]] += tuple(size for _, size in run["samples"])
+            time.sleep(0.02)
+        writer.join()
+        # Each sample of each run once and in order, as they came and not all at the end.
+        assert set(came.values()) == {tuple(range(1000, 1000 + count))}
+        assert answers >= 10
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
 
 
 def until(listing: Listing, there: Any, timeout_s: float = 10) -> dict[str, Any]:

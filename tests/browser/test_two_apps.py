@@ -1,0 +1,57 @@
+"""Several apps in one notebook: of one bench they show the same, of another nothing; a cell run again during a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.browser.app import TALL
+from tests.browser.harness import Lab
+
+pytestmark = pytest.mark.browser
+
+OPEN = "import workbench as wb\nbench = wb.open('mlp', device='cpu', layers=1)\nbench"
+OTHER = "other = wb.open('mlp', device='cpu', layers=2)\nother"
+APPS = ".jp-Notebook .wb-app"
+TURNABLE = "next(s.id for s in bench.sites('saved') if s.values and 'recompute' not in s.illegal)"
+
+
+def test_the_same_app_twice_another_one_and_a_cell_run_again_during_a_run(lab: Lab) -> None:
+    lab.page.set_viewport_size(TALL | {"height": 3000})
+    lab.write_notebook("apps.ipynb", [OPEN, "bench", OTHER, "print('all', 'ran')"])
+    lab.open_notebook("apps.ipynb")
+    lab.run_all()
+    lab.wait_marker("all ran", timeout_s=240)
+    lab.wait_until(lambda: lab.page.locator(APPS).count() == 3)
+
+    # A choice in one app is shown by the other of the same bench, and by no other.
+    site = lab.kernel_eval(f"print({TURNABLE})")
+    before = [figures(lab, app) for app in range(3)]
+    lab.page.evaluate(
+        f"id => Array.from(document.querySelectorAll('{APPS} .wb-graph'))[0].__workbench.view.turn(id)", site
+    )
+    lab.wait_until(lambda: all("vs stock" in figures(lab, app) for app in (0, 1)))
+    assert figures(lab, 0) == figures(lab, 1)
+    assert figures(lab, 2) == before[2]
+    assert lab.kernel_eval("print(other.choices)") == "{}"
+
+    # The cell that opens is run again while a run of its app goes on: that ends as if nothing had been.
+    lab.page.locator(APPS).nth(1).get_by_role("button", name="Compile & run").click()
+    lab.wait_until(lambda: lab.kernel_eval("print(len(bench.runs))") == "1")
+    lab.kernel_eval("first, run = bench, bench.runs[0]")
+    lab.run_cell(0)
+    lab.wait_until(lambda: lab.kernel_eval("print(bench is first)") == "False", timeout_s=120)
+    lab.wait_until(lambda: lab.kernel_eval("print(run.state)") == "done", timeout_s=240)
+    lab.wait_until(lambda: "vs stock" not in figures(lab, 0))
+    # The other app is of the bench that it was opened with still, and shows its run.
+    lab.wait_until(lambda: "Done" in lab.page.locator(APPS).nth(1).locator(".wb-live").inner_text())
+    assert "vs stock" in figures(lab, 1)
+    assert "Nothing has run yet" in lab.page.locator(APPS).nth(0).locator(".wb-live").inner_text()
+    assert not [line for line in lab.console if "uncaught" in line]
+
+
+def figures(lab: Lab, app: int) -> str:
+    """What the strip of one of the apps says."""
+    found: Any = lab.page.locator(APPS).nth(app).locator(".wb-strip").inner_text()
+    return str(found)
