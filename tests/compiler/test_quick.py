@@ -6,8 +6,9 @@ import builtins
 import dataclasses
 import gc
 import inspect
+import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -366,6 +367,44 @@ def test_a_statement_that_is_copied_keeps_what_is_known_of_the_parts_that_stay()
     swapped = bsym.from_bsym_swap_proxies({symbol.variableify(known[0][0]): known[1][0]})
     assert swapped.flat_proxy_args[0] is known[1][0]
     assert bsym.flat_proxy_args is known[0]
+
+
+def test_values_are_swapped_as_ever() -> None:
+    jitted = thunder.jit(Net())
+    jitted(torch.ones(2, 4))
+    statements = [b for trace in thunder.last_traces(jitted) for b in trace.bound_symbols if b.flat_proxy_args]
+    chance = random.Random(0)
+    outcomes = []
+    for _ in range(300):
+        bsym, *others = chance.sample(statements, 3)
+        values = [*bsym.flat_proxy_args, *bsym.flat_proxy_outs]
+        into = [None, None, 2, *values, *(value for other in others for value in other.flat_proxy_args)]
+        swaps = {symbol.variableify(value): chance.choice(into) for value in chance.sample(values, min(2, len(values)))}
+        skipped = {f"skip_{part}": chance.random() < 0.3 for part in ("inputs", "output", "subsymbols")}
+        outcomes.append(
+            [
+                _outcome(swap, bsym, swaps, skipped)
+                for swap in (symbol.BoundSymbol.from_bsym_swap_proxies, quick_symbols._stock_swap)
+            ]
+        )
+    assert [quickly for quickly, _ in outcomes] == [shipped for _, shipped in outcomes]
+    told = [str(shipped) for _, shipped in outcomes]
+    assert any("cycle" in each for each in told)
+    assert any("cycle" not in each for each in told)
+
+
+def _outcome(swap: Callable[..., Any], bsym: Any, swaps: Any, skipped: Mapping[str, bool]) -> Any:
+    """A statement with values swapped, each value told by which object it is; or why not."""
+
+    def told(made: Any) -> Any:
+        parts = pytree.tree_flatten((made.args, made.kwargs, made.output))[0]
+        values = [id(part) if isinstance(part, thunder.core.proxies.Proxy) else part for part in parts]
+        return str(made.sym.id), values, [told(sub) for sub in made.subsymbols]
+
+    try:
+        return told(swap(bsym, swaps, **skipped))
+    except RuntimeError as error:
+        return str(error)
 
 
 def test_a_copy_whose_arguments_change_as_it_is_made_has_a_structure_of_its_own() -> None:

@@ -141,8 +141,10 @@ def _swap(tree: Any, swap_map: Mapping[Any, Any]) -> Any:
 def _last(proxy: Any, swap_map: Mapping[Any, Any]) -> Any:
     """What stands in the place of a value in the end."""
     variable = variableify(proxy)
-    found = swap_map.get(variable)
-    if found is None or found is proxy:
+    if variable not in swap_map:
+        return proxy
+    found = swap_map[variable]
+    if found is proxy:
         return proxy
     if type(found) is not TensorProxy or variableify(found) in swap_map:
         raise _NestedError
