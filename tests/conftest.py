@@ -72,3 +72,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByUnit:
     return ByUnit(config, log)
+
+
+@pytest.fixture(scope="module")
+def mlp_bench() -> Any:
+    """A small program, planned for the CPU with nothing fused."""
+    import workbench
+
+    return workbench.open("mlp", layers=1, executor="torch", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def saved_mlp(mlp_bench: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The path of its saved plan."""
+    return mlp_bench.save(tmp_path_factory.mktemp("saved") / "mlp.plan.json")

@@ -20,39 +20,31 @@ LEAST = {"order.statements": "least peak"}
 
 
 @pytest.fixture(scope="module")
-def bench() -> Workbench:
-    return workbench.open("mlp", layers=1, executor="torch", device="cpu")
+def recomputed(mlp_bench: Workbench) -> str:
+    return next(s.id for s in mlp_bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal)
 
 
 @pytest.fixture(scope="module")
-def saved(bench: Workbench, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return bench.save(tmp_path_factory.mktemp("compared") / "stock.plan.json")
-
-
-@pytest.fixture(scope="module")
-def recomputed(bench: Workbench) -> str:
-    return next(s.id for s in bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal)
-
-
-@pytest.fixture(scope="module")
-def found(bench: Workbench, saved: Path, recomputed: str, tmp_path_factory: pytest.TempPathFactory) -> SideBySide:
+def found(
+    mlp_bench: Workbench, saved_mlp: Path, recomputed: str, tmp_path_factory: pytest.TempPathFactory
+) -> SideBySide:
     run = recorded(tmp_path_factory.mktemp("run") / "first", [1.0, 1.1], peak_bytes=2048)
-    plan = workbench.open(saved)
+    plan = workbench.open(saved_mlp)
     assert isinstance(plan, SavedPlan)
-    bench.choose({recomputed: "recompute"})
+    mlp_bench.choose({recomputed: "recompute"})
     try:
-        return workbench.compare(plan, plan.choose(LEAST), bench, run, names=("stock", "least", "again", "run"))
+        return workbench.compare(plan, plan.choose(LEAST), mlp_bench, run, names=("stock", "least", "again", "run"))
     finally:
-        bench.undo()
+        mlp_bench.undo()
 
 
 def row(rows: tuple[Row, ...], name: str, kind: str) -> Row:
     return next(each for each in rows if (each.name, each.kind) == (name, kind))
 
 
-def test_one_table_of_figures_predicted_apart_from_measured(bench: Workbench, found: SideBySide) -> None:
+def test_one_table_of_figures_predicted_apart_from_measured(mlp_bench: Workbench, found: SideBySide) -> None:
     predicted = row(found.figures, "peak_bytes", "predicted")
-    assert predicted.values[0] == bench.plan.peak_bytes
+    assert predicted.values[0] == mlp_bench.plan.peak_bytes
     assert predicted.values[1] < predicted.values[0]
     assert predicted.differs == (False, True, True, True)
     measured = row(found.figures, "peak_bytes", "measured")
@@ -86,27 +78,48 @@ def test_the_same_statement_has_one_row_and_what_is_new_or_moved_is_marked(found
     assert still == sorted(still)
 
 
-def test_another_baseline_turns_what_differs_round(found: SideBySide, saved: Path, bench: Workbench) -> None:
-    turned = workbench.compare(saved, workbench.open(saved).choose(LEAST), names=("a", "b"), base="b")
+def test_another_baseline_turns_what_differs_round(found: SideBySide, saved_mlp: Path, mlp_bench: Workbench) -> None:
+    turned = workbench.compare(saved_mlp, workbench.open(saved_mlp).choose(LEAST), names=("a", "b"), base="b")
     predicted = row(turned.figures, "peak_bytes", "predicted")
     assert predicted.differs == (True, False)
     assert "(+" in turned.cells(predicted)[0]
     assert row(found.figures, "peak_bytes", "predicted").values[:2] == predicted.values
 
 
-def test_equal_plans_differ_in_nothing(bench: Workbench, saved: Path) -> None:
-    same = workbench.compare(bench, saved, bench)
-    assert [column.name for column in same.columns] == ["mlp", "stock", "mlp (2)"]
+def test_equal_plans_differ_in_nothing(mlp_bench: Workbench, saved_mlp: Path) -> None:
+    same = workbench.compare(mlp_bench, saved_mlp, mlp_bench)
+    assert [column.name for column in same.columns] == ["mlp", "mlp (2)", "mlp (3)"]
     assert not same.sites
     assert not same.differing
     assert not any(any(each.differs) for each in same.figures)
 
 
-def test_what_a_saved_plan_cannot_predict_is_empty_and_noted(saved: Path, recomputed: str) -> None:
-    plan = workbench.open(saved)
-    side = workbench.compare(plan, plan.choose({recomputed: "recompute"}))
+def test_what_a_saved_plan_cannot_predict_is_empty_and_noted(saved_mlp: Path, recomputed: str, tmp_path: Path) -> None:
+    document = json.loads(saved_mlp.read_text())
+    # As of a fused plan.
+    del document["joint"]
+    path = tmp_path / "fused.plan.json"
+    path.write_text(json.dumps(document))
+    plan = workbench.open(path)
+    assert isinstance(plan, SavedPlan)
+    changed = plan.choose({recomputed: "recompute"})
+    side = workbench.compare(plan, changed)
     assert row(side.figures, "peak_bytes", "predicted").values[1] is None
-    assert any("takes a plan by Thunder" in note for note in side.notes)
+    assert any("where nothing is fused" in note for note in side.notes)
+    # Nothing to put into a table is no reason to have no page.
+    page = workbench.compare(changed, changed).write(tmp_path / "none.html").read_text()
+    assert "where nothing is fused" in page
+
+
+def test_a_saved_plan_s_other_choices_have_figures_and_no_statements(saved_mlp: Path, recomputed: str) -> None:
+    plan = workbench.open(saved_mlp)
+    assert isinstance(plan, SavedPlan)
+    changed = plan.choose({recomputed: "recompute"})
+    side = workbench.compare(plan, changed)
+    assert row(side.figures, "peak_bytes", "predicted").values == (plan.peak_bytes, changed.peak_bytes)
+    assert row(side.figures, "saved_bytes", "predicted").differs == (False, True)
+    assert row(side.figures, "statements", "predicted").values[1] is None
+    assert any("without statements" in note for note in side.notes)
 
 
 def test_text_html_and_page(found: SideBySide, tmp_path: Path) -> None:
@@ -126,29 +139,29 @@ def test_text_html_and_page(found: SideBySide, tmp_path: Path) -> None:
     assert other.read_text() == "mine"
 
 
-def test_refusals_say_what_is_legal(bench: Workbench, saved: Path) -> None:
+def test_refusals_say_what_is_legal(mlp_bench: Workbench, saved_mlp: Path) -> None:
     with pytest.raises(ChoiceError, match="two plans or runs"):
-        workbench.compare(bench)
-    with pytest.raises(ChoiceError, match="legal: mlp, stock"):
-        workbench.compare(bench, saved, base="nowhere")
+        workbench.compare(mlp_bench)
+    with pytest.raises(ChoiceError, match="legal: mlp, mlp"):
+        workbench.compare(mlp_bench, saved_mlp, base="nowhere")
     with pytest.raises(ChoiceError, match="one for each of the 2 columns"):
-        workbench.compare(bench, saved, names=("a",))
+        workbench.compare(mlp_bench, saved_mlp, names=("a",))
 
 
-def test_a_config_is_planned(bench: Workbench, saved: Path) -> None:
-    config = Config(**{name: getattr(bench.config, name) for name in ("program", "settings", "executor", "device")})
-    same = workbench.compare(saved, config)
+def test_a_config_is_planned(mlp_bench: Workbench, saved_mlp: Path) -> None:
+    config = Config(**{name: getattr(mlp_bench.config, name) for name in ("program", "settings", "executor", "device")})
+    same = workbench.compare(saved_mlp, config)
     assert not same.differing
     assert same.columns[1].kind == "plan"
 
 
-def test_on_the_command_line(saved: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    least = workbench.open(saved).choose(LEAST).export(tmp_path / "least.py")
+def test_on_the_command_line(saved_mlp: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    least = workbench.open(saved_mlp).choose(LEAST).export(tmp_path / "least.py")
     run = recorded(tmp_path / "runs" / "first", [1.0, 1.1])
     page = tmp_path / "all.html"
     with pytest.raises(SystemExit) as ended:
         cli.main(
-            ["compare", str(saved), str(least), str(run.run_dir), "--base", "least", "--html", str(page), "--json"]
+            ["compare", str(saved_mlp), str(least), str(run.run_dir), "--base", "least", "--html", str(page), "--json"]
         )
     assert not ended.value.code
     document = json.loads(capfd.readouterr().out)

@@ -15,45 +15,67 @@ from workbench.bench import Workbench
 from workbench.errors import ChoiceError, ConfigError
 
 
-@pytest.fixture(scope="module")
-def bench() -> Workbench:
-    return workbench.open("mlp", layers=1, executor="torch", device="cpu")
-
-
-@pytest.fixture(scope="module")
-def path(bench: Workbench, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return bench.save(tmp_path_factory.mktemp("handed") / "mlp.plan.json")
-
-
-def test_it_shows_what_was_saved(bench: Workbench, path: Path) -> None:
-    saved = workbench.open(path)
-    assert saved.peak_bytes == bench.plan.peak_bytes
+def test_it_shows_what_was_saved(mlp_bench: Workbench, saved_mlp: Path) -> None:
+    saved = workbench.open(saved_mlp)
+    assert saved.peak_bytes == mlp_bench.plan.peak_bytes
     assert [alive.name for alive in saved.alive_at_peak()]
     assert [(s.id, s.options, s.choice, dict(s.illegal)) for s in saved.sites()] == [
-        (s.id, s.options, s.choice, dict(s.illegal)) for s in bench.sites()
+        (s.id, s.options, s.choice, dict(s.illegal)) for s in mlp_bench.sites()
     ]
     assert "saved plan of mlp" in repr(saved)
 
 
-def test_an_order_chosen_there_is_predicted_as_the_owner_s_plan_has_it(bench: Workbench, path: Path) -> None:
-    chosen = workbench.open(path).choose({"order.statements": "least peak"})
-    bench.choose({"order.statements": "least peak"})
+def test_an_order_chosen_there_is_predicted_as_the_owner_s_plan_has_it(mlp_bench: Workbench, saved_mlp: Path) -> None:
+    chosen = workbench.open(saved_mlp).choose({"order.statements": "least peak"})
+    mlp_bench.choose({"order.statements": "least peak"})
     try:
-        assert chosen.peak_bytes == bench.plan.peak_bytes
-        assert chosen.graph.statements.name == bench.plan.graph.statements.name
+        assert chosen.peak_bytes == mlp_bench.plan.peak_bytes
+        assert chosen.graph.statements.name == mlp_bench.plan.graph.statements.name
     finally:
-        bench.undo()
-    assert chosen.peak_bytes < workbench.open(path).peak_bytes
-    assert chosen.choose({"order.statements": "stock"}).peak_bytes == bench.plan.peak_bytes
+        mlp_bench.undo()
+    assert chosen.peak_bytes < workbench.open(saved_mlp).peak_bytes
+    assert chosen.choose({"order.statements": "stock"}).peak_bytes == mlp_bench.plan.peak_bytes
+
+
+def test_what_is_saved_is_predicted_as_the_owner_s_plan_has_it(mlp_bench: Workbench, saved_mlp: Path) -> None:
+    saved, tried = workbench.open(saved_mlp), set()
+    for site in saved.sites("saved"):
+        for option in {*site.options} - {site.choice, *site.illegal}:
+            estimate = saved.choose({site.id: option}).estimate
+            mlp_bench.choose({site.id: option})
+            planned = mlp_bench.plan.peak_bytes, mlp_bench.plan.saved_bytes
+            mlp_bench.undo()
+            assert (estimate.peak_bytes, estimate.saved_bytes) == planned, (site.id, option)
+            assert estimate.exact is (option != "offload")
+            tried.add(option)
+    assert tried >= {"recompute", "offload"}
+    assert saved.saved_bytes == mlp_bench.plan.saved_bytes
+
+
+def test_what_is_predicted_without_statements_says_what_they_take(saved_mlp: Path) -> None:
+    saved = workbench.open(saved_mlp)
+    site = next(s for s in saved.sites("saved") if "offload" in s.options and "offload" not in s.illegal)
+    chosen = saved.choose({site.id: "offload"})
+    assert chosen.saved_bytes < saved.saved_bytes
+    assert "estimated: the owner's plan may differ" in repr(chosen)
+    with pytest.raises(ChoiceError, match="takes a plan by Thunder"):
+        _ = chosen.timeline
+    both = saved.choose({site.id: "offload", "order.statements": "least peak"})
+    assert "once it is known what is saved" in both.unpredicted["order.statements"]
 
 
 def test_what_arithmetic_cannot_predict_says_what_to_do_and_is_exported(
-    bench: Workbench, path: Path, tmp_path: Path
+    mlp_bench: Workbench, saved_mlp: Path, tmp_path: Path
 ) -> None:
-    saved = workbench.open(path)
+    # As documents of before were, and those of fused plans are.
+    document = json.loads(saved_mlp.read_text())
+    del document["joint"]
+    without = tmp_path / "without.plan.json"
+    without.write_text(json.dumps(document))
+    saved = workbench.open(without)
     site = next(s for s in saved.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal)
     chosen = saved.choose({site.id: "recompute"})
-    with pytest.raises(ChoiceError, match="export the config"):
+    with pytest.raises(ChoiceError, match=r"where nothing is fused.*export the config"):
         _ = chosen.peak_bytes
     assert chosen.compare(saved)["peak_bytes"] == (None, saved.peak_bytes)
     assert chosen.compare(saved)[site.id] == ("recompute", None)
@@ -63,8 +85,8 @@ def test_what_arithmetic_cannot_predict_says_what_to_do_and_is_exported(
     assert owner.plan.proof.proven
 
 
-def test_what_cannot_be_done_there_says_why(path: Path, tmp_path: Path) -> None:
-    saved = workbench.open(path)
+def test_what_cannot_be_done_there_says_why(saved_mlp: Path, tmp_path: Path) -> None:
+    saved = workbench.open(saved_mlp)
     with pytest.raises(ChoiceError, match="no site"):
         saved.choose({"saved:nowhere": "recompute"})
     refused = next(site for site in saved.sites() if site.illegal)
@@ -75,7 +97,7 @@ def test_what_cannot_be_done_there_says_why(path: Path, tmp_path: Path) -> None:
     with pytest.raises(ChoiceError, match="no program"):
         saved.run()
     with pytest.raises(ConfigError, match="opened alone"):
-        workbench.open(path, device="cpu")
+        workbench.open(saved_mlp, device="cpu")
     for name, text in (("torn", "{"), ("other", "[]"), ("gone", None)):
         there = tmp_path / f"{name}.plan.json"
         if text is not None:
@@ -85,18 +107,26 @@ def test_what_cannot_be_done_there_says_why(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_is_opened_without_thunder(path: Path) -> None:
-    code = (
-        "import sys, workbench; sys.modules['thunder'] = None; "
-        f"print(workbench.open({str(path)!r}).choose({{'order.statements': 'least peak'}}).peak_bytes)"
-    )
+def test_it_is_opened_shown_and_compared_without_thunder(saved_mlp: Path, tmp_path: Path) -> None:
+    code = f"""
+import sys, workbench
+sys.modules["thunder"] = None
+saved = workbench.open({str(saved_mlp)!r})
+least = saved.choose({{"order.statements": "least peak"}})
+again = saved.choose({{next(s.id for s in saved.sites("saved") if "recompute" in s.options): "recompute"}})
+saved.report({str(tmp_path / "plan.html")!r})
+workbench.compare(saved, least, again).write({str(tmp_path / "compared.html")!r})
+print(least.peak_bytes, again.peak_bytes)
+"""
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
-    assert int(found.stdout) > 0
+    assert all(int(peak) > 0 for peak in found.stdout.split())
+    assert (tmp_path / "plan.html").exists()
+    assert (tmp_path / "compared.html").exists()
 
 
-def test_a_read_only_page_of_what_was_saved(path: Path, tmp_path: Path) -> None:
-    saved = workbench.open(path)
+def test_a_read_only_page_of_what_was_saved(saved_mlp: Path, tmp_path: Path) -> None:
+    saved = workbench.open(saved_mlp)
     page = saved.report(tmp_path / "plan.html").read_text()
     data = json.loads(re.search('id="wb-data">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
     assert data["strip"]["content"]["figures"] == saved.document["view"]["figures"]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
-import workbench
-from tests.browser.chromium import find_chromium
 from tests.ui.page import page as page_text
 from workbench.bench import Workbench
 from workbench.errors import ConfigError, RunError
@@ -20,20 +18,15 @@ from workbench.ui.beside import Beside
 
 
 @pytest.fixture(scope="module")
-def bench() -> Workbench:
-    return workbench.open("mlp", layers=1, executor="torch", device="cpu")
-
-
-@pytest.fixture(scope="module")
-def beside(bench: Workbench) -> Beside:
+def beside(mlp_bench: Workbench) -> Beside:
     """With two kept plans: one value recomputed, and the same in another order."""
-    found = Beside(bench)
-    site = next(s.id for s in bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal)
-    bench.choose({site: "recompute"})
+    found = Beside(mlp_bench)
+    site = next(s.id for s in mlp_bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal)
+    mlp_bench.choose({site: "recompute"})
     found.keep()
-    bench.choose({"order.statements": "least peak"})
+    mlp_bench.choose({"order.statements": "least peak"})
     found.keep()
-    bench.undo(), bench.undo()
+    mlp_bench.undo(), mlp_bench.undo()
     return found
 
 
@@ -46,18 +39,18 @@ def test_plans_are_listed_and_kept_by_their_choices(beside: Beside) -> None:
     assert [plan["key"] for plan in beside.plans()] == ["now", "stock", "kept 1", "kept 2"]
 
 
-def test_the_figures_are_the_plans_own(bench: Workbench, beside: Beside, content: dict[str, Any]) -> None:
+def test_the_figures_are_the_plans_own(mlp_bench: Workbench, beside: Beside, content: dict[str, Any]) -> None:
     assert content["names"] == ["stock", "kept 1", "kept 2"]
     assert content["base"] == "stock"
     assert beside.found is not None
     peaks = next(row for row in beside.found.figures if row.name == "peak_bytes")
-    assert peaks.values[0] == bench.stock_plan.peak_bytes
-    assert peaks.values[2] == bench.plan_under(beside._kept["kept 2"]).peak_bytes
+    assert peaks.values[0] == mlp_bench.stock_plan.peak_bytes
+    assert peaks.values[2] == mlp_bench.plan_under(beside._kept["kept 2"]).peak_bytes
 
 
-def test_statements_are_in_step_and_differences_marked(bench: Workbench, content: dict[str, Any]) -> None:
+def test_statements_are_in_step_and_differences_marked(mlp_bench: Workbench, content: dict[str, Any]) -> None:
     rows = content["steps"]["rows"]
-    table = bench.stock_plan.graph.statements
+    table = mlp_bench.stock_plan.graph.statements
     assert sum(row["cells"][0]["place"] != "–" for row in rows) == int((table.parent < 0).sum())
     # A statement that stock has not, computed again in both others: in one row.
     again = next(row for row in rows if row["cells"][0]["place"] == "–")
@@ -78,8 +71,8 @@ def test_of_many_statements_those_that_differ_come_first(beside: Beside, monkeyp
     assert re.search(r"\d+ that are alike are left out", steps["words"])
 
 
-def test_what_is_missing_is_said(bench: Workbench, tmp_path: Path) -> None:
-    fresh = Beside(bench)
+def test_what_is_missing_is_said(mlp_bench: Workbench, tmp_path: Path) -> None:
+    fresh = Beside(mlp_bench)
     with pytest.raises(RunError, match="nothing is side by side"):
         fresh.write(str(tmp_path / "page.html"))
     key = fresh.keep()
@@ -100,14 +93,6 @@ def test_the_page_is_written_over_one_of_before_and_over_nothing_else(beside: Be
     assert other.read_text() == "mine"
 
 
-@pytest.fixture(scope="module")
-def blank() -> Iterator[Page]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox", "--disable-gpu"])
-        yield browser.new_page(viewport={"width": 1200, "height": 1000})
-        browser.close()
-
-
 @pytest.fixture
 def mount(blank: Page, tmp_path: Path, beside: Beside, content: dict[str, Any]) -> Callable[..., Page]:
     def open_page(*, dark: bool = False, shown: bool = True) -> Page:
@@ -116,6 +101,7 @@ def mount(blank: Page, tmp_path: Path, beside: Beside, content: dict[str, Any]) 
         file = tmp_path / "tab.html"
         modules = ("beside.js", "experiments.js")
         file.write_text(page_text(modules, {"content": listed}, dark=dark, width=1150, css="compared_page.css"))
+        blank.set_viewport_size({"width": 1200, "height": 1000})
         blank.goto(file.as_uri())
         blank.wait_for_function("window.ready === true")
         return blank

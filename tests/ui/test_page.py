@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
-from tests.browser.chromium import find_chromium
 from tests.ui.page import encoded
 from tests.ui.page import page as page_text
 from tests.ui.synthetic import llama
@@ -28,14 +27,6 @@ DECODE = """(value) => {
     return decode(value);
 }"""
 VIEW = "document.getElementById('view').__workbench"
-
-
-@pytest.fixture(scope="module")
-def blank() -> Iterator[Page]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox", "--disable-gpu"])
-        yield browser.new_page(viewport={"width": 900, "height": 720})
-        browser.close()
 
 
 @pytest.fixture

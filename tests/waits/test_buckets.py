@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 import workbench as wb
 from tests.amount import amount
+from workbench.analysis.overlap import layer_of
 from workbench.compiler import buckets, reorder
-from workbench.compiler.buckets import Rule, grouped, layer_of, pack, pack_scatter, unpack, unpack_gather
+from workbench.compiler.buckets import Rule, grouped, pack, pack_scatter, unpack, unpack_gather
 from workbench.compiler.pipeline import Plan
 from workbench.errors import ChoiceError
 

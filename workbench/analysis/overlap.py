@@ -6,6 +6,7 @@ Every time here is simulated: rates are a machine's published peaks, nothing els
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -580,3 +581,10 @@ def overlap(
         links=known,
         calibrated=calibration is not None,
     )
+
+
+def layer_of(place: str) -> str:
+    """The layer of a parameter by the name it has in a trace: up to the first number, or without its last part."""
+    name = re.split(r"[<>]", place, maxsplit=1)[0]
+    numbered = re.match(r"(?:.*?_)??\d+(?=_)", name)
+    return numbered[0] if numbered else name.rpartition("_")[0] or name

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from workbench.bench.parts import OpaquePart, Part
     from workbench.bench.worth import Worth
     from workbench.compiler.pipeline import Capture, Plan
+    from workbench.compiler.stage import Stage
     from workbench.runs.jobs import Run
     from workbench.runs.request import RunOptions
 
@@ -162,6 +163,11 @@ class Workbench(Files):
     def plan(self) -> Plan:
         """What Thunder would execute under the choices in force."""
         return self._planner.plan(self.choices)
+
+    @property
+    def stage(self) -> Stage:
+        """The joint trace with its graph, as levers see it."""
+        return self._captured.stage
 
     @property
     def stock_plan(self) -> Plan:

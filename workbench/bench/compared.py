@@ -153,7 +153,7 @@ class SideBySide:
             found.append(f"of different programs: {', '.join(programs)}")
         without = [column.name for column in self.columns if column.statements is None]
         if without and len(without) < len(self.columns):
-            found.append(f"without statements, for a run keeps no graph: {', '.join(without)}")
+            found.append(f"without statements, for a graph is not kept of it: {', '.join(without)}")
         return tuple(found)
 
     @property

@@ -93,11 +93,16 @@ def _side(name: str, subject: Workbench | SavedPlan | Run) -> Side:
 def _of_saved(name: str, subject: SavedPlan) -> Side:
     whole = dict(subject.document["figures"])
     notes = [f"{id}: {reason}" for id, reason in subject.unpredicted.items()]
-    over = None if notes else subject.timeline
-    figures: dict[str, float | None] = {} if over is None else {**known_figures(whole), "peak_bytes": over.peak_bytes}
-    if not notes and subject.changed:
-        # The order alone was changed here: what is saved stays what it was.
-        figures = {name: figures[name] for name in PREDICTED}
+    over = subject.timeline if subject.has_statements else None
+    figures: dict[str, float | None] = {}
+    if not notes:
+        figures = {**known_figures(whole), "peak_bytes": subject.peak_bytes, "saved_bytes": subject.saved_bytes}
+        if subject.changed:
+            # The order alone was changed here: what is saved stays what it was.
+            names = PREDICTED if over is not None else ("peak_bytes", "saved_bytes")
+            figures = {name: figures[name] for name in names}
+        if not subject.estimate.exact:
+            notes.append("its figures are estimated, the owner's plan may differ a little")
     column = Column(
         name=name,
         kind="saved plan",

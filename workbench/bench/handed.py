@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from workbench import paths
-from workbench.analysis.memory import AliveValue, Timeline, alive_at, timeline
+from workbench.analysis.memory import AliveValue, Prediction, Predictor, Timeline, alive_at, timeline
 from workbench.analysis.ordering import just_in_time, least_peak, order_of
+from workbench.analysis.recompute import Recomputer
 from workbench.analysis.reordered import reordered, with_members
 from workbench.bench.reporting import BEGIN
 from workbench.bench.saving import FORMAT, FORMAT_VERSION, write_document
@@ -30,8 +31,25 @@ MOST_BYTES = 1 << 30
 """A larger file is no plan."""
 
 _ORDER = "order.statements"
+_ALONG, _AHEAD = "saved.inputs", "saved.ahead"
 _STOCK = "stock"
 _WAYS = {"least peak": least_peak, "recompute just in time": just_in_time}
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """Memory under choices made on a saved plan, by arithmetic on its graphs.
+
+    Attributes
+    ----------
+    peak_bytes, saved_bytes : int
+    exact : bool
+        Whether the owner's plan has the same, to the byte; otherwise it may differ a little.
+    """
+
+    peak_bytes: int
+    saved_bytes: int
+    exact: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +72,7 @@ class SavedPlan:
         """The plan's graph, in the order that is chosen here where that can be predicted."""
         saved = Graph.from_json(json.dumps(self.document["graph"]))
         way = _WAYS.get(self.changed.get(_ORDER, ""))
-        if way is None or self.unpredicted:
+        if way is None or not self.has_statements:
             return saved
         for side in (FORWARD, BACKWARD):
             saved = reordered(saved, with_members(saved, order_of(saved, way, [side]).order))
@@ -67,16 +85,78 @@ class SavedPlan:
 
     @cached_property
     def unpredicted(self) -> dict[str, str]:
-        """For each choice made here that arithmetic on the saved graph cannot predict, why not."""
-        found = {}
-        for id, option in self.changed.items():
-            if id != _ORDER:
-                found[id] = "takes a plan by Thunder: export the config, and open the program with it where it is"
-            elif option == _STOCK:
-                found[id] = "the stock order is not in the document, which was saved in another"
-            elif (self._saved_graph_kinds & {Kind.OFFLOAD, Kind.RELOAD}) != set():
-                found[id] = "storages are offloaded, and an order is looked for before that: open the program"
+        """For each choice made here that arithmetic on the saved graphs cannot predict, why not."""
+        return {id: reason for id, option in self.changed.items() if (reason := self._why_not(id, option))}
+
+    def _why_not(self, id: str, option: str) -> str:
+        if id == _ORDER:
+            if option == _STOCK:
+                return "the stock order is not in the document, which was saved in another"
+            if (self._saved_graph_kinds & {Kind.OFFLOAD, Kind.RELOAD}) != set():
+                return "storages are offloaded, and an order is looked for before that: open the program"
+            if len(self.changed) > 1:
+                return "an order is looked for once it is known what is saved: open the program, or choose it alone"
+            return ""
+        if id not in self._storages and id not in (_ALONG, _AHEAD):
+            return "takes a plan by Thunder: export the config, and open the program with it where it is"
+        if self._joint is None:
+            return (
+                "arithmetic predicts it where nothing is fused, on one rank, in documents written since it can: "
+                "export the config, and open the program with it where it is"
+            )
+        return ""
+
+    @cached_property
+    def _joint(self) -> Recomputer | None:
+        """What may be computed again, on the graph before the split; None where the document has none."""
+        found = self.document.get("joint")
+        return None if found is None else Recomputer(Graph.from_json(json.dumps(found)), by_tag=False)
+
+    @cached_property
+    def _storages(self) -> dict[str, int]:
+        """Storages of the joint graph by site, and -1 for all where the document has no such graph."""
+        of_saved = {
+            tuple(s["values"]): s["id"] for s in self.document["sites"] if s["lever"] == "saved" and s["values"]
+        }
+        if self._joint is None:
+            return dict.fromkeys(of_saved.values(), -1)
+        names, found = self._joint.graph.values.name, {}
+        for storage in self._joint.storages().tolist():
+            id = of_saved.get(tuple(names[v] for v in self._joint.values_on(storage)))
+            if id is not None:
+                found[id] = storage
         return found
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """Peak and saved bytes under the choices made here, predicted.
+
+        Raises
+        ------
+        ChoiceError
+            If a choice made here cannot be predicted.
+        """
+        self._check_predicted()
+        saved_bytes = int(self.document["figures"]["saved_bytes"])
+        if self._joint is None or not set(self.changed) - {_ORDER}:
+            return Estimate(self.timeline.peak_bytes, saved_bytes, exact=True)
+        before, after = self._weighed({}), self._weighed(self.changed)
+        options = {self.choices.get(id) for id in self._storages}
+        return Estimate(
+            int(self.document["figures"]["peak_bytes"]) + after.peak_bytes - before.peak_bytes,
+            saved_bytes + after.saved_bytes - before.saved_bytes,
+            exact={id.partition(":")[0].partition(".")[0] for id in self.choices} == {"saved"}
+            and "offload" not in options,
+        )
+
+    def _weighed(self, changed: Mapping[str, str]) -> Prediction:
+        """Memory of the joint graph under the saved choices and these."""
+        joint, chosen = self._joint, {site["id"]: site["choice"] for site in self.document["sites"]} | dict(changed)
+        assert joint is not None
+        again = [storage for id, storage in self._storages.items() if chosen[id] == "recompute"]
+        away = [storage for id, storage in self._storages.items() if chosen[id] == "offload"]
+        change = joint.edit(again, along=chosen[_ALONG] == "along", gather=False)
+        return Predictor(joint.graph).predict(change.schedule(joint.graph), away=away, ahead=int(chosen[_AHEAD]))
 
     @cached_property
     def _saved_graph_kinds(self) -> set[int]:
@@ -89,21 +169,30 @@ class SavedPlan:
         Raises
         ------
         ChoiceError
-            If a choice made here cannot be predicted.
+            If a choice made here changes which statements there are, or cannot be predicted.
         """
         self._check_predicted()
+        if not self.has_statements:
+            raise ChoiceError(
+                "which statements there are under other saved tensors takes a plan by Thunder: "
+                "`.estimate` has the peak and the saved bytes"
+            )
         return timeline(self.graph)
 
     @property
-    def peak_bytes(self) -> int:
-        """Predicted.
+    def has_statements(self) -> bool:
+        """Whether `graph` and `timeline` are those of the choices made here."""
+        return not self.unpredicted and not set(self.changed) - {_ORDER}
 
-        Raises
-        ------
-        ChoiceError
-            If a choice made here cannot be predicted.
-        """
-        return self.timeline.peak_bytes
+    @property
+    def peak_bytes(self) -> int:
+        """Predicted; see `estimate`."""
+        return self.estimate.peak_bytes
+
+    @property
+    def saved_bytes(self) -> int:
+        """Predicted; see `estimate`."""
+        return self.estimate.saved_bytes
 
     def alive_at_peak(self) -> tuple[AliveValue, ...]:
         """What is alive where the peak is, the largest first."""
@@ -147,7 +236,12 @@ class SavedPlan:
         figures = self.document["figures"]
         found: dict[str, Any] = {name: value for name, value in figures.items() if isinstance(value, int | float)}
         found |= {name: self.document[name] for name in ("program", "device", "executor", "ranks")}
-        found["peak_bytes"] = self.peak_bytes if not self.unpredicted else None
+        if self.unpredicted:
+            found |= {"peak_bytes": None, "saved_bytes": None}
+        else:
+            found |= {"peak_bytes": self.peak_bytes, "saved_bytes": self.saved_bytes}
+        if not self.has_statements:
+            found["statements"] = found["saved_tensors"] = None
         return {**found, **self.choices}
 
     @property
@@ -198,11 +292,14 @@ class SavedPlan:
             raise ChoiceError("; ".join(f"{id}: {reason}" for id, reason in self.unpredicted.items()))
 
     def __repr__(self) -> str:
-        figures = self.document["figures"]
-        peak = human_bytes(self.peak_bytes) if not self.unpredicted else "not predicted here"
+        about = "not predicted here"
+        if not self.unpredicted:
+            found = self.estimate
+            about = f"peak {human_bytes(found.peak_bytes)}, saved for backward {human_bytes(found.saved_bytes)}"
+            about += ", predicted" if found.exact else ", estimated: the owner's plan may differ a little"
         lines = [
             f"saved plan of {self.document['program']}, {self.document['executor']} on {self.document['device']}",
-            f"peak {peak}, saved for backward {human_bytes(figures['saved_bytes'])}, predicted",
+            about,
             f"{len(self.document['sites'])} sites, {len(self.choices)} choices, {len(self.changed)} of them made here",
             *(f"{id}: {reason}" for id, reason in self.unpredicted.items()),
         ]

@@ -36,7 +36,8 @@ def document(bench: Workbench) -> dict[str, Any]:
         ``format``, ``format_version``; ``program``, ``device``, ``executor``, ``capture``, ``settings``, ``modes``,
         ``ranks``, ``parallel``, ``versions``, ``choices`` as in a config; ``figures``, with units in their names, all
         predicted, and ``stock``, the same of the plan without choices; ``sites`` with what is illegal and why;
-        ``graph``, for `Graph.from_json`; ``view``, what is drawn.
+        ``graph``, for `Graph.from_json`; ``view``, what is drawn; ``joint``, where nothing is fused: the graph before
+        Thunder splits it, from which what else is saved or computed again is predicted.
     """
     from workbench.ui import saved_view
 
@@ -65,7 +66,16 @@ def document(bench: Workbench) -> dict[str, Any]:
         "sites": planned["sites"],
         "graph": json.loads(plan.graph.to_json()),
         "view": saved_view.content(plan, stock, bench.machine),
+        **_joint(bench),
     }
+
+
+def _joint(bench: Workbench) -> dict[str, Any]:
+    """The joint graph, where arithmetic on it tells what the split graph comes to."""
+    stage = bench.stage
+    if stage.fuses or not stage.has_backward or bench.ranks > 1:
+        return {}
+    return {"joint": json.loads(stage.graph.to_json())}
 
 
 def _figures(planned: dict[str, Any]) -> dict[str, Any]:

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Sequence
 from typing import Any
 
 import torch
 
-from workbench.analysis.overlap import PACK
+from workbench.analysis.overlap import PACK, layer_of
 from workbench.compiler import reorder
 from workbench.compiler.reorder import COMPUTE_TIE, Collective, Key, Role, Schedule
 from workbench.compiler.thunder_api import (
@@ -98,18 +97,11 @@ class Rule:
     limit_bytes : int
         The most bytes of full tensors in a bucket; 0 for no limit.
     by_layer : bool
-        Only those of parameters of one layer, see `layer_of`.
+        Only those of parameters of one layer, see `workbench.analysis.overlap.layer_of`.
     """
 
     limit_bytes: int = 0
     by_layer: bool = False
-
-
-def layer_of(place: str) -> str:
-    """The layer of a parameter by the name it has in a trace: up to the first number, or without its last part."""
-    name = re.split(r"[<>]", place, maxsplit=1)[0]
-    numbered = re.match(r"(?:.*?_)??\d+(?=_)", name)
-    return numbered[0] if numbered else name.rpartition("_")[0] or name
 
 
 def grouped(schedule: Schedule, rule: Rule, alone: Collection[str] = ()) -> list[list[Collective]]:

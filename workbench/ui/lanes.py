@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.compiler.buckets import layer_of
+from workbench.analysis.overlap import layer_of
 from workbench.graph import FORWARD, Graph, Kind, StatementFlag
 from workbench.lever import Site
 from workbench.ui.drawing import Layout

@@ -1,0 +1,20 @@
+"""A browser without JupyterLab."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, sync_playwright
+
+from tests.browser.chromium import find_chromium
+
+
+# Of a module and not of the session: Playwright keeps an event loop in the main thread, which no other test wants.
+@pytest.fixture(scope="module")
+def blank() -> Iterator[Page]:
+    """One page for the tests of a module."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox", "--disable-gpu"])
+        yield browser.new_page(viewport={"width": 900, "height": 720})
+        browser.close()
