@@ -13,10 +13,18 @@ from playwright.sync_api import Page, sync_playwright
 
 import workbench as wb
 from tests.browser.chromium import find_chromium
+from tests.browser.test_accessibility import AXE
 from workbench.bench.reporting import BEGIN, commands
 from workbench.cli import entry
 from workbench.errors import ConfigError
 from workbench.summary import human_bytes
+
+FAULTS = """async () => {
+    const { violations, passes } = await axe.run(document.body, { runOnly: ["wcag2a", "wcag2aa", "wcag22aa"] });
+    const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
+    const told = serious.flatMap(({ id, nodes }) => nodes.map(({ html }) => `${id}: ${html}`));
+    return { looked: passes.length, serious: told };
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -108,3 +116,18 @@ def test_it_is_drawn_without_a_network_and_its_graph_zooms(bench: wb.Workbench, 
     assert "recompute chosen" in offline.locator("#wb-about").inner_text()
     offline.get_by_role("button", name="Dark").click()
     offline.wait_for_function("document.querySelector('.wb-graph').__workbench.state().dark")
+
+
+@pytest.mark.browser
+def test_axe_finds_no_serious_fault_in_the_pages(
+    bench: wb.Workbench, path: Path, offline: Page, tmp_path: Path
+) -> None:
+    compared = wb.compare(bench, bench, names=("one", "other")).write(tmp_path / "compared.html")
+    for page in (path, compared):
+        offline.goto(page.as_uri())
+        if page == path:
+            offline.wait_for_selector("body[data-ready=true]")
+        offline.evaluate(AXE.read_text())
+        found = offline.evaluate(FAULTS)
+        assert found["looked"] > 5, "axe saw next to nothing of the page"
+        assert found["serious"] == []

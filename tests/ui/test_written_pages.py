@@ -68,7 +68,7 @@ def test_a_saved_plan_s_page_draws_its_graph(opened: Callable[[Path], Page], sav
     assert human_bytes(saved.peak_bytes) in peak
     assert page.locator("#wb-alive tbody tr").count() > 0
     assert page.get_by_role("img", name="predicted: at most").is_visible()
-    paper = "getComputedStyle(document.querySelector('main')).backgroundColor"
+    paper = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(paper)
     page.locator("#wb-theme").click()
     assert page.evaluate(paper) != light

@@ -197,7 +197,8 @@ def _steps(found: SideBySide) -> str:
     return (
         f"<p class='wb-muted'>{escape(steps.words)}</p>"
         "<label><input type='checkbox' class='wb-only'> only those that differ</label>"
-        f"<div class='wb-steps'><table>{_head(steps.heads)}<tbody>{''.join(lines)}</tbody></table></div>"
+        "<div class='wb-steps' tabindex='0' role='region' aria-label='Statements in step'>"
+        f"<table>{_head(steps.heads)}<tbody>{''.join(lines)}</tbody></table></div>"
     )
 
 

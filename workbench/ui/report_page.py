@@ -239,13 +239,14 @@ def _runs(bench: Workbench) -> str:
 def _again(bench: Workbench, commands: Sequence[str]) -> str:
     text = bench.config.text(bench.notes())
     link = f"data:text/x-python;base64,{base64.b64encode(text.encode(errors='backslashreplace')).decode()}"
-    lines = "".join(f"<pre>{escape(command)}</pre>" for command in commands)
+    lines = "".join(f"<pre tabindex='0'>{escape(command)}</pre>" for command in commands)
     replay = (
         "import workbench as wb\n\nfast = wb.load('choices.py').jit(model)  # thunder.jit with exactly these choices"
     )
     return (
-        f"{lines}<pre>{escape(replay)}</pre><p><a download='choices.py' href='{link}'>choices.py</a>, which holds:</p>"
-        f"<pre class='wb-config'>{escape(text)}</pre>"
+        f"{lines}<pre tabindex='0'>{escape(replay)}</pre>"
+        f"<p><a download='choices.py' href='{link}'>choices.py</a>, which holds:</p>"
+        f"<pre class='wb-config' tabindex='0'>{escape(text)}</pre>"
     )
 
 
