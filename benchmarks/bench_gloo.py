@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waits import orders_on_ranks
-from tests.waits.torchrun import torchrun
+from tests.waits import forked, orders_on_ranks
 
 POLICIES = int(os.environ.get("GLOO_POLICIES", orders_on_ranks.POLICIES))
 PLACEMENTS = int(os.environ.get("GLOO_PLACEMENTS", "200"))
@@ -25,7 +24,7 @@ SEED = int(os.environ.get("GLOO_SEED", "1"))
 @pytest.mark.timeout(7200)
 def test_placements(tmp_path: Path) -> None:
     drawn = (orders_on_ranks.KINDS, orders_on_ranks.KINDS, POLICIES, PLACEMENTS, SEED)
-    told = torchrun(tmp_path, 4, Path(orders_on_ranks.__file__), *drawn, timeout_s=7000)
+    told = forked.run(tmp_path, 4, Path(orders_on_ranks.__file__), *drawn, timeout_s=7000)
     orders = [order for rank in told for order in rank["orders"] if order["order"] != orders_on_ranks.ALONE]
     print(f"\n{told[0]['seconds']:.0f} s")
     for count, kind in itertools.product((2, 4), orders_on_ranks.KINDS.split(",")):

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.browser
 AXE = Path(axe_playwright_python.__file__).parent / "axe.min.js"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 CELL, TAB = ".jp-Notebook .wb-app", ".wb-tab"
-# In the other places every second tab: the parts are the same, their widths and colours are not.
+# Each in the cell and in the tab, and each in both themes: those that the cell shows light the tab shows dark.
 TABS = (
     "Memory",
     "Worth it",
@@ -41,7 +41,7 @@ def test_axe_finds_no_serious_fault(lab: Lab) -> None:
     show_cell(lab, 0)
     select_arc(lab, CELL)
     lab.page.evaluate(AXE.read_text())
-    assert faults(lab, CELL, TABS) == []
+    assert faults(lab, CELL, TABS[1::2]) == []
     lab.page.locator(f"{CELL} [data-do=legend]").click()
     set_theme(lab, "Dark")
     assert faults(lab, CELL, TABS[::2]) == []
@@ -80,7 +80,9 @@ def faults(lab: Lab, where: str, tabs: tuple[str, ...]) -> list[str]:
         lab.page.wait_for_timeout(100)
         told = lab.page.evaluate(
             """async ([where, values]) => {
-                const { violations, passes } = await axe.run(where, { runOnly: values });
+                // Of what passes only how many rules did is told: to find a selector for each element takes long.
+                const asked = { runOnly: values, resultTypes: ["violations"], selectors: false };
+                const { violations, passes } = await axe.run(where, asked);
                 const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
                 const told = serious.flatMap(({ id, nodes }) => nodes.map(({ html }) => `${id}: ${html}`));
                 return { looked: passes.length, serious: told };

@@ -71,17 +71,22 @@ def test_what_asks_for_the_network_is_refused_and_told(lab: Lab) -> None:
             "import contextlib, urllib.request\n"
             "with contextlib.suppress(OSError):\n"
             "    urllib.request.urlopen('http://kernel.example/')",
-            "from IPython.display import HTML\nHTML('<img src=\"https://page.example/a.png\">')",
+            "from IPython.display import HTML\n"
+            'HTML(\'<img src="https://page.example/a.png"><img src="http://192.0.2.1/b.png">\')',
             "print('all', 'ran')",
         ],
     )
+    refused: dict[str, str | None] = {}
+    lab.page.on("requestfailed", lambda request: refused.update({request.url: request.failure}))
     lab.open_notebook("asking.ipynb")
     assert lab.asked_outside() == []
     lab.run_all()
     lab.wait_marker("all ran")
-    lab.wait_until(lambda: len(lab.outside) > 0)
+    lab.wait_until(lambda: len(lab.outside) > 1)
 
-    page, *kernel = sorted(set(lab.asked_outside()))
-    assert page == "https://page.example/a.png"
+    address, name, *kernel = sorted(set(lab.asked_outside()))
+    assert (address, name) == ("http://192.0.2.1/b.png", "https://page.example/a.png")
+    # Before anything is sent, whether it is a name or an address.
+    lab.wait_until(lambda: [refused.get(url) for url in (address, name)] == ["net::ERR_NAME_NOT_RESOLVED"] * 2)
     assert [line.split(" from ")[0] for line in kernel] == ["socket.getaddrinfo kernel.example"]
     lab.forget_outside()

@@ -1,9 +1,6 @@
 """Benches on programs with ranks, opened once: a planned GPU under nvFuser, and a CPU; and two ranks that run."""
 
 import importlib.util
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +10,7 @@ import torch
 
 import workbench as wb
 from tests.amount import amount
+from tests.waits import forked
 
 SCRIPT = Path(__file__).with_name("on_ranks.py")
 LIMIT_S = 600
@@ -58,18 +56,6 @@ def regathered(programs: ModuleType) -> wb.Workbench:
 def on_ranks(tmp_path_factory: pytest.TempPathFactory, programs: ModuleType) -> list[dict[str, float | str]]:
     """What two ranks on this machine found, case by case: an error, or a traceback."""
     folder = tmp_path_factory.mktemp("ranks")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     names = list(programs.CASES)
     names = amount(list(programs.IN_TEST), names, names)
-    ranks = [
-        subprocess.Popen([sys.executable, str(SCRIPT), str(rank), str(folder), *names], env=environment)
-        for rank in range(2)
-    ]
-    try:
-        codes = [rank.wait(LIMIT_S) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-    assert codes == [0, 0]
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+    return forked.run(folder, programs.RANKS, SCRIPT, *names, timeout_s=LIMIT_S)

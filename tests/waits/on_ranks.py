@@ -1,6 +1,6 @@
 """A rank of two on a CPU: trains small modules under choices that share them, and tells how far from PyTorch it ends.
 
-``python on_ranks.py RANK FOLDER CASE…``: the ranks meet through a file in the folder; each writes what it found there.
+``python on_ranks.py FOLDER RANKS CASE…``: the ranks meet through a file in the folder; each writes what it found there.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-import os
 import sys
 import traceback
 from pathlib import Path
@@ -169,22 +168,29 @@ def error(case: Case, rank: int) -> float:
 
 
 def main() -> None:
-    """Go through the cases; a rank that fails says so and ends, and with it the other one."""
-    rank, folder = int(sys.argv[1]), Path(sys.argv[2])
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    torch.set_num_threads(1)
+    """Be the ranks, which go through the cases; one that fails says so and ends, and with it the other one."""
+    # Once, before there are ranks: each would import them at its first case.
+    from tests.waits import forked
+    from workbench.compiler import parallel, pipeline  # noqa: F401
+
+    folder, count, names = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     # Regions run as the functions they are made of: what is tested is what stands between them, and in which order.
     torch.compile = lambda function, **_: function
-    dist.init_process_group("gloo", init_method=f"file://{folder / 'meet'}", rank=rank, world_size=RANKS)
-    found: dict[str, float | str] = {}
-    for name in sys.argv[3:]:
-        try:
-            found[name] = error(CASES[name], rank)
-        except Exception:  # noqa: BLE001 - whatever goes wrong in a case is what the test shows
-            found[name] = traceback.format_exc()
-    (folder / f"{rank}.json").write_text(json.dumps(found))
-    dist.barrier()
-    dist.destroy_process_group()
+
+    def be(rank: int) -> None:
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo", init_method=f"file://{folder / 'meet'}", rank=rank, world_size=count)
+        found: dict[str, float | str] = {}
+        for name in names:
+            try:
+                found[name] = error(CASES[name], rank)
+            except Exception:  # noqa: BLE001 - whatever goes wrong in a case is what the test shows
+                found[name] = traceback.format_exc()
+        (folder / f"{rank}.json").write_text(json.dumps(found))
+        dist.barrier()
+        dist.destroy_process_group()
+
+    forked.be_ranks(count, be)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A rank on a CPU: trains a small module under many orders of its collectives, and compares each with stock and eager.
 
-``torchrun … orders_on_ranks.py FOLDER TOGETHER IN_PAIRS POLICIES PLACEMENTS SEED``: so many policies and random legal
+``python orders_on_ranks.py FOLDER RANKS TOGETHER IN_PAIRS POLICIES PLACEMENTS SEED``: so many policies and random legal
 placements by hand under each way to share of TOGETHER on all ranks, then under those of IN_PAIRS, divided among the
 pairs of ranks: one start of the processes serves both numbers.
 Each rank writes into the folder what it found: per order the tensor that is nearest to, or farthest beyond, its
@@ -13,7 +13,6 @@ import datetime
 import functools
 import itertools
 import json
-import os
 import random
 import sys
 import time
@@ -27,11 +26,12 @@ import torch.distributed as dist
 from thunder.common import transform_to_torch_types
 from torch import Tensor, nn
 
+from tests.waits import forked
 from workbench.compiler import parallel, pipeline
 from workbench.compiler.validate import validate
 from workbench.levers.collectives import site_ids
 from workbench.levers.waits import Waits
-from workbench.runs import accuracy, differences, request, training
+from workbench.runs import accuracy, differences, training
 
 ISSUE = ("stock", "earliest", "consumer", "just_in_time", "in_flight(2)")
 WAIT = ("stock", "late", "early")
@@ -215,22 +215,24 @@ def trained(kinds: Sequence[parallel.Parallel], *drawn: int) -> list[dict[str, A
 
 
 def main() -> None:
-    """Go through the ways to share and the orders, on all ranks and on pairs of them."""
-    folder, together, in_pairs = Path(sys.argv[1]), *(kinds.split(",") for kinds in sys.argv[2:4])
-    drawn = [int(argument) for argument in sys.argv[4:]]
-    rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    torch.set_num_threads(1)
-    meeting = folder / request.SCRATCH
-    begun = time.monotonic()
-    join(meeting / "all", rank, count)
-    found = trained(together, *drawn)
-    leave()
-    pair = rank // PAIR
-    join(meeting / f"pair{pair}", rank % PAIR, PAIR)
-    found += trained(in_pairs[pair :: count // PAIR], *drawn)
-    leave()
-    (folder / f"{rank}.json").write_text(json.dumps({"seconds": time.monotonic() - begun, "orders": found}))
+    """Be the ranks, which go through the ways to share and the orders, on all ranks and on pairs of them."""
+    folder, count = Path(sys.argv[1]), int(sys.argv[2])
+    together, in_pairs = (kinds.split(",") for kinds in sys.argv[3:5])
+    drawn = [int(argument) for argument in sys.argv[5:]]
+
+    def be(rank: int) -> None:
+        torch.set_num_threads(1)
+        begun = time.monotonic()
+        join(folder / "all", rank, count)
+        found = trained(together, *drawn)
+        leave()
+        pair = rank // PAIR
+        join(folder / f"pair{pair}", rank % PAIR, PAIR)
+        found += trained(in_pairs[pair :: count // PAIR], *drawn)
+        leave()
+        (folder / f"{rank}.json").write_text(json.dumps({"seconds": time.monotonic() - begun, "orders": found}))
+
+    forked.be_ranks(count, be)
 
 
 if __name__ == "__main__":

@@ -24,9 +24,8 @@ import workbench as wb
 from tests.amount import amount
 from tests.runs.test_faults import LONG
 from tests.runs.test_jobs import QUICK, File, until
-from tests.waits import orders_on_ranks
+from tests.waits import forked, orders_on_ranks
 from tests.waits.orders_on_ranks import ALONE, Net
-from tests.waits.torchrun import torchrun
 from workbench import cli
 from workbench.cli.statuses import DONE, FAILED
 from workbench.errors import RunError
@@ -65,7 +64,7 @@ DIES_WHILE_IT_IS_TIMED = """
 TAKES_MORE_THAN_IS_ALLOWED = """
     if RANK == "1":
         held = torch.ones(1 << 28)
-        time.sleep(100)
+    time.sleep(100)
 """
 
 TAKES_MORE_THAN_THERE_IS = """
@@ -106,11 +105,17 @@ def listening(run: Run, while_: Callable[[], bool]) -> set[str]:
     return found
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 @pytest.mark.drawn
 @pytest.mark.timeout(1800)
 def test_every_order_trains_as_stock_and_eager_do(tmp_path: Path) -> None:
     """Some orders; benchmarks/bench_gloo.py has all, under each way to share on 2 and on 4 ranks."""
-    told = torchrun(tmp_path, 4, SCRIPT, "fsdp_zero3", "fsdp,ddp", POLICIES, PLACEMENTS, 0)
+    told = forked.run(tmp_path, 4, SCRIPT, "fsdp_zero3", "fsdp,ddp", POLICIES, PLACEMENTS, 0)
     for rank in told:
         orders = rank["orders"]
         assert [order for order in orders if not order["ok"] and order["order"] != ALONE] == []
@@ -160,20 +165,22 @@ def test_a_module_of_ones_own_runs_on_two_ranks(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("program", "parallel", "count", "settings"),
+    ("program", "parallel", "count", "settings", "at_a_port"),
     [
-        pytest.param("fsdp_llama", "fsdp_zero3", 2, LLAMA, marks=pytest.mark.long),
-        ("tensor_parallel_mlp", "tensor", 2, MLP),
-        pytest.param("tensor_parallel_mlp", "tensor", 4, MLP, marks=pytest.mark.long),
+        pytest.param("fsdp_llama", "fsdp_zero3", 2, LLAMA, False, marks=pytest.mark.long),
+        ("tensor_parallel_mlp", "tensor", 2, MLP, True),
+        pytest.param("tensor_parallel_mlp", "tensor", 4, MLP, False, marks=pytest.mark.long),
     ],
 )
-def test_built_in_programs_run_on_ranks(
-    program: str, parallel: str, count: int, settings: dict[str, int], tmp_path: Path
+def test_built_in_programs_run_on_ranks_that_no_other_machine_reaches(
+    program: str, parallel: str, count: int, settings: dict[str, int], at_a_port: bool, tmp_path: Path
 ) -> None:
     bench = wb.open(program, ranks=count, parallel=parallel, device="cpu", executor="torch", settings=settings)
     bench.choose(LATE)
-    options = dataclasses.replace(QUICK, check_accuracy=True, threads=None)
-    run = bench.run(wait=True, folder=tmp_path / "run", options=options)
+    port = free_port() if at_a_port else None
+    options = dataclasses.replace(QUICK, check_accuracy=True, threads=None, port=port)
+    run = bench.run(folder=tmp_path / "run", options=options)
+    assert listening(run, lambda: run.state not in jobs.FINAL_STATES) == {"127.0.0.1"}
     assert run.ok, (run.error, run.detail, run.output)
     assert [rank["reason"] for rank in run.ranks] == [""] * count
     assert run.accuracy is not None
@@ -240,16 +247,6 @@ def test_ranks_go_with_the_process_that_asked_for_them(tmp_path: Path) -> None:
     assert not (folder / request.SCRATCH).exists()
 
 
-def test_ranks_meet_at_a_port_that_no_other_machine_reaches(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    run = begin(tmp_path, "", dataclasses.replace(QUICK, port=port))
-    assert listening(run, lambda: run.state not in jobs.FINAL_STATES) == {"127.0.0.1"}
-    assert run.ok, (run.error, run.detail)
-    assert_nothing_left(run)
-
-
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -296,10 +293,7 @@ def test_the_command_line_makes_a_folder_to_submit(
 
 def test_ranks_started_by_hand_are_followed_and_cancelled_by_their_folder_alone(tmp_path: Path) -> None:
     folder = request.prepare(tmp_path / "run", File(MODULE.format(here="")), options=LONG, ranks=2, parallel="fsdp")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    arguments = ranks.torchrun_arguments(folder, 2, machines=2, host="127.0.0.1", port=port)
+    arguments = ranks.torchrun_arguments(folder, 2, machines=2, host="127.0.0.1", port=free_port())
     machines = [
         subprocess.Popen(
             [sys.executable, "-m", "torch.distributed.run", "--local-addr", "127.0.0.1", *arguments],

@@ -1,0 +1,68 @@
+"""Ranks that are forked from one process of a script: PyTorch and Thunder are imported once for all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def run(folder: Path, count: int, script: Path, *arguments: object, timeout_s: float = 1700.0) -> list[Any]:
+    """Start a script that calls `be_ranks`; what each rank wrote as JSON into the folder, by rank.
+
+    The script's arguments are the folder, how many ranks to be, and those given here.
+    """
+    started = subprocess.Popen(
+        [sys.executable, str(script), str(folder), str(count), *map(str, arguments)],
+        env={
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path),
+        },
+        start_new_session=True,
+    )
+    try:
+        assert started.wait(timeout_s) == 0, "a rank failed; what it printed says why"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
+        started.wait()
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(count)]
+
+
+def be_ranks(count: int, be: Callable[[int], None]) -> None:
+    """Fork so many ranks of this process, which has to have one thread; at the first that fails all are ended."""
+    threads = len(os.listdir("/proc/self/task"))
+    assert threads == 1, f"{threads} threads: only one of them would be in the ranks"
+    left = {_fork(rank, be) for rank in range(count)}
+    while left:
+        pid, status = os.wait()
+        left.discard(pid)
+        if status:
+            for other in left:
+                os.kill(other, signal.SIGKILL)
+            raise SystemExit(1)
+
+
+def _fork(rank: int, be: Callable[[int], None]) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        be(rank)
+        status = 0
+    except BaseException:  # noqa: BLE001 - the process ends here, whatever it is
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
