@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import workbench
+from tests.cli.schemas import held
 from tests.runs.test_compare import recorded
 from workbench import cli
 from workbench.bench import SavedPlan, SideBySide, Workbench
@@ -165,6 +166,7 @@ def test_on_the_command_line(saved_mlp: Path, tmp_path: Path, capfd: pytest.Capt
         )
     assert not ended.value.code
     document = json.loads(capfd.readouterr().out)
+    held("compare", document)
     assert document["base"] == "least"
     assert [each["kind"] for each in document["columns"]] == ["saved plan", "plan", "run"]
     assert page.read_text().startswith("<!doctype html>")

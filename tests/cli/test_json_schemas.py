@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import random
@@ -12,8 +13,14 @@ from typing import Any
 
 import jsonschema
 import pytest
+import typer
 
+from tests.cli.schemas import SCHEMAS, held, undescribed
+from tests.gpu_check import trials
+from tests.runs.test_compare import recorded
 from workbench import cli
+from workbench.cli import entry
+from workbench.gpu_check import suite
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ("mlp", "--set", "layers=1", "--executor", "torch")
@@ -33,49 +40,73 @@ def printed(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, 
     return command
 
 
-def schema(command: str) -> Any:
-    return json.loads((ROOT / "docs" / "schemas" / f"{command}.schema.json").read_text())
-
-
-def held(command: str, document: Any, way: int = 0) -> None:
-    """Hold a document to one of the ways in which a command answers, by its place in the schema."""
-    found = schema(command)
-    jsonschema.Draft202012Validator.check_schema(found)
-    jsonschema.validate(document, found)
-    jsonschema.validate(document, found["anyOf"][way])
-
-
 @pytest.mark.slow
 def test_plan_fit_and_check(printed: Printed, tmp_path: Path) -> None:
     config = str(tmp_path / "choices.py")
     plan = printed("plan", *PROGRAM, "--choose", "order.statements=least peak", "--export", config)
     held("plan", plan)
-    # Every key that is printed is described.
-    assert plan.keys() <= schema("plan")["anyOf"][0]["properties"].keys()
     fit = printed("fit", *PROGRAM, "--peak", "360KiB")
     held("fit", fit)
-    assert fit.keys() <= schema("fit")["anyOf"][0]["properties"].keys()
     assert fit["why"]
+    held("fit", printed("fit", *PROGRAM, "--curve", "2"), 1)
     held("check", printed("check", config, "--write"), 1)
     held("check", printed("check", config))
+    held("report", printed("report", *PROGRAM[:3], "--config", config, "--out", str(tmp_path / "page.html")))
 
 
 @pytest.mark.slow
 def test_run(printed: Printed) -> None:
     run = printed("run", *PROGRAM, "--against", "stock", "--samples", "3")
     held("run", run)
-    assert run.keys() <= schema("run")["anyOf"][0]["properties"].keys()
 
 
-def test_what_is_refused_says_so_in_each_schema(printed: Printed) -> None:
-    for command in ("plan", "run", "fit"):
+def test_what_is_here(printed: Printed) -> None:
+    held("doctor", printed("doctor"))
+    programs = printed("programs")
+    held("programs", programs)
+    assert {setting["type"] for one in programs["programs"] for setting in one["settings"]} >= {"int", "bool"}
+
+
+def test_runs_alone_are_compared(printed: Printed, tmp_path: Path) -> None:
+    runs = [str(recorded(tmp_path / name, [1.0, 1.1], peak_bytes=1024).run_dir) for name in ("first", "second")]
+    held("compare", printed("compare", *runs), 1)
+    held("compare", printed("compare", *runs, "--base", "second"))
+
+
+def test_a_check_s_steps(printed: Printed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / trials.PLAN).write_text(json.dumps([("a", "0"), ("b", "raise"), ("c", "wrong")]))
+    monkeypatch.setattr(suite, "check", functools.partial(suite.check, parts=[trials.part()]))
+    document = printed("gpu-check", "--rehearse", "--out", str(tmp_path))
+    held("gpu-check", document)
+    assert len(document["parts"][trials.NAME]["steps"]) == 3
+
+
+def test_every_command_that_takes_json_has_a_schema() -> None:
+    group = typer.main.get_command(entry.app)
+    assert isinstance(group, typer.core.TyperGroup)
+    taking = {name for name, one in group.commands.items() if any("--json" in option.opts for option in one.params)}
+    assert taking == {path.name.removesuffix(".schema.json") for path in SCHEMAS.iterdir()}
+    page = (SCHEMAS.parent / "json.md").read_text()
+    assert [name for name in taking if f"(schemas/{name}.schema.json)" not in page] == []
+
+
+def test_what_is_refused_says_so_in_each_schema(printed: Printed, tmp_path: Path) -> None:
+    for command in ("plan", "run", "fit", "report"):
         held(command, printed(command, "nothing"), -1)
     held("check", printed("check", "nothing.py"), -1)
+    held("compare", printed("compare", "nothing.py"), -1)
+    held("sweep", printed("sweep", "nothing", "--out", str(tmp_path)), -1)
+    held("gpu-check", printed("gpu-check", "--only", "nothing"), -1)
 
 
 def test_a_key_that_is_missing_is_noticed() -> None:
     with pytest.raises(jsonschema.ValidationError):
         held("check", {"ok": True, "baseline": "x"})
+
+
+def test_a_key_that_is_not_described_is_noticed() -> None:
+    known = {"properties": {"a": {"items": {"properties": {"b": {}}}}}, "additionalProperties": {"properties": {}}}
+    assert undescribed({"a": [{"b": {"any": 1}}, {"c": 1}], "d": {"e": 1}}, known) == [".a[].c", ".d.e"]
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.cli.schemas import held
 from workbench.errors import DeviceError
 from workbench.gpu_check import suite
 from workbench.gpu_check.parts import PARTS
@@ -32,6 +33,7 @@ def test_the_rehearsal_goes_through_all_parts_and_all_is_right(tmp_path: Path) -
     command = [sys.executable, "-m", "workbench.cli", "gpu-check", "--rehearse", "--out", str(folder), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     result = json.loads(done.stdout)
+    held("gpu-check", result)
     wrong = [
         (name, line["step"], line["error"] or line["figures"]["wrong"])
         for name, told in result["parts"].items()

@@ -13,6 +13,7 @@ import psutil
 import pytest
 from distributed import Client, LocalCluster
 
+from tests.cli.schemas import held
 from workbench import cli
 from workbench.errors import RunError
 from workbench.runs import elsewhere, jobs
@@ -57,6 +58,7 @@ def test_a_worker_that_dies_loses_one_attempt_and_no_result(tmp_path: Path, capf
     assert not any(point.is_running() for point in killed)
     document = json.loads(capfd.readouterr().out)
     assert not ended.value.code, document
+    held("sweep", document)
     assert [point["settings"]["layers"] for point in document["points"]] == ["1", "2"]
     for point in document["points"]:
         assert point["ok"], point["error"]
