@@ -332,6 +332,49 @@ def test_thunders_interpreter_warns_of_what_has_no_dimensions() -> None:
     torch.testing.assert_close(ours, torch.autograd.grad(program(x), x))
 
 
+def detached(x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    seen.mul_(0.5).add_(x.detach().sum())
+    return (x * seen).sum()
+
+
+def of_steps(x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    return (x.sin() * x.sum().sign() + x * x.sum().floor() + seen * torch.zeros_like(x.sum())).sum()
+
+
+def without_gradients(x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        total = x.sum()
+    return (x * total).cos().sum()
+
+
+def not_returned(x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    seen.add_(x.sum())
+    return ((seen + x.sum()).detach() * x).sum()
+
+
+def written_and_read(x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    seen.mul_(0.5).add_(x.sum())
+    return (seen * x).sum()
+
+
+@pytest.mark.parametrize("program", [detached, of_steps, without_gradients, not_returned])
+def test_thunders_interpreter_does_not_warn_of_what_is_right(program: Callable[..., torch.Tensor]) -> None:
+    """No gradient goes through what has no dimensions there: the gradient is eager's."""
+    x, seen = torch.randn(4, requires_grad=True), torch.randn(4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ProgramWarning)
+        bench = workbench.open(program, x, seen, device="cpu", capture="interpreter")
+    ours = torch.autograd.grad(bench.config.jit(program)(x, seen.clone()), x)
+    torch.testing.assert_close(ours, torch.autograd.grad(program(x, seen.clone()), x))
+
+
+def test_thunders_interpreter_warns_of_what_is_written_in_place_and_read() -> None:
+    with pytest.warns(ProgramWarning, match=r"test_written_out.py:\d+ .*seen.mul_\(0.5\).add_\(x.sum\(\)\)"):
+        workbench.open(
+            written_and_read, torch.randn(4, requires_grad=True), torch.randn(4), device="cpu", capture="interpreter"
+        )
+
+
 @pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
 def test_a_recurrent_cell_is_right(cell: type[nn.Module]) -> None:
     """Thunder lost the gradients of the state of an LSTM's, which is a list."""

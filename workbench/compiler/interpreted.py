@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,24 +61,54 @@ def doubts(trace: TraceCtx) -> Iterator[str]:
 
 
 def _differentiated(trace: TraceCtx) -> Iterator[tuple[BoundSymbol, set[str]]]:
-    """Statements that a gradient goes through, with the names of the values that have one before them.
+    """Statements that a gradient goes through, with the names of the values that have one.
 
     Of what is computed Thunder's values do not say so themselves before the program is differentiated.
     """
     if not torch.is_grad_enabled():
         return
     names: set[str] = set()
+    wanted: set[str] = set()
+    through = []
+    written: dict[str, str] = {}
     for bsym in trace.bound_symbols:
         if bsym.sym.id is prims.PrimIDs.UNPACK_TRIVIAL:
             names.update(out.name for out in bsym.flat_proxy_outs if getattr(out, "requires_grad", False))
-        elif any(arg.name in names for arg in bsym.flat_proxy_args) and not is_constant_for_vjp(bsym):
-            yield bsym, names
-            names.update(map(_name, filter(_is_inexact, bsym.flat_proxy_outs)))
-            if bsym.sym.name.endswith("_"):  # what is written in place is read by its first name
-                names.update(map(_name, filter(_is_inexact, bsym.flat_proxy_args[:1])))
+            continue
+        if bsym.sym.id is prims.PrimIDs.RETURN:
+            wanted = names.intersection(arg.name for arg in bsym.flat_proxy_args)
+            continue
+        if bsym.sym.name.endswith("_") and bsym.flat_proxy_args:  # what is written in place is read by its first name
+            first = bsym.flat_proxy_args[0].name
+            written.update((out.name, written.get(first, first)) for out in bsym.flat_proxy_outs)
+        if _flows(bsym, names):
+            through.append(bsym)
+            names.update(written[out.name] for out in bsym.flat_proxy_outs if out.name in written)
+    # What nothing that is returned is made of gets no gradient.
+    kept = []
+    for bsym in reversed(through):
+        if not wanted.isdisjoint(name for out in bsym.flat_proxy_outs for name in (out.name, written.get(out.name))):
+            wanted.update(names.intersection(arg.name for arg in bsym.flat_proxy_args))
+            kept.append(bsym)
+    yield from ((bsym, names) for bsym in reversed(kept))
 
 
-_name = operator.attrgetter("name")
+def _flows(bsym: BoundSymbol, names: set[str]) -> bool:
+    """Whether a gradient goes through a statement, or one that it is made of; what it makes is added to the names."""
+    given = any(arg.name in names for arg in bsym.flat_proxy_args)
+    if not given or bsym.sym.id in _WITHOUT_GRADIENT or is_constant_for_vjp(bsym):
+        return False
+    if bsym.subsymbols:
+        for each in bsym.subsymbols:
+            _flows(each, names)
+        return any(out.name in names for out in bsym.flat_proxy_outs)
+    made = [out.name for out in bsym.flat_proxy_outs if _is_inexact(out)]
+    names.update(made)
+    return bool(made)
+
+
+_WITHOUT_GRADIENT = frozenset(("torch.detach", prims.PrimIDs.SIGN, prims.PrimIDs.ROUND, prims.PrimIDs.TRUNC))
+"""Of what Thunder differentiates, what has a gradient of zero, or cuts it off."""
 
 
 def _is_inexact(proxy: Any) -> bool:
