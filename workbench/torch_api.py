@@ -19,6 +19,7 @@ SEAM = Seam(
         "BackendCompilerFailed": "torch._dynamo.exc:BackendCompilerFailed",
         "DictGetItemSource": "torch._dynamo.source:DictGetItemSource",
         "GlobalSource": "torch._dynamo.source:GlobalSource",
+        "InstructionTranslatorBase": "torch._dynamo.symbolic_convert:InstructionTranslatorBase",
         "InliningInstructionTranslator": "torch._dynamo.symbolic_convert:InliningInstructionTranslator",
         "OpOverload": "torch._ops:OpOverload",
         "OpOverloadPacket": "torch._ops:OpOverloadPacket",
@@ -48,6 +49,7 @@ SEAM = Seam(
         "tree_iter": "torch.utils._pytree:tree_iter",
     },
     members={
+        "InstructionTranslatorBase": ("maybe_has_backedge",),
         "InliningInstructionTranslator": ("get_globals_source_and_value",),
         "_EventType": ("Allocation",),
         "_TorchDispatchModeKey": ("FAKE",),

@@ -75,6 +75,25 @@ def clipped(*, foreach: bool) -> Trained:
     return own._replace(step=step)
 
 
+def accumulated() -> Trained:
+    """A step that takes a backward for each of three micro-batches, and clips what they come to."""
+    own = trained(adam)
+    parameters = list(own.model.parameters())
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros(())
+        for at in range(3):
+            loss = functional.mse_loss(own.model(x[at : at + 2]), y[at : at + 2]) / 3
+            loss.backward()
+            total = total + loss.detach()
+        nn.utils.clip_grad_norm_(parameters, 0.05)
+        own.optimizer.step()
+        own.optimizer.zero_grad()
+        return total
+
+    return own._replace(step=step)
+
+
 def trained(makes: Makes) -> Trained:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4))
@@ -175,6 +194,17 @@ def test_steps_whose_gradients_are_clipped_are_those_of_eager(foreach: bool) -> 
     assert all(isinstance(part, Part) for part in bench.parts), "Thunder compiles all of it"
     bench.choose(recomputed(bench))
     assert_trains_as_eager(bench.config, lambda: clipped(foreach=foreach))
+
+
+def test_a_step_whose_gradients_are_accumulated_is_that_of_eager() -> None:
+    """Dynamo gave up a function with a graph break in a loop, and the loss was not compiled at all."""
+    bench = workbench.open(accumulated().step, *batch(0))
+    assert isinstance(bench, PartsBench)
+    assert all(isinstance(part, Part) for part in bench.parts), "Thunder compiles all of it"
+    assert [part.calls for part in bench.parts][:2] == [1, 2], "what follows a micro-batch is a part of its own"
+    bench.choose(recomputed(bench))
+    assert {id.partition(":")[0] for id in bench.choices} >= {"part1", "part2"}
+    assert_trains_as_eager(bench.config, accumulated)
 
 
 def test_a_step_is_planned_for_a_gpu_that_is_not_there(bench: PartsBench) -> None:

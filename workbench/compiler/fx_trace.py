@@ -37,6 +37,7 @@ from workbench.compiler.thunder_api import (
     TensorProxy,
     TraceCtx,
     TraceResults,
+    _cache_info_ctx,
     devices,
     dtypes,
     from_trace,
@@ -173,7 +174,12 @@ def refused(graph: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, str]:
     # Thunder would make proxies of gradients, too, all of one name.
     given = [x.detach().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x for x in inputs]
     held = [x.detach().requires_grad_(x.requires_grad) for x in constants]
-    thunder_trace(inline_trace=False, rename_proxies=False)(interpret, *given, *held)
+    # Thunder notes there what a compiled function depends on, such as the default data type.
+    token = _cache_info_ctx.set({})
+    try:
+        thunder_trace(inline_trace=False, rename_proxies=False)(interpret, *given, *held)
+    finally:
+        _cache_info_ctx.reset(token)
     return found
 
 

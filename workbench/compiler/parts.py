@@ -11,6 +11,7 @@ import operator
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from types import CodeType, MappingProxyType
 from typing import Any
 from weakref import ref
@@ -116,7 +117,7 @@ class Cutter:
         numbers = _numbered(graph, found)
         if len(set(numbers.values())) < 2:
             whole = Piece(graph, key, next(iter(found.values()), ""), behind, source_of(graph), torch.is_grad_enabled())
-            return runner(whole)
+            return _cut_off(graph, runner(whole))
         split = split_module(graph, graph, numbers.__getitem__)
         names = list(dict.fromkeys(f"submod_{number}" for number in sorted(set(numbers.values()))))
         refusals = {f"submod_{numbers[node]}": reason for node, reason in reversed(found.items())}
@@ -126,7 +127,7 @@ class Cutter:
             inner = getattr(split, name)
             own = f"{key}.{at + 1}"
             piece = Piece(inner, own, refusals.get(name, ""), cut, source_of(inner), torch.is_grad_enabled())
-            setattr(split, name, _Slot(runner(piece)))
+            setattr(split, name, _Slot(_cut_off(inner, runner(piece))))
         return split.forward
 
     def _key(self, graph: fx.GraphModule) -> str:
@@ -208,7 +209,8 @@ def _pieces_of(
     optimizers = held(program).optimizers
     for optimizer in optimizers:
         patches.make_state_fake(optimizer, mode)
-    with settings(LIMIT), patches.takes_real_tensors(mode), patches.backward_without_gpu(mode):
+    loops = patches.graph_breaks_in_loops() if optimizers else nullcontext()
+    with settings(LIMIT), loops, patches.takes_real_tensors(mode), patches.backward_without_gpu(mode):
         call = compiled_by(program, Backend(ref(act)), whole=False)
         call(*args, **kwargs)
         first = found
@@ -254,6 +256,33 @@ def _gone_through(
     return recorded
 
 
+def _cut_off(graph: fx.GraphModule, run: Run) -> Run:
+    """What runs a graph, cut off from the history of inputs that no gradient of its results goes to.
+
+    They may be of a graph whose backward was taken, as the loss of the micro-batch before is: Thunder gives what it
+    compiles the history of all inputs, and the next backward would go there, too.
+    """
+    reached = set()
+    ahead = list(next(iter(graph.graph.find_nodes(op="output"))).all_input_nodes)
+    while ahead:
+        node = ahead.pop()
+        made = node.meta.get("example_value")
+        if node not in reached and not (isinstance(made, torch.Tensor) and not made.requires_grad):
+            reached.add(node)
+            ahead.extend(node.all_input_nodes)
+    own = [node not in reached for node in graph.graph.find_nodes(op="placeholder")]
+
+    def cut(*given: Any) -> Any:
+        return run(*(_detached(value) if off else value for value, off in zip(given, own, strict=True)))
+
+    return cut
+
+
+def _detached(value: Any) -> Any:
+    history = isinstance(value, torch.Tensor) and value.grad_fn is not None
+    return value.detach() if history else value
+
+
 class CompiledParts(Compiled):
     """A program compiled piece by piece as it is called.
 
@@ -288,8 +317,14 @@ class CompiledParts(Compiled):
         self._compiler_of = compiler_of
         patches.run_backward_outside_dynamo()
         self._cutter = Cutter(program)
+        self._takes_steps = bool(held(program).optimizers)
         self._runs: list[Run] = []
         super().__init__(program, lambda function: function, observer, modes)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program, compiled; where nothing compiled fits the call, compile it first."""
+        with patches.graph_breaks_in_loops() if self._takes_steps else nullcontext():
+            return super().__call__(*args, **kwargs)
 
     def _compile(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Run:
         run = self._cutter.cut(graph, inputs, self._runner)

@@ -39,6 +39,7 @@ from workbench.torch_api import (
     FakeTensorMode,
     GlobalSource,
     InliningInstructionTranslator,
+    InstructionTranslatorBase,
     VariableBuilder,
 )
 
@@ -344,6 +345,17 @@ def global_names_of_functions() -> Iterator[None]:
         return names, VariableBuilder(self, source)(names), DictGetItemSource(source, name)
 
     with mock.patch.object(InliningInstructionTranslator, "get_globals_source_and_value", found):
+        yield
+
+
+@contextlib.contextmanager
+def graph_breaks_in_loops() -> Iterator[None]:
+    """Inside, Dynamo goes on behind a graph break in a loop, in a graph for each time around.
+
+    It would give up the whole function, and of a training step that takes a backward for each micro-batch would compile
+    no more than the optimizer. It can go once Dynamo has an option for it.
+    """
+    with mock.patch.object(InstructionTranslatorBase, "maybe_has_backedge", return_value=False):
         yield
 
 
