@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import torch
 from torch import fx
 
-from workbench.compiler import patches
+from workbench.compiler import defaults, patches
 from workbench.compiler.calls import IN_PLACE, placed, refuse_lists, unlisted, written
 from workbench.compiler.causes import remedy
 from workbench.compiler.foreach import FOREACH
@@ -37,7 +37,6 @@ from workbench.compiler.thunder_api import (
     TensorProxy,
     TraceCtx,
     TraceResults,
-    _cache_info_ctx,
     devices,
     dtypes,
     from_trace,
@@ -174,12 +173,8 @@ def refused(graph: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, str]:
     # Thunder would make proxies of gradients, too, all of one name.
     given = [x.detach().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x for x in inputs]
     held = [x.detach().requires_grad_(x.requires_grad) for x in constants]
-    # Thunder notes there what a compiled function depends on, such as the default data type.
-    token = _cache_info_ctx.set({})
-    try:
+    with defaults.noted():
         thunder_trace(inline_trace=False, rename_proxies=False)(interpret, *given, *held)
-    finally:
-        _cache_info_ctx.reset(token)
     return found
 
 

@@ -260,22 +260,34 @@ def _cut_off(graph: fx.GraphModule, run: Run) -> Run:
     """What runs a graph, cut off from the history of inputs that no gradient of its results goes to.
 
     They may be of a graph whose backward was taken, as the loss of the micro-batch before is: Thunder gives what it
-    compiles the history of all inputs, and the next backward would go there, too.
+    compiles the history of all inputs, and the next backward would go there, too. So it does with results that have no
+    gradient, such as a sum of detached losses.
     """
+    output = next(iter(graph.graph.find_nodes(op="output")))
+    results = output.args[0]
+    without = [_has_none(result) for result in results] if isinstance(results, tuple | list) else []
     reached = set()
-    ahead = list(next(iter(graph.graph.find_nodes(op="output"))).all_input_nodes)
+    ahead = list(output.all_input_nodes)
     while ahead:
         node = ahead.pop()
-        made = node.meta.get("example_value")
-        if node not in reached and not (isinstance(made, torch.Tensor) and not made.requires_grad):
+        if node not in reached and not _has_none(node):
             reached.add(node)
             ahead.extend(node.all_input_nodes)
     own = [node not in reached for node in graph.graph.find_nodes(op="placeholder")]
 
     def cut(*given: Any) -> Any:
-        return run(*(_detached(value) if off else value for value, off in zip(given, own, strict=True)))
+        made = run(*(_detached(value) if off else value for value, off in zip(given, own, strict=True)))
+        if not any(without):
+            return made
+        return tuple(_detached(value) if off else value for value, off in zip(made, without, strict=True))
 
     return cut
+
+
+def _has_none(node: Any) -> bool:
+    """Whether what a node gives is a tensor without a gradient."""
+    made = node.meta.get("example_value") if isinstance(node, fx.Node) else None
+    return isinstance(made, torch.Tensor) and not made.requires_grad
 
 
 def _detached(value: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
-from workbench.compiler import thunder_api
+from workbench.compiler import defaults
 from workbench.compiler.kernels import WRITES, allocates_inside, copy_inside_bytes, peak_inside_bytes
 from workbench.compiler.offload import OFFLOAD, RELOAD, Layout, brought_back, layouts
 from workbench.compiler.thunder_api import (
@@ -170,7 +170,7 @@ def claim(bsym: Any) -> list[Any] | None:
     trace.names = {leaf.name for leaf in (*bsym.flat_args, *bsym.flat_outs) if isinstance(leaf, Proxy)}
     # Values in between get names that nothing around them has: `t1` may be another one there.
     trace._gen_name = lambda number: f"_claimed_{number}"
-    with _defaults(), tracectx(trace):
+    with defaults.noted(), tracectx(trace):
         symbol = torch_executor.get_execution_transform(bsym) or torch_executor.implmap[bsym.sym.id].symbol
         result = symbol(*bsym.args, **bsym.kwargs)
     swap = {
@@ -179,17 +179,6 @@ def claim(bsym: Any) -> list[Any] | None:
         if isinstance(made, Proxy) and isinstance(wanted, Proxy)
     }
     return [claimed.from_bsym_swap_proxies(swap, skip_subsymbols=True) for claimed in trace.bound_symbols]
-
-
-@contextlib.contextmanager
-def _defaults() -> Iterator[None]:
-    """What functions that make tensors ask for where no type or device is given; Thunder notes it when it compiles."""
-    noted = {"default_dtype": torch.get_default_dtype(), "default_device": torch.get_default_device()}
-    token = thunder_api._cache_info_ctx.set(noted)
-    try:
-        yield
-    finally:
-        thunder_api._cache_info_ctx.reset(token)
 
 
 def runs_as_pytorch(fusion: Any) -> bool:
