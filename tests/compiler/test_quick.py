@@ -383,7 +383,7 @@ def test_values_are_swapped_as_ever() -> None:
         skipped = {f"skip_{part}": chance.random() < 0.3 for part in ("inputs", "output", "subsymbols")}
         outcomes.append(
             [
-                _outcome(swap, bsym, swaps, skipped)
+                _swapped_by(swap, bsym, swaps, skipped)
                 for swap in (symbol.BoundSymbol.from_bsym_swap_proxies, quick_symbols._stock_swap)
             ]
         )
@@ -393,7 +393,7 @@ def test_values_are_swapped_as_ever() -> None:
     assert any("cycle" not in each for each in told)
 
 
-def _outcome(swap: Callable[..., Any], bsym: Any, swaps: Any, skipped: Mapping[str, bool]) -> Any:
+def _swapped_by(swap: Callable[..., Any], bsym: Any, swaps: Any, skipped: Mapping[str, bool]) -> Any:
     """A statement with values swapped, each value told by which object it is; or why not."""
 
     def told(made: Any) -> Any:
