@@ -195,6 +195,7 @@ _NAMES: Mapping[str, str] = {
 }
 
 _MEMBERS: Mapping[str, Sequence[str]] = {
+    "_cache_info_ctx": ("reset", "set"),
     "BoundSymbol": (
         "_call_ctx",
         "args",
