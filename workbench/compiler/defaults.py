@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 import torch
 
-from workbench.compiler.thunder_api import _cache_info_ctx
+from workbench.compiler import thunder_api
 
 
 @contextlib.contextmanager
 def noted() -> Iterator[None]:
     """Inside, Thunder's functions find the defaults as they do while it compiles; outside of that they would fail."""
-    token = _cache_info_ctx.set(
+    token = thunder_api._cache_info_ctx.set(
         {"default_dtype": torch.get_default_dtype(), "default_device": torch.get_default_device()}
     )
     try:
         yield
     finally:
-        _cache_info_ctx.reset(token)
+        thunder_api._cache_info_ctx.reset(token)
