@@ -76,6 +76,20 @@ def test_the_app_and_the_extension_mean_the_same_events() -> None:
     assert app == extension
 
 
+def test_no_class_that_an_extension_styles_for_itself_is_one_of_the_app_s_own() -> None:
+    # JupyterLab loads an extension's style into every page: what stood for a dead kernel marked lines of the app.
+    sources = [path.read_text() for pattern in ("*.js", "*.css") for path in Path(ui.__file__).parent.glob(pattern)]
+    in_app = set(re.findall(r"(?<![\w-])wb-[\w-]+", "".join(sources)))
+    styled = {
+        name
+        for folder in EXTENSIONS
+        for path in folder.glob("style/*.css")
+        for name in re.findall(r"(?:^|[},])\s*\.(wb-[\w-]+)", path.read_text())
+    }
+    assert "wb-kernel-gone" in styled
+    assert styled & in_app <= {"wb-tab"}
+
+
 @pytest.mark.parametrize("folder", EXTENSIONS, ids=lambda folder: folder.name)
 def test_the_lock_file_names_no_place_to_download_from(folder: Path) -> None:
     lock = json.loads((folder / "package-lock.json").read_text())

@@ -314,10 +314,28 @@ def marks(app: App) -> tuple:
     return layout.site, layout.node.tolist()
 
 
+def test_each_tab_says_what_can_be_done_there(app):
+    for title in app.tabs.titles:
+        look(app, title)
+        assert app.help.content["title"] == title
+        assert all(app.help.content["lines"])
+
+
+def test_an_option_says_what_it_means(app, bench):
+    app.graph.selected = legal(bench).id
+    said = {one["name"]: one["means"] for one in app.inspector.content["sites"][0]["options"]}
+    assert set(said) == {"save", "recompute", "offload"}
+    assert all(said.values())
+
+
 def test_the_passes_tell_what_each_step_changed(app):
     look(app, "Passes")
     until(lambda: app.passes.content["names"])
     assert app.passes.content["names"][:2] == ["initial", "gradients"]
+    first, second, *_ = app.passes.content["steps"]
+    assert "as it was traced" in first["about"]
+    assert int(second["left"].split()[0]) > int(first["left"].split()[0])
+    assert all(step["about"] and step["took"].endswith("s") for step in (first, second))
     app.passes._receive({"type": "pass", "index": 1})
     until(lambda: app.passes.content["chosen"] == 1)
     assert {mark for mark, _ in app.passes.content["lines"]} == {" ", "+", "-"}

@@ -12,6 +12,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from tests.browser.chromium import find_chromium
 from tests.ui.page import page as page_text
+from workbench.ui.help import TABS
 
 pytestmark = pytest.mark.browser
 
@@ -121,6 +122,28 @@ def test_a_choice_that_is_ranked_is_sorted_filtered_shown_and_chosen(mount):
     ]
 
 
+def test_a_long_name_of_what_is_ranked_is_cut_at_its_end_and_not_left_out(mount):
+    label = "layers.0.attention.scaled_dot_product_attention/scaled_dot_product_attention.intermediate"
+    row = {"lever": "saved", "source": "m.py:3", "count": 4, "option": "offload", "state": "exact", "why": ""}
+    row |= {"id": "saved:a", "choices": {"saved:a": "offload"}, "label": label}
+    page = mount("worth.js", {"rows": [row | {"peak_bytes": -8, "saved_bytes": -8, "step_s": 1e-6}], "left": 0})
+    link, name = page.locator(".wb-name .wb-link"), page.locator(".wb-name")
+    assert link.evaluate("el => el.clientWidth > 100 && getComputedStyle(el).textOverflow === 'ellipsis'")
+    assert name.evaluate("el => el.scrollWidth <= el.clientWidth")
+    assert "× 4" in name.inner_text()
+
+
+@pytest.mark.parametrize(
+    ("module", "content", "part"),
+    [
+        ("timeline.js", {"head": "Nothing was measured yet.", "lanes": [], "medians": []}, ".wb-views"),
+        (("beside.js", "experiments.js"), {"rows": [], "plans": []}, ".wb-views"),
+    ],
+)
+def test_what_has_nothing_to_do_yet_is_not_shown(mount, module, content, part):
+    assert not mount(module, content).locator(part).first.is_visible()
+
+
 def test_an_option_that_has_the_focus_is_previewed_and_keeps_it_while_effects_come_in(mount):
     options = [{"name": "saved", "current": True, "reason": ""}]
     options += [{"name": name, "current": False, "reason": "", "waiting": True} for name in ("recompute", "offload")]
@@ -168,10 +191,59 @@ def test_a_step_opens_at_its_first_change_and_the_next_is_a_button_away(mount):
     assert page.locator(".wb-gone", has_text="old").is_visible()
     assert page.get_by_role("button", name="Next change").is_disabled()
     page.get_by_label("side by side").check()
-    page.get_by_role("button", name="Next change").click()
+    assert "change 1 of 2" in page.locator(".wb-passes").inner_text()
     page.get_by_role("button", name="Next change").click()
     row = page.locator(".wb-line", has=page.locator(".wb-gone"))
     assert row.inner_text().split() == ["−", "old", "+", "new"]
+
+
+def test_a_step_says_what_it_is_and_what_it_took_and_its_lines_are_whole(mount):
+    signature = "def computation(" + ", ".join(f"t_layers_{i}_weight" for i in range(40)) + "):"
+    steps = [
+        {"about": "The program as it was traced.", "left": "4 statements", "took": "1.20 s"},
+        {"about": "Forward and backward.", "left": "9 statements, 2 of them fusions", "took": ""},
+    ]
+    content = {"names": ["initial", "gradients"], "steps": steps, "chosen": 1, "lines": [[" ", signature], ["+", "b"]]}
+    page = mount("passes.js", content)
+    text = page.locator(".wb-passes").inner_text()
+    assert "Forward and backward. 9 statements, 2 of them fusions." in text
+    assert "1.20 s" in page.get_by_role("button", name="initial").inner_text()
+    box, line = page.locator(".wb-text"), page.locator(".wb-line code").first
+    assert line.evaluate("el => el.scrollWidth <= el.clientWidth"), "the end of a line is cut"
+    assert box.evaluate("el => el.scrollWidth > el.clientWidth"), "what is wider cannot be scrolled to"
+    page.get_by_label("side by side").check()
+    assert box.evaluate("el => el.scrollWidth") < 2600, "the right half is out of reach"
+
+
+def test_the_trace_has_whole_lines_beside_their_source(mount):
+    lines = [
+        {"text": "def computation(" + ", ".join(f"t_weight_{i}" for i in range(60)) + "):", "source": "", "id": ""}
+    ]
+    lines += [
+        {
+            "text": f"t{i} = torch.nn.functional.linear(t{i}, t_weight, None)" + "  # a remark" * 3,
+            "source": "llama.py:23 normed = x32 * torch.rsqrt(x32.pow(2).mean(-1, keepdim=True) + self.eps)",
+            "id": "",
+        }
+        for i in range(3)
+    ]
+    page = mount("trace.js", {"lines": lines})
+    for code in page.locator(".wb-line code:not(:empty)").all():
+        assert code.evaluate("el => el.scrollWidth <= el.clientWidth"), code.inner_text()
+
+
+def test_what_can_be_done_in_a_tab_is_opened_read_and_closed_by_keys(mount):
+    page = mount("help.js", {"title": "Fusions", "lines": list(TABS["Fusions"])})
+    button, note = page.get_by_role("button", name="What can I do here?"), page.get_by_role("note")
+    assert not note.is_visible()
+    button.focus()
+    page.keyboard.press("Enter")
+    assert "A name leads to the fusion" in note.inner_text()
+    page.evaluate("model.set('content', {title: 'Fit', lines: ['State a peak.']})")
+    assert note.inner_text().split("\n")[0] == "Fit"
+    page.keyboard.press("Escape")
+    assert not note.is_visible()
+    assert button.evaluate("el => el === document.activeElement")
 
 
 FIT = {

@@ -18,6 +18,7 @@ from workbench.analysis.memory import Timeline, alive_at
 from workbench.analysis.overlap import Overlap, overlap
 from workbench.compiler.fusion_code import FusionCode, code_of
 from workbench.compiler.hooks import StageTime
+from workbench.compiler.passes import Pass, passes_of, printed
 from workbench.compiler.thunder_api import (
     TraceCtx,
 )
@@ -25,14 +26,6 @@ from workbench.graph import Graph
 from workbench.lever import Site
 
 UNPROVEN = Proof(False)
-
-
-@dataclasses.dataclass(frozen=True)
-class Pass:
-    """A trace as Thunder prints it, after a step of the compilation that changed it."""
-
-    name: str
-    text: str
 
 
 class Split:
@@ -79,6 +72,8 @@ class Plan:
     sites : tuple of Site
     stages : tuple of StageTime
         What this planning cost.
+    opening : tuple of StageTime
+        What it cost to trace the program, once for all plans.
     split : Split
         Thunder's traces.
     counts : mapping of str to int
@@ -126,6 +121,7 @@ class Plan:
     proof: Proof = UNPROVEN
     capture: str = "interpreter"
     capture_reason: str = ""
+    opening: tuple[StageTime, ...] = ()
 
     @property
     def peak_bytes(self) -> int:
@@ -238,7 +234,7 @@ class Plan:
 
     def text(self) -> str:
         """The traces as Thunder prints them."""
-        return _text(self.split.forward, *(() if self.split.backward is None else (self.split.backward,)))
+        return printed(self.split.forward, *(() if self.split.backward is None else (self.split.backward,)))
 
     def code(self, fusion: str) -> FusionCode:
         """The code of a fusion, by its name in the trace: nvFuser's definition, or what torch.compile is given.
@@ -253,13 +249,8 @@ class Plan:
     @cached_property
     def passes(self) -> tuple[Pass, ...]:
         """The program after each step of its compilation, without the steps that changed nothing."""
-        found: list[Pass] = []
         split = tuple(trace for trace in (self.split.forward, self.split.backward) if trace is not None)
-        for name, traces in (*self.traces, ("choices after the split", split)):
-            text = _text(*traces)
-            if not found or _statements(text) != _statements(found[-1].text):
-                found.append(Pass(name, text))
-        return tuple(found)
+        return passes_of((*self.traces, ("choices after the split", split)), (*self.opening, *self.stages))
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain JSON data."""
@@ -299,21 +290,6 @@ class Plan:
             "proven": self.proof.proven,
             "rules": list(self.proof.rules),
         }
-
-
-_PROVENANCE = "# Constructed by"
-
-
-def _text(*traces: TraceCtx) -> str:
-    # The first line tells which pass made a trace, and how long it took that time: no two plans would be equal.
-    printed = (trace.python(print_depth=1).splitlines() for trace in traces)
-    return "\n\n".join("\n".join(line for line in lines if not line.startswith(_PROVENANCE)) for lines in printed)
-
-
-def _statements(text: str) -> list[str]:
-    """What a trace does, without what it says about itself: when it was made, and types."""
-    lines = (line.partition("#")[0].rstrip() for line in text.splitlines())
-    return [line for line in lines if line and not line.startswith(("import ", "from ", "@"))]
 
 
 def unmatched(choices: Collection[str], sites: Iterable[Site]) -> tuple[str, ...]:

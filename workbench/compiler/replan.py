@@ -199,6 +199,7 @@ def _replan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
         census=counted,
         sites=sites,
         stages=tuple(log.times),
+        opening=captured.stages,
         split=Split(lambda: (forward, backward)),
         counts=counts,
         unmatched=unmatched(choices, sites),

@@ -30,6 +30,7 @@ from workbench.ui.figures import Against, Strip, figures, while_planned
 from workbench.ui.fit import FitTab
 from workbench.ui.fusions import Fusions, fusions_content
 from workbench.ui.graph_view import GraphView
+from workbench.ui.help import Help
 from workbench.ui.memory_tab import MemoryTab
 from workbench.ui.messages import limit_bytes_of, words_of_search
 from workbench.ui.outline import OutlinePane, OutlineTab
@@ -102,6 +103,7 @@ class App:
         self.sites = tables.SitesTable(self._on_message)
         self.settings = tables.Settings(self._on_message)
         self.trace = tables.TraceText(self._on_message)
+        self.help = Help()
         self._drawn_by: dict[str, Callable[[], None]] = {
             "Memory": self._show_memory,
             "Worth it": self.worth.show_plan,
@@ -173,7 +175,7 @@ class App:
         }
         self.tabs = ipywidgets.Tab(tuple(shown.values()), titles=tuple(shown))
         root = ipywidgets.VBox(
-            [self.controls, self.strip, self.preview, middle, Split(axis="y"), self.tabs],
+            [self.controls, self.strip, self.preview, middle, Split(axis="y"), self.help, self.tabs],
             layout=ipywidgets.Layout(width="100%", grid_gap="10px"),
         )
         root.add_class("wb-app")
@@ -396,6 +398,8 @@ class App:
         with self._lock:
             index = self.tabs.selected_index
             title = "" if index is None else self.tabs.titles[index]
+            if title:
+                self.help.show(title)
             for name, tab in (("Compile", self.compile), ("Worth it", self.worth), ("Fit", self.fit)):
                 tab.look(title == name)
             for seen in self._stale & {title, "beside" if self.beside.looked_at else ""}:

@@ -18,6 +18,7 @@ function render({ model, el }) {
       class: "wb-choose", "data-preview": JSON.stringify({ id: site.id, option: one.name }), disabled: Boolean(one.reason) || one.current, "aria-pressed": one.current ? "true" : "false",
       onclick: () => model.send({ type: "choose", id: site.id, option: one.name }),
     }, one.name, one.current && h("span", { class: "wb-tag" }, "now")),
+    one.means && h("div", { class: "wb-means" }, one.means),
     one.reason && h("div", { class: "wb-reason" }, one.reason),
     one.figures && effect(one.figures),
     one.moved?.length > 0 && h("div", { class: "wb-moved" }, h("span", { class: "wb-muted" }, "also moves: "),
@@ -43,7 +44,7 @@ function render({ model, el }) {
     const shown = model.get("content");
     const parts = [];
     if (shown.title) {
-      parts.push(h("div", { class: "wb-eyebrow" }, shown.eyebrow), h("h3", {}, shown.title), source(shown.source ?? {}));
+      parts.push(h("div", { class: "wb-eyebrow" }, shown.eyebrow), h("h3", {}, shown.title), shown.about && h("p", { class: "wb-muted" }, shown.about), source(shown.source ?? {}));
       if (shown.facts?.length) parts.push(h("dl", { class: "wb-facts" }, shown.facts.map(([name, text]) => [h("dt", {}, name), h("dd", {}, text)])));
     }
     if (shown.scope) parts.push(scope(shown.scope));

@@ -12,6 +12,7 @@ from workbench.graph import Graph, Kind, ValueFlag
 from workbench.lever import Effect, Site
 from workbench.summary import count_name, human_bytes, human_change, human_count, human_seconds, human_shape
 from workbench.ui.grouped import parts_of
+from workbench.ui.help import FUSION, OPTIONS
 from workbench.ui.panel import Panel, esm
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ def _option(
 ) -> dict[str, Any]:
     current = option == site.choice
     reason = "" if current else site.illegal.get(option, "")
-    shown: dict[str, Any] = {"name": option, "current": current, "reason": reason}
+    means = OPTIONS.get((site.lever, option), "")
+    shown: dict[str, Any] = {"name": option, "current": current, "reason": reason, "means": means}
     if current or reason:
         return shown
     effect = effects.get(site.id, {}).get(option)
@@ -259,6 +261,7 @@ def statement_content(graph: Graph, layout: Layout, statement: int, ids: Sequenc
     return {
         "edges": [{**end(edge.statement), "before": edge.before, "reason": edge.reason} for edge in edges],
         "eyebrow": f"{'fusion' if members else 'statement'}, {side}",
+        "about": FUSION if members else "",
         "fusion": statements.name[statement] if statements.kind[statement] == Kind.FUSION else "",
         "title": statements.name[statement],
         "source": {"place": place, "text": source.text if source is not None else ""},

@@ -1,6 +1,7 @@
 // The passes: a button for each step that changed the program, and its text with what the step added and took away.
 
 const LINE = 18; // height of a line, in pixels
+const WIDEST_HALF = 130; // characters
 
 /** Rows of lines: one a row, or, beside each other, what was before and what is after. */
 function rowsOf(/** @type {[string, string][]} */ lines, /** @type {boolean} */ beside) {
@@ -24,24 +25,28 @@ function rowsOf(/** @type {[string, string][]} */ lines, /** @type {boolean} */ 
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
   panel(el, "passes");
-  const steps = h("div", { class: "wb-steps", role: "group", "aria-label": "Steps of the compilation" });
+  const steps = h("div", { class: "wb-steps", role: "group", "aria-label": "Steps of the compilation" }), about = h("p", { class: "wb-about", "aria-live": "polite" });
   const search = h("input", { type: "search", placeholder: "Search this step", "aria-label": "Search this step", spellcheck: "false" });
   const only = h("input", { type: "checkbox" }), beside = h("input", { type: "checkbox" });
   const count = h("span", { class: "wb-muted", "aria-live": "polite" });
   const to = (by) => () => go(by);
   const back = h("button", { class: "wb-back", onclick: to(-1) }, "Previous change"), next = h("button", { class: "wb-next", onclick: to(1) }, "Next change");
   const inner = h("div", { class: "wb-lines" }), box = h("div", { class: "wb-scroll wb-text", tabindex: "0", role: "region", "aria-label": "Text of this step" }, inner);
-  el.replaceChildren(steps, h("div", { class: "wb-row" }, search, h("label", { class: "wb-check" }, only, "only what changed"), h("label", { class: "wb-check" }, beside, "side by side"), back, next, count), box);
+  el.replaceChildren(steps, about, h("div", { class: "wb-row" }, search, h("label", { class: "wb-check" }, only, "only what changed"), h("label", { class: "wb-check" }, beside, "side by side"), back, next, count), box);
   let shown = [], changes = [], at = -1, drawn = null;
 
   function filter() {
-    const { lines = [], chosen = 0, names = [] } = model.get("content"), query = search.value.trim().toLowerCase();
+    const { lines = [], chosen = 0, names = [], steps: told = [] } = model.get("content"), query = search.value.trim().toLowerCase();
     steps.replaceChildren(...names.map((name, index) => [index > 0 && h("span", { class: "wb-muted", "aria-hidden": "true" }, "→"),
-      h("button", { class: index === chosen ? "wb-pressed" : null, "aria-pressed": String(index === chosen), onclick: () => model.send({ type: "pass", index }) }, name)]).flat().filter(Boolean));
+      h("button", { class: index === chosen ? "wb-pressed" : null, "aria-pressed": String(index === chosen), title: told[index]?.about, onclick: () => model.send({ type: "pass", index }) }, name, told[index]?.took && h("span", { class: "wb-took" }, told[index].took))]).flat().filter(Boolean));
+    about.replaceChildren(...(told[chosen] ? [told[chosen].about, h("span", { class: "wb-muted" }, ` ${told[chosen].left}.`)] : []));
     shown = rowsOf(lines, beside.checked).filter(({ changed, halves }) => (!only.checked || changed) && (!query || halves.some(({ text }) => text.toLowerCase().includes(query))));
     changes = shown.flatMap(({ changed }, row) => (changed && !shown[row - 1]?.changed ? [row] : []));
     at = -1;
     inner.style.height = `${shown.length * LINE}px`;
+    // Beside each other a signature of thousands of characters would put the right half out of sight.
+    const longest = shown.reduce((most, { halves }) => Math.max(most, ...halves.map(({ text }) => text.length)), 0);
+    inner.style.minWidth = beside.checked ? `calc(${2 * Math.min(longest, WIDEST_HALF)}ch + 80px)` : `calc(${longest}ch + 44px)`;
     inner.classList.toggle("wb-beside", beside.checked);
     draw();
     write();
@@ -80,7 +85,7 @@ function render({ model, el }) {
     }, halves.map(half))));
   }
   search.addEventListener("input", filter);
-  for (const box_ of [only, beside]) box_.addEventListener("change", () => { box.scrollTop = 0; filter(); });
+  for (const box_ of [only, beside]) box_.addEventListener("change", () => { filter(); go(1); });
   box.addEventListener("scroll", draw);
   const sizes = new ResizeObserver(draw);
   sizes.observe(box);

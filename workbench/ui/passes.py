@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from workbench.summary import human_seconds
 from workbench.ui.panel import Panel, esm
 
 if TYPE_CHECKING:
+    from workbench.compiler.passes import Pass
     from workbench.compiler.pipeline import Plan
 
 MOST_LINES = 6000
@@ -17,7 +19,9 @@ MOST_LINES = 6000
 
 
 class Passes(Panel):
-    """Steps to choose from and the text of one, line by line; content: ``names chosen lines``.
+    """Steps to choose from and the text of one, line by line; content: ``names steps chosen lines``.
+
+    ``steps`` says of each what it does, how many statements and fusions it leaves, and what it took.
 
     The text is made in a thread of its own.
 
@@ -61,7 +65,19 @@ class Passes(Panel):
             before = passes[chosen - 1].text if chosen else ""
             if self._plan is plan:
                 lines = changed_lines(before, passes[chosen].text)
-                self.content = {"names": [one.name for one in passes], "chosen": chosen, "lines": lines}
+                names = [one.name for one in passes]
+                self.content = {"names": names, "steps": steps_of(passes), "chosen": chosen, "lines": lines}
+
+
+def steps_of(passes: Sequence[Pass]) -> list[dict[str, Any]]:
+    """What is said of each step: what it does, and in words what it left and took."""
+    fused = [f", {one.fusions} of them fusions" if one.fusions else "" for one in passes]
+    counts = [f"{one.statements} statements{fusions}" for one, fusions in zip(passes, fused, strict=True)]
+    seconds = ["" if one.seconds is None else human_seconds(one.seconds) for one in passes]
+    return [
+        {"about": one.about, "left": left, "took": took}
+        for one, left, took in zip(passes, counts, seconds, strict=True)
+    ]
 
 
 def changed_lines(before: str, after: str) -> list[list[str]]:

@@ -1,6 +1,7 @@
 // The trace as text, with the user's source line beside each statement. Only what is in view is in the page.
 
 const LINE = 18; // height of a line, in pixels
+const WIDEST = 130; // characters of a statement before its source
 
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
@@ -18,13 +19,18 @@ function render({ model, el }) {
       .filter(({ text, source }) => !query || `${text} ${source}`.toLowerCase().includes(query));
     count.textContent = query ? `${shown.length} of ${lines.length} lines` : `${lines.length} lines`;
     inner.style.height = `${shown.length * LINE}px`;
+    // Lines are whole: what is wider scrolls. Lines without a source, such as signatures, take its column, too.
+    const most = (key, some) => shown.reduce((width, line) => (some(line) ? Math.max(width, line[key].length) : width), 0);
+    const text = Math.min(WIDEST, most("text", ({ source }) => source));
+    inner.style.setProperty("--wb-text", `${text}ch`);
+    inner.style.minWidth = `calc(${Math.max(text + most("source", () => true), most("text", ({ source }) => !source))}ch + 92px)`;
     draw();
   }
   function draw() {
     const marked = new Set([model.get("selected"), ...(model.get("marked") ?? [])]), first = Math.max(0, Math.floor(box.scrollTop / LINE) - 10);
     const rows = shown.slice(first, first + Math.ceil(box.clientHeight / LINE) + 20);
     inner.replaceChildren(...rows.map((line, i) => h("div", {
-      class: `wb-line ${line.id && marked.has(line.id) ? "wb-chosen" : ""} ${line.id ? "wb-can" : ""}`, style: `top:${(first + i) * LINE}px`,
+      class: `wb-line ${line.source ? "" : "wb-alone"} ${line.id && marked.has(line.id) ? "wb-chosen" : ""} ${line.id ? "wb-can" : ""}`, style: `top:${(first + i) * LINE}px`,
       onclick: line.id ? () => model.send({ type: "go", id: line.id }) : null,
     }, h("span", { class: "wb-no" }, String(line.number)), h("code", { title: line.text }, line.text), h("code", { class: "wb-muted", title: line.source }, line.source))));
   }

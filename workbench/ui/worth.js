@@ -70,7 +70,7 @@ function render({ model, el }) {
     count.title = "≈: by arithmetic on the trace before fusion; the plan that a choice gives may differ a little";
     body.replaceChildren(...found.slice(0, MOST).map((row) => h("tr", { class: `wb-can ${row.id === selected ? "wb-chosen" : ""}`, "data-site": row.id, "data-option": row.option, "data-key": `${row.id} ${row.option}`, onclick: () => model.send({ type: "go", id: row.id }) },
       FIGURES.map(([key, , write]) => figure(row, key, write, most[key])),
-      h("td", {}, h("div", { class: "wb-name" }, h("strong", {}, row.option), " ", h("button", { class: "wb-link", title: row.id }, row.label), row.count > 1 && ` × ${row.count}`), row.why && h("div", { class: "wb-reason" }, row.why)),
+      h("td", {}, h("div", { class: "wb-name" }, h("strong", {}, row.option), h("button", { class: "wb-link", title: row.id }, row.label), row.count > 1 && h("span", {}, `× ${row.count}`)), row.why && h("div", { class: "wb-reason" }, row.why)),
       h("td", {}, h("code", { class: "wb-muted", title: row.source }, row.source)),
       h("td", {}, h("button", { disabled: row.state === "refused", "data-preview": JSON.stringify({ choices: row.choices }), "aria-label": `Choose ${row.option} for ${row.label}`, onclick: (event) => { event.stopPropagation(); model.send({ type: "choose_all", choices: row.choices }); } }, "Choose")))));
     if (held) /** @type {HTMLElement | null} */ (body.querySelector(`[data-key="${CSS.escape(held)}"] button`))?.focus();

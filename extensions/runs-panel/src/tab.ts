@@ -70,7 +70,7 @@ export class Tabs {
     const close = () => tab.dispose();
     notebook.disposed.connect(close);
     const restarted = () => {
-      if (["restarting", "autorestarting", "dead"].includes(notebook.sessionContext.kernelDisplayStatus)) content.addClass("wb-gone");
+      if (["restarting", "autorestarting", "dead"].includes(notebook.sessionContext.kernelDisplayStatus)) content.addClass("wb-kernel-gone");
     };
     notebook.sessionContext.statusChanged.connect(restarted);
     tab.disposed.connect(() => {
