@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum, IntFlag
 from functools import cached_property
@@ -95,6 +96,15 @@ class Origin:
     file: str = ""
     line: int = 0
     text: str = ""
+
+
+_LAYER = re.compile(r"^(.*?(?:^|\.)\d+)(?:\.|$)")
+
+
+def layer_of(scope: str) -> str:
+    """The layer that a scope is in, such as ``layers.0``; empty for none."""
+    match = _LAYER.match(scope)
+    return match.group(1) if match else ""
 
 
 @dataclasses.dataclass(frozen=True)

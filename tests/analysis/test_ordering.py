@@ -9,16 +9,9 @@ import numpy as np
 import pytest
 
 from tests.analysis.graphs import graph
+from workbench.analysis import order_groups
 from workbench.analysis.memory import timeline
-from workbench.analysis.ordering import (
-    Half,
-    _after,
-    _beam,
-    half_of,
-    just_in_time,
-    least_peak,
-    order_of,
-)
+from workbench.analysis.ordering import Half, _beam, early, half_of, in_place, just_in_time, late, least_peak, order_of
 from workbench.analysis.reordered import reordered, top_rows, with_members
 from workbench.graph import BACKWARD, FORWARD, Graph, StatementFlag, ValueFlag
 
@@ -73,6 +66,16 @@ def orders(half: Half) -> Iterator[list[int]]:
     return further([], 0)
 
 
+def is_legal(half: Half, order: list[int]) -> bool:
+    """Whether each statement stands after those that must stand before it, and none is lost."""
+    done = 0
+    for one in order:
+        if half.before[one] & ~done:
+            return False
+        done |= 1 << one
+    return sorted(order) == in_place(half)
+
+
 def side_peak(made: Graph, half: Half, order: list[int]) -> int:
     """The most bytes alive in the half's statements, as the timeline of the graph in that order has it."""
     top = top_rows(made).copy()
@@ -99,12 +102,29 @@ def test_no_order_at_all_peaks_lower_than_the_one_found(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(30))
 def test_a_beam_finds_an_order_that_is_legal(seed: int) -> None:
     half = half_of(drawn(seed, count=9), FORWARD)
-    found = _beam(half, _after(half))
-    done = 0
-    for one in found:
-        assert not half.before[one] & ~done
-        done |= 1 << one
-    assert sorted(found) == list(range(len(half.rows)))
+    assert is_legal(half, _beam(half))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_group_goes_as_late_or_as_early_as_what_it_waits_for_allows(seed: int) -> None:
+    draw = random.Random(seed)
+    half = half_of(drawn(seed, count=9), FORWARD)
+    stock = in_place(half)
+    members = {one for one in stock if draw.random() < 0.5}
+    rest = [one for one in stock if one not in members]
+    later, sooner = late(half, stock, members), early(half, stock, members)
+    for moved in (later, sooner):
+        assert is_legal(half, moved)
+        assert [one for one in moved if one not in members] == rest
+    for one in members:
+        # Between a member and what it waits for, or what waits for it, stand other members alone.
+        if half.before_of[one]:
+            last = max(map(sooner.index, half.before_of[one]))
+            assert members >= set(sooner[last + 1 : sooner.index(one)])
+        if half.after[one]:
+            first = min(map(later.index, half.after[one]))
+            assert members >= set(later[later.index(one) + 1 : first])
+    assert late(half, stock, ()) == early(half, stock, ()) == stock
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -178,3 +198,36 @@ def test_what_is_recomputed_waits_for_its_first_reader() -> None:
     made.statements.flags[[0, 1]] = StatementFlag.CLONE
     found = order_of(made, just_in_time, [FORWARD])
     assert found.order.tolist() == [2, 0, 1, 3]
+
+
+def trained() -> Graph:
+    """A backward of two layers, the gradients of both weights last, then an update and its state's, both in place."""
+    return graph(
+        [
+            ("dx", "g w2", "d1", ""),
+            ("dx", "d1 w1", "d0", ""),
+            ("dw", "g a1", "gw2", "a1"),
+            ("dw", "d1 a0", "gw1", "a0 d1"),
+            ("mean", "d0", "m", "m d0"),
+            ("mul", "s gw1", "u", ""),
+            ("write_", "s u", "s1", "u"),
+            ("return", "gw1 gw2", "", ""),
+        ],
+        backward=0,
+        flags={
+            **dict.fromkeys(("w1", "w2", "s"), ValueFlag.ARGUMENT),
+            **dict.fromkeys(("gw1", "gw2"), ValueFlag.GRADIENT),
+        },
+        views={"s1": "s"},
+        inplace=["write_"],
+    )
+
+
+def test_what_finishes_a_gradient_runs_as_soon_as_there_is_what_it_reads() -> None:
+    half = half_of(trained(), BACKWARD)
+    assert order_groups.gradients(trained(), half) == [2]
+    # The other layer's gradient leads to an update as well.
+    assert order_groups.updates(trained(), half) == [5, 6]
+    moved = early(half, in_place(half), {2, 3})
+    assert moved == [0, 3, 1, 2, 4, 5, 6, 7]
+    assert early(half, moved, {5, 6}) == [0, 3, 5, 6, 1, 2, 4, 7]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
 import workbench
-from workbench.bench import Workbench
+from workbench.bench import Part, PartsBench, Workbench
 from workbench.errors import ChoiceError
-from workbench.graph import StatementFlag
+from workbench.graph import Kind, StatementFlag
+from workbench.runs.request import RunOptions
 
 pytestmark = pytest.mark.slow
 
@@ -19,6 +22,12 @@ def branches(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     """Four wide values made first, and each summed up after: what frees memory can run earlier."""
     wide = [torch.outer(x * k, w) for k in (1.0, 2.0, 3.0, 4.0)]
     return torch.stack([torch.cos(one).sum() for one in wide]).sum()
+
+
+def twice(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """A wide value that is read early and late in the backward."""
+    wide = torch.tanh(torch.outer(x, w))
+    return (wide * torch.cos(wide * w)).sum() + torch.sin(wide).sum()
 
 
 def given() -> tuple[torch.Tensor, torch.Tensor]:
@@ -74,16 +83,136 @@ def test_what_is_recomputed_just_in_time_beside_the_choice_to_recompute() -> Non
     assert bench.plan.peak_bytes <= before_bytes
 
 
-def test_beside_collectives_it_is_refused_with_the_reason() -> None:
-    bench = workbench.open("ddp_llama", layers=1, executor="torch", ranks=2, device="cpu")
-    with pytest.raises(ChoiceError, match="collectives"):
-        bench.choose({"order.statements": "least peak"})
+def test_each_side_has_an_order_of_its_own() -> None:
+    bench = opened()
+    moved, peaks = {}, {}
+    for side in ("forward", "backward"):
+        bench.choose({f"order.{side}": "least peak"})
+        assert bench.plan.proof.proven
+        moved[side], peaks[side] = bench.plan.counts["moved_statements"], bench.plan.peak_bytes
+        bench.undo()
+    bench.choose({"order.statements": "least peak"})
+    assert bench.plan.counts["moved_statements"] == sum(moved.values()) > 0
+    bench.choose({"order.forward": "stock"})
+    assert bench.plan.counts["moved_statements"] == moved["backward"]
+    assert bench.plan.peak_bytes == peaks["backward"]
+
+
+def test_what_is_recomputed_of_a_layer_is_a_site_and_says_why_it_stays() -> None:
+    bench = workbench.open("mlp", layers=2, executor="torch", device="cpu")
+    assert not bench.sites("order")[5:]
+    again = {s.id: "recompute" for s in bench.sites("saved") if "recompute" in s.options and not s.illegal}
+    bench.choose(again)
+    sites = {site.id: site for site in bench.sites("order")[5:]}
+    assert list(sites) == ["order:recomputed/blocks.0", "order:recomputed/blocks.1"]
+    for id, site in sites.items():
+        assert site.values
+        assert "right before its first reader already" in site.illegal["recompute just in time"]
+        with pytest.raises(ChoiceError, match="first reader"):
+            bench.choose({id: "recompute just in time"})
+    bench.choose({"order.backward": "least peak"})
+    site = bench.sites("order")[5]
+    assert site.outcome == "least peak"
+    assert "order.backward is least peak" in site.illegal["stock"]
+
+
+def test_a_recomputation_far_from_its_reader_is_taken_to_it_layer_by_layer() -> None:
+    bench = workbench.open(twice, *given(), device="cpu", executor="torch", capture="interpreter")
+    stock = gradients(bench.config.jit(twice))
+    bench.choose({s.id: "recompute" for s in bench.sites("saved") if "recompute" in {*s.options} - {*s.illegal}})
+    bench.choose({"order.statements": "recompute just in time", "order.gradients": "at once"})
+    assert bench.plan.proof.proven
+    for one, other in zip(gradients(bench.config.jit(twice)), stock, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_gradients_and_updates_at_once_where_there_are_any() -> None:
+    adam = workbench.open("torch_adam", executor="torch", device="cpu")
+    stock_bytes = adam.plan.peak_bytes
+    adam.choose({"order.updates": "at once"})
+    assert adam.plan.counts["moved_statements"] > 0
+    assert adam.plan.proof.proven
+    assert adam.plan.peak_bytes <= stock_bytes
+    with pytest.raises(ChoiceError, match="has no backward"):
+        adam.choose({"order.gradients": "at once"})
+    mlp = workbench.open("mlp", layers=2, executor="torch", device="cpu")
+    stock_bytes = mlp.plan.peak_bytes
+    mlp.choose({"order.gradients": "at once"})
+    assert mlp.plan.counts["moved_statements"] > 0
+    assert mlp.plan.proof.proven
+    assert mlp.plan.peak_bytes <= stock_bytes
+    with pytest.raises(ChoiceError, match="a program of their own"):
+        mlp.choose({"order.updates": "at once"})
+
+
+def test_a_whole_step_s_optimizer_updates_one_parameter_after_the_other() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Linear(32, 16))
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        bench = workbench.open(step, torch.randn(4, 16), capture="parts", device="cpu", executor="torch")
+    assert isinstance(bench, PartsBench)
+    updates = bench.parts[-1]
+    assert isinstance(updates, Part)
+    stock_bytes, peaks = updates.plan.peak_bytes, {}
+    for choice in ({"order.updates": "at once"}, {"order.statements": "least peak"}):
+        updates.choose(choice)
+        assert updates.plan.proof.proven
+        peaks[next(iter(choice))] = updates.plan.peak_bytes
+        updates.undo()
+    assert peaks["order.statements"] <= peaks["order.updates"] < stock_bytes
+
+
+class Wide(torch.nn.Module):
+    """`branches` of two parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.x, self.w = torch.nn.Parameter(torch.randn(32)), torch.nn.Parameter(torch.randn(32))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``x`` of shape (32,)."""
+        return branches(self.x * x, self.w)
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_beside_collectives_it_runs_on_two_ranks_bit_for_bit(parallel: str, tmp_path: Path) -> None:
+    bench = workbench.open(Wide(), torch.ones(32), ranks=2, parallel=parallel, device="cpu", executor="torch")
+    stock_bytes, stock = bench.plan.peak_bytes, communication(bench)
+    bench.choose({"order.statements": "least peak", "order.gradients": "at once"})
+    assert bench.plan.counts["moved_statements"] > 0
+    assert bench.plan.proof.proven
+    assert bench.plan.peak_bytes < stock_bytes
+    assert communication(bench) == stock
+    bench.choose({"waits.gradients": "earliest"})
+    assert bench.plan.proof.proven
+    run = bench.run(folder=tmp_path / "run", options=RunOptions(samples=3, sampling_s=1.0), wait=True)
+    assert run.ok, (run.error, run.detail, run.output)
+    assert run.accuracy is not None
+    assert run.accuracy.ok
+    assert run.accuracy.bitwise
+
+
+def communication(bench: Workbench) -> list[str]:
+    """What the ranks send one another, in its order."""
+    statements = bench.plan.graph.statements
+    return [name for name, kind in zip(statements.name, statements.kind, strict=True) if kind == Kind.COLLECTIVE]
 
 
 def test_the_site_shows_what_the_order_is_worth() -> None:
     bench = opened()
     bench.choose({"order.statements": "least peak"})
-    (site,) = bench.sites("order")
+    site = bench.sites("order")[0]
     assert (site.id, site.choice) == ("order.statements", "least peak")
     effect = bench.effects(site.id)["stock"]
     assert effect.peak_bytes > 0 > effect.counts["moved_statements"]

@@ -8,7 +8,7 @@ import torch
 
 from workbench.runs import timing
 from workbench.runs.accuracy import Stepper
-from workbench.runs.clocks import Kernel, gaps, launch_bound
+from workbench.runs.clocks import CLOCKED_STEPS, Kernel, gaps, launch_bound, turns_of
 
 
 def test_an_interval_holds_the_true_median_as_often_as_it_says() -> None:
@@ -69,3 +69,9 @@ def test_a_step_is_launch_bound_where_the_host_takes_as_long_as_the_device() -> 
     assert launch_bound(2.9, 2.1, "cuda")[0] is True
     assert launch_bound(1.0, 2.1, "cuda")[0] is False
     assert launch_bound(1.0, 1.0, "cpu")[0] is None
+
+
+def test_ranks_clock_equally_many_steps_however_long_each_takes() -> None:
+    """A rank that took more steps than another waited for it for ever."""
+    assert {turns_of(step_s, float("inf")) for step_s in (1e-4, 2e-3, 3e-3, 1.0)} == {CLOCKED_STEPS}
+    assert turns_of(2e-3, 5.0) > turns_of(3e-3, 5.0) > turns_of(1.0, 5.0) == CLOCKED_STEPS

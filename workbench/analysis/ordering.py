@@ -12,7 +12,8 @@ import dataclasses
 import heapq
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +70,20 @@ class Half:
     freed: tuple[bool, ...]
     transient_bytes: tuple[int, ...]
     start_bytes: int
+
+    @cached_property
+    def before_of(self) -> tuple[list[int], ...]:
+        """As `before`, as lists."""
+        return tuple(_bits(before) for before in self.before)
+
+    @cached_property
+    def after(self) -> tuple[list[int], ...]:
+        """For each statement those that must stand after it."""
+        found: tuple[list[int], ...] = tuple([] for _ in self.before)
+        for statement, before in enumerate(self.before_of):
+            for one in before:
+                found[one].append(statement)
+        return found
 
     def step(self, statement: int, done: int) -> tuple[int, int]:
         """Bytes that a statement adds while it runs, and that it leaves behind, where the set `done` has run."""
@@ -230,26 +245,39 @@ def in_place(half: Half) -> list[int]:
 
 def just_in_time(half: Half) -> list[int]:
     """The order there is, with what is recomputed right before the first statement that needs it."""
-    count = len(half.rows)
-    waiting = [0] * count
-    for before in half.before:
-        for one in _bits(before):
-            waiting[one] += 1
-    found: list[int] = []
+    return late(half, in_place(half), {place for place, clone in enumerate(half.clones) if clone})
 
-    def put(statement: int) -> None:
-        stack = [statement]
+
+def late(half: Half, order: Sequence[int], members: Collection[int]) -> list[int]:
+    """An order with its members each right before the first statement that needs it."""
+    return _pulled(order[::-1], [len(after) for after in half.after], half.before_of, members)[::-1]
+
+
+def early(half: Half, order: Sequence[int], members: Collection[int]) -> list[int]:
+    """An order with its members each right after the last statement that it needs."""
+    return _pulled(order, [len(before) for before in half.before_of], half.after, members)
+
+
+def _pulled(
+    order: Sequence[int], missing: list[int], following: Sequence[list[int]], members: Collection[int]
+) -> list[int]:
+    """An order with its members right after the last of what they wait for; what waits for each is `following`."""
+    rank = {statement: at for at, statement in enumerate(order)}
+    put: set[int] = set()
+    found: list[int] = []
+    for statement in order:
+        stack = [] if statement in put else [statement]
         while stack:
             found.append(now := stack.pop())
-            for one in _bits(half.before[now]):
-                waiting[one] -= 1
-                if not waiting[one] and half.clones[one]:
-                    stack.append(one)
-
-    for statement in reversed(range(count)):
-        if not half.clones[statement] or (not waiting[statement] and statement not in found):
-            put(statement)
-    return found[::-1]
+            put.add(now)
+            ready = []
+            for one in following[now]:
+                missing[one] -= 1
+                if not missing[one] and one in members:
+                    ready.append(one)
+            # One chain to its end before the next: what it made for itself is gone by then.
+            stack += sorted(ready, key=rank.__getitem__, reverse=True)
+    return found
 
 
 def least_peak(half: Half) -> list[int]:
@@ -258,10 +286,9 @@ def least_peak(half: Half) -> list[int]:
     known = half.peak_bytes(stock)
     if known <= _bound(half):
         return stock
-    after = _after(half)
-    found = _exact(half, after)
+    found = _exact(half)
     if found is None:
-        found = _beam(half, after)
+        found = _beam(half)
     if half.peak_bytes(found) >= known:
         return stock
     return _settled(half, found)
@@ -314,15 +341,6 @@ def _bits(mask: int) -> list[int]:
     return found
 
 
-def _after(half: Half) -> list[list[int]]:
-    """For each statement those that must stand after it, as far as no other in between says so too."""
-    after: list[list[int]] = [[] for _ in half.before]
-    for statement, before in enumerate(half.before):
-        for one in _bits(before):
-            after[one].append(statement)
-    return after
-
-
 def _bound(half: Half) -> int:
     """What no order of these statements beats: what is alive before, after, and in each with what it touches."""
     least = half.start_bytes
@@ -353,7 +371,7 @@ class _State:
         return found[::-1]
 
 
-def _run(half: Half, after: list[list[int]], state: _State, statement: int) -> _State:
+def _run(half: Half, state: _State, statement: int) -> _State:
     """The state after a statement, and after all then ready that cost nothing: running these at once loses nothing."""
     peak, live, done, way = state.peak, state.live, state.done, state.way
     ready = set(state.ready)
@@ -364,7 +382,7 @@ def _run(half: Half, after: list[list[int]], state: _State, statement: int) -> _
         peak, live, done = max(peak, live + inside), live + left, done | 1 << now
         way = (now, way)  # type: ignore[assignment]
         ready.discard(now)
-        ready.update(one for one in after[now] if not half.before[one] & ~done)
+        ready.update(one for one in half.after[now] if not half.before[one] & ~done)
         for one in sorted(ready):
             inside, left = half.step(one, done)
             if left <= 0 and live + inside <= peak:
@@ -378,7 +396,7 @@ def _start(half: Half) -> _State:
     return _State(half.start_bytes, half.start_bytes, 0, ready, None)
 
 
-def _exact(half: Half, after: list[list[int]]) -> list[int] | None:
+def _exact(half: Half) -> list[int] | None:
     """The order with the least peak of all; None where that takes more than `EXACT_STATES`."""
     everything = (1 << len(half.rows)) - 1
     queue = [(half.start_bytes, 0, 0, _start(half))]
@@ -394,14 +412,14 @@ def _exact(half: Half, after: list[list[int]]) -> list[int] | None:
         if len(seen) > EXACT_STATES or number > 4 * EXACT_STATES:
             return None
         for statement in state.ready:
-            further = _run(half, after, state, statement)
+            further = _run(half, state, statement)
             if further.done not in seen:
                 number += 1
                 heapq.heappush(queue, (further.peak, -further.done.bit_count(), number, further))
     raise AssertionError("statements that wait for one another")
 
 
-def _beam(half: Half, after: list[list[int]]) -> list[int]:
+def _beam(half: Half) -> list[int]:
     """The best order of a beam: as wide as `BEAM_STEPS` allow."""
     count = len(half.rows)
     everything = (1 << count) - 1
@@ -417,7 +435,7 @@ def _beam(half: Half, after: list[list[int]]) -> list[int]:
                 weighed.append((max(state.peak, state.live + inside), left, statement))
             # Of those ready, the few that add least: what is alive decides what comes after.
             for _, _, statement in heapq.nsmallest(max(2, width // 4), weighed):
-                further = _run(half, after, state, statement)
+                further = _run(half, state, statement)
                 there = by_size[further.done.bit_count()]
                 if further.done not in there or further.peak < there[further.done].peak:
                     there[further.done] = further

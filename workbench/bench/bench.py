@@ -177,6 +177,8 @@ class Workbench(Files):
     def plan_under(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
         """What Thunder would execute under other choices, all of them; those in force stay. `keep` it for later calls.
 
+        A choice that fits no site is left out, and named by the plan's `unmatched`; `choose` refuses it.
+
         Raises
         ------
         ChoiceError

@@ -283,7 +283,12 @@ def side_by_side(sides: Sequence[Side], base: str = "") -> SideBySide:
         first = sum(side.run is not None for side in sides[:at]) if sides[at].run is not None else 0
         compared_runs = of_runs.compare(found_runs[first], *found_runs[:first], *found_runs[first + 1 :])
     return SideBySide(
-        tuple(columns), base, _figures(columns, at), _sites(columns, at), _statements(columns, at), compared_runs
+        tuple(columns),
+        base,
+        _figures(columns, at),
+        _sites(columns, at, defaults),
+        _statements(columns, at),
+        compared_runs,
     )
 
 
@@ -389,12 +394,13 @@ def _figures(columns: Sequence[Column], base: int) -> tuple[Row, ...]:
     return tuple(found)
 
 
-def _sites(columns: Sequence[Column], base: int) -> tuple[Row, ...]:
+def _sites(columns: Sequence[Column], base: int, defaults: Mapping[str, str]) -> tuple[Row, ...]:
+    """Sites whose choices differ; one that some columns lack, and nobody chose at, is no difference of choices."""
     found = []
     for id in dict.fromkeys(id for column in columns for id in column.sites):
         values = tuple(column.sites.get(id) for column in columns)
         differs = tuple(value != values[base] for value in values)
-        if any(differs):
+        if any(differs) and {*values} - {None} != {defaults.get(id)}:
             found.append(Row(id, "site", values, differs))
     return tuple(found)
 

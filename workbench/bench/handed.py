@@ -94,6 +94,9 @@ class SavedPlan:
                 return "the stock order is not in the document, which was saved in another"
             if (self._saved_graph_kinds & {Kind.OFFLOAD, Kind.RELOAD}) != set():
                 return "storages are offloaded, and an order is looked for before that: open the program"
+            for site in self.document["sites"]:
+                if site["id"] != _ORDER and site["lever"] in ("order", "waits") and site["choice"] != site["default"]:
+                    return f"it was saved with {site['id']}={site['choice']}, which goes with it: open the program"
             if len(self.changed) > 1:
                 return "an order is looked for once it is known what is saved: open the program, or choose it alone"
             return ""
@@ -186,12 +189,12 @@ class SavedPlan:
 
     @property
     def peak_bytes(self) -> int:
-        """Predicted; see `estimate`."""
+        """The most bytes alive in a step, predicted; see `estimate`."""
         return self.estimate.peak_bytes
 
     @property
     def saved_bytes(self) -> int:
-        """Predicted; see `estimate`."""
+        """Bytes held for the backward, predicted."""
         return self.estimate.saved_bytes
 
     def alive_at_peak(self) -> tuple[AliveValue, ...]:

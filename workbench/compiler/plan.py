@@ -66,7 +66,8 @@ class Plan:
     peak_bytes, baseline_bytes : int
         Predicted peak of forward and backward, and what is alive before and after: parameters, buffers, inputs.
     saved_bytes, saved_tensors : int
-        Storages held for the backward, and tensors on the saved list; those of arguments are not counted.
+        Bytes held for the backward, each storage once and arguments not counted, which are held anyway; and tensors on
+        Thunder's saved list, where parameters and inputs that the backward reads stand too.
     timeline : Timeline
     census : Census
     sites : tuple of Site
@@ -140,7 +141,7 @@ class Plan:
 
     @property
     def saved_tensors(self) -> int:
-        """Tensors on the saved list."""
+        """Tensors on Thunder's saved list, saved arguments too."""
         return len(self.graph.saved())
 
     @cached_property

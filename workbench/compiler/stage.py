@@ -72,6 +72,8 @@ class Made:
         The forward trace in its new order, for the order of the backward trace; None where no order is chosen.
     moved_statements : int
         How many statements an order put elsewhere.
+    ordered : mapping of str to str
+        What came of groups of statements that are placed by themselves, by site.
     """
 
     partitioned: TraceCtx | None = None
@@ -82,6 +84,7 @@ class Made:
     execution: Graph | None = None
     forward: TraceCtx | None = None
     moved_statements: int = 0
+    ordered: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @cached_property
     def crossings(self) -> list[Crossing]:

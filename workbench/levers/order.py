@@ -2,28 +2,36 @@
 
 Acts on the forward and backward traces after the split, so that fusions and what is saved stay as they are: whole
 fusions move. What may pass what, and which order has the least predicted peak, `workbench.analysis.ordering` reads off
-the plan's graph.
+the plan's graph. Collectives keep their places, and nothing passes them: so all ranks issue them in one order.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from workbench.analysis.ordering import Half, just_in_time, least_peak, order_of
+from workbench.analysis import order_groups
+from workbench.analysis.ordering import Half, early, half_of, in_place, just_in_time, late, least_peak, order_of
 from workbench.analysis.reordered import top_rows
 from workbench.compiler import reorder
 from workbench.compiler.names import is_statement
 from workbench.compiler.reader import read_execution
 from workbench.compiler.stage import Made, Stage
 from workbench.compiler.thunder_api import TraceCtx, TraceTag
-from workbench.graph import BACKWARD, FORWARD
-from workbench.lever import Lever, Setting, register
+from workbench.graph import BACKWARD, FORWARD, Graph, StatementFlag
+from workbench.lever import Lever, Setting, Site, register
 
-STATEMENTS = "order.statements"
-STOCK, LEAST_PEAK, JUST_IN_TIME = "stock", "least peak", "recompute just in time"
+STATEMENTS, FORWARDS, BACKWARDS = "order.statements", "order.forward", "order.backward"
+GRADIENTS, UPDATES, RECOMPUTED = "order.gradients", "order.updates", "order:recomputed/"
+AS_ALL, STOCK, LEAST_PEAK, JUST_IN_TIME, AT_ONCE = (
+    "as all",
+    "stock",
+    "least peak",
+    "recompute just in time",
+    "at once",
+)
 
-_WAYS: dict[str, Callable[[Half], list[int]]] = {LEAST_PEAK: least_peak, JUST_IN_TIME: just_in_time}
+_WAYS: dict[str, Callable[[Half], list[int]]] = {STOCK: in_place, LEAST_PEAK: least_peak, JUST_IN_TIME: just_in_time}
 
 
 @register
@@ -34,7 +42,7 @@ class Order(Lever):
     title = "Order of statements"
 
     def settings(self) -> tuple[Setting, ...]:
-        """One choice for all statements."""
+        """One choice for all statements, one for each side, and what moves beside that."""
         return (
             Setting(
                 name="statements",
@@ -42,23 +50,79 @@ class Order(Lever):
                 "recomputed right before its first reader; never with a higher predicted peak than stock",
                 default=STOCK,
                 options=(STOCK, LEAST_PEAK, JUST_IN_TIME),
-                applies=_why_not,
+            ),
+            Setting(
+                name="forward",
+                label="the forward's statements: as all, as Thunder has them, or so that the predicted peak is least",
+                default=AS_ALL,
+                options=(AS_ALL, STOCK, LEAST_PEAK),
+            ),
+            Setting(
+                name="backward",
+                label="the backward's statements: as all, as Thunder has them, so that the predicted peak is least, or "
+                "what is recomputed right before its first reader",
+                default=AS_ALL,
+                options=(AS_ALL, STOCK, LEAST_PEAK, JUST_IN_TIME),
+                applies=_only_with_backward,
+            ),
+            Setting(
+                name="gradients",
+                label="what finishes one gradient: in the order of its side, or as soon as there is what it reads",
+                default=STOCK,
+                options=(STOCK, AT_ONCE),
+                applies=_only_with_backward,
+            ),
+            Setting(
+                name="updates",
+                label="what writes into parameters, an optimizer's state or buffers: in the order of its side, or as "
+                "soon as there is what it reads, one after the other",
+                default=STOCK,
+                options=(STOCK, AT_ONCE),
+                applies=_only_with_updates,
             ),
         )
+
+    def sites(self, stage: Stage, choices: Mapping[str, str], made: Made) -> list[Site]:
+        """One for what is recomputed of each layer."""
+        graph = made.execution
+        if graph is None:
+            # A config is replayed: there is no plan to look into.
+            return [_site(id, choices, outcome) for id, outcome in made.ordered.items()]
+        if not (graph.statements.flags & StatementFlag.CLONE).any():
+            return []
+        half, way = half_of(graph, BACKWARD), _way(choices, BACKWARD)
+        found = []
+        for layer, members in order_groups.recomputed(graph, half).items():
+            id = RECOMPUTED + layer
+            choice = choices.get(id, AS_ALL)
+            outcome = made.ordered.get(id, STOCK)
+            illegal: dict[str, str] = {}
+            if way == LEAST_PEAK:
+                why_not = f"{BACKWARDS} is {LEAST_PEAK}, which decides where it stands"
+                illegal = dict.fromkeys((STOCK, JUST_IN_TIME), why_not)
+            elif outcome == STOCK and late(half, in_place(half), set(members)) == in_place(half):
+                illegal = {JUST_IN_TIME: "each of its statements stands right before its first reader already"}
+            illegal.pop(choice, None)
+            outputs = (int(v) for place in members for v in graph.statements.outputs[half.rows[place]])
+            values = tuple(graph.values.name[v] for v in outputs)
+            found.append(dataclasses.replace(_site(id, choices, outcome), illegal=illegal, values=values))
+        return found
 
     def after_split(
         self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage, made: Made
     ) -> tuple[TraceCtx, Made]:
         """Put the forward trace, then the backward trace, in order."""
-        choice = choices.get(STATEMENTS, STOCK)
-        if choice == STOCK:
+        if not any(id.startswith(("order.", "order:")) for id in choices):
             return trace, made
         backward = TraceTag.BACKWARD in trace.tags
         graph = read_execution(made.forward, trace, stage) if backward and made.forward else None
         if graph is None:
             graph = read_execution(trace, None, stage)
         side = BACKWARD if backward else FORWARD
-        found = order_of(graph, _WAYS[choice], [side])
+        outcomes: dict[str, str] = {}
+        found = order_of(graph, lambda half: _arranged(graph, half, side, choices, outcomes), [side])
+        if found.refused:
+            outcomes = dict.fromkeys(outcomes, STOCK)
         if found.moved:
             top = top_rows(graph)
             first = int((graph.statements.side[top] < side).sum())
@@ -66,11 +130,83 @@ class Order(Lever):
             statements = [b for b in trace.bound_symbols if is_statement(b)]
             wanted = [statements[place[int(row)]] for row in found.order[first:]]
             trace = reorder.in_order(trace, wanted, "Statements in another order")
-        moved = made.moved_statements + found.moved
-        return trace, dataclasses.replace(made, forward=made.forward or trace, moved_statements=moved)
+        made = dataclasses.replace(
+            made,
+            forward=made.forward or trace,
+            moved_statements=made.moved_statements + found.moved,
+            ordered={**made.ordered, **outcomes},
+        )
+        return trace, made
 
 
-def _why_not(stage: Stage) -> str:
-    if reorder.has_collectives(stage.claimed):
-        return "the program has collectives, and where they stand beside compute is what the lever waits decides"
-    return ""
+def _site(id: str, choices: Mapping[str, str], outcome: str) -> Site:
+    choice, way = choices.get(id, AS_ALL), _way(choices, BACKWARD)
+    stays = outcome == STOCK and JUST_IN_TIME in (choice, way if choice == AS_ALL else "")
+    return Site(
+        id=id,
+        lever=Order.name,
+        label=f"what is recomputed of {id.removeprefix(RECOMPUTED)}: when"
+        + ("; left where it is, for later it would peak higher" if stays else ""),
+        options=(AS_ALL, STOCK, JUST_IN_TIME),
+        choice=choice,
+        default=AS_ALL,
+        outcome=outcome,
+    )
+
+
+def _way(choices: Mapping[str, str], side: int) -> str:
+    """The order of a side."""
+    of_all = choices.get(STATEMENTS, STOCK)
+    asked = choices.get(BACKWARDS if side == BACKWARD else FORWARDS, AS_ALL)
+    return of_all if asked == AS_ALL else asked
+
+
+def _arranged(graph: Graph, half: Half, side: int, choices: Mapping[str, str], outcomes: dict[str, str]) -> list[int]:
+    """A side's statements in their new order; `outcomes` takes what came of each group that is recomputed."""
+    way = _way(choices, side)
+    order = _WAYS[STOCK if way == JUST_IN_TIME else way](half)
+    for id, move, members in _moves(graph, half, side, choices, outcomes):
+        moved = move(half, order, set(members))
+        lower = half.peak_bytes(moved) <= half.peak_bytes(order)
+        if id.startswith(RECOMPUTED):
+            outcomes[id] = JUST_IN_TIME if lower else STOCK
+        order = moved if lower else order
+    return order
+
+
+type _Move = Callable[[Half, Sequence[int], Collection[int]], list[int]]
+
+
+def _moves(
+    graph: Graph, half: Half, side: int, choices: Mapping[str, str], outcomes: dict[str, str]
+) -> Iterator[tuple[str, _Move, Sequence[int]]]:
+    way = _way(choices, side)
+    groups = {RECOMPUTED + layer: members for layer, members in order_groups.recomputed(graph, half).items()}
+    if way == LEAST_PEAK:
+        outcomes.update(dict.fromkeys(groups, LEAST_PEAK))
+    elif side == BACKWARD:
+        default = JUST_IN_TIME if way == JUST_IN_TIME else STOCK
+        asked = {id: choices.get(id, AS_ALL) for id in groups}
+        outcomes.update(dict.fromkeys(groups, STOCK))
+        late_ids = [id for id, option in asked.items() if (default if option == AS_ALL else option) == JUST_IN_TIME]
+        # All at once where that is legal by the peak: what one layer's waits for may be another's.
+        yield "", late, [place for id in late_ids for place in groups[id]]
+        for id in late_ids:
+            yield id, late, groups[id]
+    if side == BACKWARD and choices.get(GRADIENTS, STOCK) == AT_ONCE:
+        yield GRADIENTS, early, order_groups.gradients(graph, half)
+    if choices.get(UPDATES, STOCK) == AT_ONCE:
+        yield UPDATES, early, order_groups.updates(graph, half)
+
+
+def _only_with_backward(stage: Stage) -> str:
+    return "" if stage.has_backward else "the program has no backward"
+
+
+def _only_with_updates(stage: Stage) -> str:
+    if (stage.graph.statements.flags & StatementFlag.INPLACE).any():
+        return ""
+    return (
+        "nothing is written in place: an optimizer's updates are in a program of their own, which runs once the "
+        "backward has given all gradients; choose it there"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -103,6 +104,17 @@ def launch_bound(host_s: float, device_s: float, device_type: str) -> tuple[bool
     return False, f"the device is busy for {device_s:.3g} s, longer than the {host_s:.3g} s that issuing takes"
 
 
+def turns_of(step_s: float, budget_s: float) -> int:
+    """How often each variant is timed: more often where steps are short, and equally often on all ranks.
+
+    A budget without end is that of ranks, see `workbench.runs.rank_worker`: each step needs all of them, and each finds
+    another `step_s`.
+    """
+    if math.isinf(budget_s):
+        return CLOCKED_STEPS
+    return min(max(CLOCKED_STEPS, int(CLOCKED_S / (2 * step_s))), MOST_CLOCKED_STEPS)
+
+
 def measure(
     stepper: Stepper, clocks: StatementClocks, budget_s: float, kernels: Sequence[Kernel], t_s: Callable[[], float]
 ) -> events.StatementTimes:
@@ -149,7 +161,7 @@ def measure(
     if len(clocks.sides) > 1:
         both["whole"] = functools.partial(with_clocks, *clocks.sides)
     try:
-        turns = min(max(CLOCKED_STEPS, int(CLOCKED_S / (2 * without()))), MOST_CLOCKED_STEPS)
+        turns = turns_of(without(), budget_s)
         found = timing.interleaved({**variants, **both, "without": without}, turns, budget_s)
     finally:
         clocks.stop()

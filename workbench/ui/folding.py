@@ -10,13 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.graph import Graph
+from workbench.graph import Graph, layer_of
 from workbench.lever import Site
 from workbench.ui.drawing import Ints
 from workbench.ui.ends import Arc, Index, Mark
-
-_LAYER = re.compile(r"^(.*?(?:^|\.)\d+)(?:\.|$)")
-
 
 type _Signature = tuple[tuple[str, object, object, object], ...]
 """Per block of a layer its symbol, statements, arcs and marks: what has to be the same for layers to be folded."""
@@ -53,12 +50,6 @@ class Fold:
     differs: tuple[str, ...]
     twin: Ints
     """For each statement the one that is shown in its place; -1 where it is shown itself."""
-
-
-def layer_of(scope: str) -> str:
-    """The layer that a scope is in, such as ``layers.0``; empty for none."""
-    match = _LAYER.match(scope)
-    return match.group(1) if match else ""
 
 
 def _spans(graph: Graph, index: Index) -> list[Span]:

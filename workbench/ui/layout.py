@@ -15,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.graph import FORWARD, Graph
+from workbench.graph import FORWARD, Graph, layer_of
 from workbench.lever import Site
 from workbench.ui.drawing import (
     BLOCK_PAD,
@@ -36,7 +36,7 @@ from workbench.ui.drawing import (
     Shape,
 )
 from workbench.ui.ends import Arc, Index, Mark, arcs_of_sites, marks_of_sites
-from workbench.ui.folding import Fold, fold_of, folded, layer_of
+from workbench.ui.folding import Fold, fold_of, folded
 from workbench.ui.grouped import composite_key, composites_of, marks_together, moments_of, waits_key
 from workbench.ui.hiding import Hidden, arcs_through, hide, marks_through, without
 
