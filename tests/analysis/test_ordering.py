@@ -15,6 +15,8 @@ from workbench.analysis.ordering import Half, _beam, early, half_of, in_place, j
 from workbench.analysis.reordered import reordered, top_rows, with_members
 from workbench.graph import BACKWARD, FORWARD, Graph, StatementFlag, ValueFlag
 
+IN_OUT = {"x": ValueFlag.ARGUMENT, "y": ValueFlag.OUTPUT}
+
 
 def drawn(seed: int, count: int = 7) -> Graph:
     """A random program: a forward and a backward with views, writes in place, transient memory."""
@@ -146,7 +148,7 @@ def two_branches() -> Graph:
             ("small", "b", "d", "b"),
             ("add", "c d", "y", "c d"),
         ],
-        flags={"x": ValueFlag.ARGUMENT, "y": ValueFlag.OUTPUT},
+        flags=IN_OUT,
         sizes={"a": 100, "b": 100},
     )
 
@@ -191,7 +193,7 @@ def test_what_is_recomputed_waits_for_its_first_reader() -> None:
             ("grad", "x", "c", ""),
             ("grad", "b c", "y", "b c"),
         ],
-        flags={"x": ValueFlag.ARGUMENT, "y": ValueFlag.OUTPUT},
+        flags=IN_OUT,
         sizes={"a": 10, "b": 10},
         transient={"grad": 10},
     )

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -24,6 +27,36 @@ def test_an_address_where_nobody_is(monkeypatch: pytest.MonkeyPatch) -> None:
     nowhere = elsewhere.dask("tcp://127.0.0.1:1")
     with pytest.raises(RunError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:1 "), nowhere:
         raise AssertionError("it has no workers")
+
+
+def test_a_folder_whose_process_was_killed_is_gone_once_the_next_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    waits = """
+import sys
+from workbench.runs import elsewhere
+with elsewhere.folder() as made:
+    print(made, flush=True)
+    sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", waits],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    ) as process:
+        assert process.stdout is not None
+        left = Path(process.stdout.readline().strip())
+        with elsewhere.folder() as first:
+            assert left.is_dir()
+            process.kill()
+            process.wait()
+            assert left.is_dir()
+            with elsewhere.folder() as second:
+                assert set(tmp_path.iterdir()) == {first, second}
+    assert list(tmp_path.iterdir()) == []
 
 
 def points_of(pid: int) -> list[psutil.Process]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
+import os
+import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator
@@ -15,12 +18,29 @@ from workbench.errors import RunError, one_line
 CONNECT_S = 10
 """How long a scheduler has to answer."""
 
+_PREFIX, _HELD = "workbench-point-", ".held"
+
 
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
-    """A folder that is gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="workbench-point-") as made:
+    """A folder that is gone afterwards; where its process was killed, once the next one is made on that machine."""
+    _remove_orphans(Path(tempfile.gettempdir()))
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as made, (Path(made) / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Held before it has the name: what has the name and is free was left behind.
+        os.rename(lock.name, Path(made) / _HELD)
         yield Path(made)
+
+
+def _remove_orphans(temporary: Path) -> None:
+    for left in temporary.glob(f"{_PREFIX}*/{_HELD}"):
+        # Another process may remove it meanwhile.
+        with contextlib.suppress(OSError):
+            if left.stat().st_uid != os.getuid():
+                continue
+            with left.open() as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left.parent, ignore_errors=True)
 
 
 def pack(runs: Path) -> bytes:
