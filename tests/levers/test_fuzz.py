@@ -42,7 +42,7 @@ def test_a_wrong_plan_is_found_told_with_few_choices_and_can_be_run_again(
     wait = offload.arrive
     monkeypatch.setattr(offload, "arrive", lambda *tensors: tuple(torch.nextafter(t, t + 1) for t in wait(*tensors)))
     out = tmp_path / "cases.jsonl"
-    total = fuzz.full(out, {TORCH: 3}, {TORCH: 6}, SEED)
+    total = fuzz.full(out, {TORCH: 12}, {TORCH: 6}, SEED)
     assert total["wrong"] > 0
     found = next(each for line in out.read_text().splitlines() for each in json.loads(line)["wrong"])
     assert "other bits" in found["what"]
@@ -54,7 +54,7 @@ def test_a_wrong_plan_is_found_told_with_few_choices_and_can_be_run_again(
     assert fuzz.replay(TORCH, found["seed"], found["choices"]) == ""
     # It goes on where it ended: nothing is run again.
     monkeypatch.setattr(fuzz, "cases", None)
-    assert fuzz.full(out, {TORCH: 3}, {TORCH: 6}, SEED) == total
+    assert fuzz.full(out, {TORCH: 12}, {TORCH: 6}, SEED) == total
 
 
 def test_inputs_are_searched_until_nothing_is_hidden() -> None:
