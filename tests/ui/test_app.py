@@ -314,6 +314,22 @@ def marks(app: App) -> tuple:
     return layout.site, layout.node.tolist()
 
 
+def test_what_takes_long_is_said_while_it_is_under_way(app):
+    for last in (None, "found"):
+        gate = threading.Event()
+
+        def work(gate=gate, last=last) -> None:
+            gate.wait(60)
+            if last:
+                app._say(last)
+
+        app._in_background("fitting", work)
+        assert app.controls.content["message"] == {"text": "Fitting…", "bad": False}
+        gate.set()
+        until(lambda: not app.controls.content["busy"])
+        assert (app.controls.content["message"] or {}).get("text") == last
+
+
 def test_each_tab_says_what_can_be_done_there(app):
     for title in app.tabs.titles:
         look(app, title)

@@ -151,14 +151,15 @@ def test_an_option_that_has_the_focus_is_previewed_and_keeps_it_while_effects_co
     page = mount("inspector.js", {"title": "a", "eyebrow": "", "sites": [site]})
     page.locator(".wb-choose").nth(1).focus()
     page.keyboard.press("Tab")
-    page.wait_for_function("window.previews.length === 1")
+    page.wait_for_function("window.previews.at(-1)?.option === 'offload'")
     figures = [{"name": "peak, predicted", "text": "−1 KiB", "tone": "good"}]
     options[1] = {"name": "recompute", "current": False, "reason": "", "figures": figures, "moved": [], "more": 0}
     page.evaluate("content => model.set('content', content)", {"title": "a", "eyebrow": "", "sites": [site]})
     assert page.evaluate("document.activeElement.textContent") == "offload"
     page.evaluate("document.activeElement.blur()")
-    page.wait_for_function("window.previews.length === 2")
-    assert page.evaluate("window.previews") == [
+    page.wait_for_function("window.previews.at(-1).option === undefined")
+    # On a busy machine the option that was only passed may have had the focus for long enough, too.
+    assert page.evaluate("window.previews.slice(-2)") == [
         {"type": "preview", "id": "saved:a", "option": "offload"},
         {"type": "preview"},
     ]

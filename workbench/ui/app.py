@@ -237,14 +237,17 @@ class App:
                 self._say(f"{self._busy}: that has to end first", bad=True)
                 return
             self._busy = busy
-        self.controls.update(busy=busy)
+        under_way = {"text": f"{busy.capitalize()}…", "bad": False}
+        self.controls.update(busy=busy, message=under_way)
 
         def run() -> None:
             try:
                 self._act(act)
             finally:
                 self._busy = ""
-                self.controls.update(busy="")
+                # What has nothing to say for itself leaves no word that it is under way.
+                over = self.controls.content["message"] == under_way
+                self.controls.update(busy="", **({"message": None} if over else {}))
 
         threading.Thread(target=run, name=f"workbench-{busy}", daemon=True).start()
 

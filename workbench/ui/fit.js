@@ -38,8 +38,9 @@ function render({ model, el }) {
     progress.max = Math.max(1, count);
     progress.value = done;
     progress.hidden = state !== "working";
-    again.textContent = state === "working" ? "Cancel" : "Find the curve again";
-    again.setAttribute("aria-label", state === "working" ? "Cancel the curve" : "Find the curve again");
+    const find = state ? "Find the curve again" : "Find the curve";
+    again.textContent = state === "working" ? "Cancel" : find;
+    again.setAttribute("aria-label", state === "working" ? "Cancel the curve" : find);
     said.textContent = state === "working" ? `${done} of ${count} limits tried` : error || (state === "cancelled" ? `cancelled after ${done} of ${count} limits` : state === "done" ? `${humanBytes(least_bytes)} is the least peak found` : "");
     why.replaceChildren(...(found ? [
       ...found.lines.filter((line) => !line.startsWith("next, ")).map((line) => h("div", { class: "wb-line-of" }, line)),
