@@ -487,6 +487,63 @@ def _writes(grow: _Growing) -> None:
         grow.run(form.format(a, b, t))
 
 
+def _scalar(grow: _Growing) -> None:
+    """What has no dimensions, on either side of what has some, with a gradient or without."""
+    forms = (
+        *("{0} * {1}", "{1} * {0}", "{0} + {1}", "{1} - {0}", "{0} / ({1} ** 2 + 1.0)", "{1} / ({0} ** 2 + 1.0)"),
+        *("torch.where({0} > {1}, {0}, {1})", "torch.where({1} > 0, {0}, {0} * 0.5)", "torch.maximum({0}, {1})"),
+        *("{0} * {1}.detach()", "torch.add({0}, {1}, alpha=2)", "torch.lerp({0}, {1}, 0.25)", "torch.atan2({0}, {1})"),
+        *("F.mse_loss({0}, {1}.expand_as({0}))", "{0}.clamp(max={1})", "torch.addcmul({0}, {0}, {1})"),
+        *("torch.stack([{1}, {1} * 2]).sum() * {0}", "{0} - {1}.reshape(1)", "{0}.masked_fill({0} > 0, {1})"),
+        *("torch.full_like({0}, 0.5) * {1}", "torch.hypot({1}, {0} ** 2 + 1.0)", "{0} ** ({1} * 0 + 2.0)"),
+    )
+    if (a := grow.floating(lambda v: v.dim() > 0)) is None:
+        return
+    alone = grow.floating(lambda v: v.dim() == 0) if grow.random.random() < 0.6 else None
+    if alone is None:
+        made = grow.one_of(("{}.sum() * 0.1", "{}.mean()", "torch.amax({})", "{}.reshape(-1)[1]", "{}.norm()"))
+        alone = _one(grow, made.format(grow.floating(lambda v: v.dim() > 0)))
+    if alone:
+        _one(grow, grow.one_of(forms).format(a, alone))
+
+
+def _complex(grow: _Growing) -> None:
+    """Complex numbers: made, computed with, and taken apart."""
+    if (z := grow.some(lambda v: v.is_complex())) is None or grow.random.random() < 0.3:
+        a = grow.floating(lambda v: v.dim() > 0 and v.dtype in (torch.float32, torch.float64))
+        if a is None:
+            return
+        shape, dtype = grow.values[a].shape, grow.values[a].dtype
+        b = grow.floating(lambda v: v.shape == shape and v.dtype == dtype)
+        forms = (
+            *(
+                "torch.complex({0}, {1})",
+                "torch.polar({0}.abs() + 0.5, {1})",
+                "torch.fft.rfft({0})",
+                "torch.fft.fft({0})",
+            ),
+            "torch.view_as_complex(torch.stack([{0}, {1}], -1))",
+        )
+        _one(grow, grow.one_of(forms).format(a, b))
+        return
+    shape, dtype = grow.values[z].shape, grow.values[z].dtype
+    other = grow.some(lambda v: v.shape == shape and v.dtype == dtype)
+    forms = (
+        *(
+            "{0} * {1}",
+            "{0} + {1}",
+            "{0} * 0.5",
+            "{0}.conj() * {1}",
+            "torch.view_as_real({0})",
+            "{0}.abs()",
+            "{0} - {1}",
+        ),
+        *("{0}.real", "{0}.imag", "torch.real({0}) * 2", "torch.exp({0} * 0.1)", "{0}.sum()", "torch.fft.ifft({0})"),
+        *("torch.angle({0})", "{0}.reshape(-1)", "{0} * 1j", "{0} / ({1}.abs() + 1.0)"),
+    )
+    _one(grow, grow.one_of(forms).format(z, other))
+
+
 PURE = (
     *(_unary,) * 4,
     *(_binary,) * 5,
@@ -522,9 +579,18 @@ INPUTS = [
 
 
 def drawn(
-    random: Random, *, draws: bool = False, writes: bool = False, most_lines: int = 14, layouts: bool = True
+    random: Random,
+    *,
+    draws: bool = False,
+    writes: bool = False,
+    most_lines: int = 14,
+    layouts: bool = True,
+    rare: bool = False,
 ) -> RandomProgram:
-    """A program of pure operations; with `draws` dropout too, with `writes` in-place writes too."""
+    """A program of pure operations; with `draws` dropout too, with `writes` in-place writes too.
+
+    With `rare`, tensors without dimensions and complex numbers, too.
+    """
     inputs = [_input(f"x{i}", random, layouts=layouts) for i in range(random.randint(1, 4))]
     if not any(input.requires_grad for input in inputs):
         inputs[0] = Input("x0", (8, 8), "float32", True)
@@ -547,6 +613,7 @@ def drawn(
         kinds = (
             *PURE,
             *((_dropout,) * 3 if draws else ()),
+            *((*(_scalar,) * 8, *(_complex,) * 8) if rare else ()),
             *((*(_write,) * 4, _writes, _writes, _batch_norm, _batch_norm) if writes else ()),
         )
         for _ in range(random.randint(4, most_lines)):

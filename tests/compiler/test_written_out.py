@@ -375,6 +375,49 @@ def test_thunders_interpreter_warns_of_what_is_written_in_place_and_read() -> No
         )
 
 
+def turned(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(torch.complex(x.sin(), y) * torch.polar(torch.ones_like(y), y)).cos().sum()
+
+
+def divided(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return (torch.complex(x, y) / torch.complex(y, x).abs()).abs().sum()
+
+
+def with_exponential(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(torch.exp(torch.complex(x, y))).cos().sum()
+
+
+def multiplied(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    z = torch.complex(x, y)
+    return torch.view_as_real(z @ z).cos().sum()
+
+
+@pytest.mark.parametrize("program", [turned, divided, with_exponential, multiplied])
+def test_gradients_of_complex_numbers_that_thunder_has_wrong_are_pytorchs(
+    program: Callable[..., torch.Tensor],
+) -> None:
+    """They lacked a conjugate: what computes them is a part that PyTorch runs."""
+    x, y = torch.rand(3, 3, requires_grad=True), torch.rand(3, 3, requires_grad=True)
+    bench = workbench.open(program, x, y, device="cpu")
+    assert bench.config.capture == "parts"
+    ours = torch.autograd.grad(bench.config.jit(program)(x, y), (x, y))
+    torch.testing.assert_close(ours, torch.autograd.grad(program(x, y), (x, y)))
+    with pytest.raises(ProgramError, match=r"test_written_out.py:\d+.*lacks a conjugate.*"):
+        workbench.open(program, x, y, device="cpu", capture="interpreter")
+    workbench.open(program, x.detach(), y.detach(), device="cpu", capture="dynamo")
+
+
+def test_complex_numbers_of_which_thunder_is_right_are_one_program() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        z = torch.fft.fft(torch.complex(x, y)) * 0.5 + 1
+        return (z.abs() + z.real * z.imag + torch.real(z) / 2).sin().sum()
+
+    x, y = torch.rand(3, 4, requires_grad=True), torch.rand(3, 4, requires_grad=True)
+    bench = workbench.open(program, x, y, device="cpu", capture="dynamo")
+    ours = torch.autograd.grad(bench.config.jit(program)(x, y), (x, y))
+    torch.testing.assert_close(ours, torch.autograd.grad(program(x, y), (x, y)))
+
+
 @pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
 def test_a_recurrent_cell_is_right(cell: type[nn.Module]) -> None:
     """Thunder lost the gradients of the state of an LSTM's, which is a list."""

@@ -13,7 +13,10 @@ from workbench.executor import why_no_nvfuser
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning", "ignore:.*:FutureWarning")
 
-IN_SUITE = ("llama", "gpt2", "bert", "vit", "convnext")
+IN_SUITE = (
+    *("llama", "gpt2", "bert", "vit", "convnext"),
+    *("gpt_bigcode", "convbert", "squeezenet", "xglm", "olmoe"),
+)
 """Those that differ most; `tests.models.table` tries them all, and docs/models.md is what came of it."""
 IN_TEST = ("llama", "convnext")
 """Those of `make test`: of a language and of images; `make long` has all."""

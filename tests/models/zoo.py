@@ -171,6 +171,12 @@ def _mixer() -> Parts:
     return module, (torch.randn(2, 3, 16, 16),), {}
 
 
+def _convmixer() -> Parts:
+    from timm.models.convmixer import ConvMixer
+
+    return ConvMixer(16, 1, kernel_size=3, patch_size=4, num_classes=10), (torch.randn(2, 3, 16, 16),), {}
+
+
 def _torchvision(name: str, side: int = 64, **config: Any) -> Callable[[], Parts]:
     def build() -> Parts:
         import torchvision
@@ -294,6 +300,21 @@ MODELS: dict[str, Callable[[], Parts]] = {
         use_cache=False,
     ),
     "falcon": _text("Falcon", **_SIZES, use_cache=False, hidden_dropout=0.0, attention_dropout=0.0),
+    "gpt_bigcode": _text("GPTBigCode", **_GPT2, **_NO_GPT_DROPOUT),
+    "smollm3": _text("SmolLM3", **_GROUPED),
+    "xglm": _text(
+        "XGLM",
+        vocab_size=VOCABULARY,
+        d_model=WIDTH,
+        num_layers=1,
+        attention_heads=4,
+        ffn_dim=48,
+        dropout=0.0,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        layerdrop=0.0,
+        use_cache=False,
+    ),
     # State space.
     "mamba": _text("Mamba", **_STATES),
     "mamba2": _text("Mamba2", **_STATES, num_heads=8, head_dim=8, n_groups=1, chunk_size=4),
@@ -303,6 +324,7 @@ MODELS: dict[str, Callable[[], Parts]] = {
     "qwen2_moe": _experts(
         "Qwen2Moe", **_GROUPED, num_experts=4, moe_intermediate_size=16, shared_expert_intermediate_size=16
     ),
+    "olmoe": _experts("Olmoe", **_GROUPED, num_experts=4, num_experts_per_tok=2),
     # Text, masked.
     "bert": _text("Bert", "ForMaskedLM", **_SIZES, **_NO_DROPOUT),
     "roberta": _text("Roberta", "ForMaskedLM", **_SIZES, **_NO_DROPOUT),
@@ -324,6 +346,12 @@ MODELS: dict[str, Callable[[], Parts]] = {
     ),
     "mpnet": _text("MPNet", "ForMaskedLM", **_SIZES, **_NO_DROPOUT),
     "modernbert": _text("ModernBert", "ForMaskedLM", **_SIZES, cls_token_id=0, sep_token_id=1),
+    "nystromformer": _text(
+        "Nystromformer", "ForMaskedLM", **_SIZES, **_NO_DROPOUT, num_landmarks=4, segment_means_seq_len=8
+    ),
+    "fnet": _text("FNet", "ForMaskedLM", **_BLOCKS, vocab_size=VOCABULARY, hidden_dropout_prob=0.0),
+    "convbert": _text("ConvBert", "ForMaskedLM", **_SIZES, **_NO_DROPOUT, embedding_size=16),
+    "squeezebert": _text("SqueezeBert", "ForMaskedLM", **_SIZES, **_NO_DROPOUT, embedding_size=WIDTH),
     # Text to text.
     "t5": _text("T5", "ForConditionalGeneration", **_T5),
     "mt5": _text("MT5", "ForConditionalGeneration", **_T5),
@@ -356,6 +384,33 @@ MODELS: dict[str, Callable[[], Parts]] = {
     "torchvision_vit": _vision_transformer,
     "mobilenet_v3": _torchvision("mobilenet_v3_small", 96, dropout=0.0),
     "shufflenet": _torchvision("shufflenet_v2_x0_5", 96),
+    "efficientnet": _torchvision("efficientnet_b0", 32, dropout=0.0, stochastic_depth_prob=0.0),
+    "squeezenet": _torchvision("squeezenet1_1", 32, dropout=0.0),
+    "poolformer": _image(
+        "PoolFormer",
+        32,
+        depths=[1, 1],
+        hidden_sizes=[16, 32],
+        num_encoder_blocks=2,
+        patch_sizes=[7, 3],
+        strides=[4, 2],
+        padding=[2, 1],
+        drop_path_rate=0.0,
+        num_labels=3,
+    ),
+    "mobilevit": _image(
+        "MobileViT",
+        32,
+        image_size=32,
+        hidden_sizes=[16, 24, 32],
+        neck_hidden_sizes=[8, 8, 8, 16, 16, 16, 32],
+        num_attention_heads=2,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        classifier_dropout_prob=0.0,
+        num_labels=3,
+    ),
+    "timm_convmixer": _convmixer,
     "timm_vit": _timm("vit_tiny_patch16_224", img_size=32, depth=1, embed_dim=32, num_heads=4),
     "timm_mixer": _mixer,
     "timm_resnet": _timm("resnet10t", 64),

@@ -24,7 +24,7 @@ from workbench.compiler import defaults, patches
 from workbench.compiler.calls import IN_PLACE, placed, refuse_lists, unlisted, written
 from workbench.compiler.causes import remedy
 from workbench.compiler.foreach import FOREACH
-from workbench.compiler.gradients import without_gradient
+from workbench.compiler.gradients import lost_conjugate, without_gradient
 from workbench.compiler.lowered import LOWERED
 from workbench.compiler.names import read_line
 from workbench.compiler.outplace import written_out_of_place
@@ -223,9 +223,16 @@ class _Tracer(fx.Interpreter):
         if n.op in ("placeholder", "get_attr", "output"):
             return super().run_node(n)
         scope, frame = place_of(n, self.source.paths)
+        trace = get_tracectx()
+        assert trace is not None
+        recorded = len(trace.scopes[-1])
         with _located(scope, frame):
             try:
-                return super().run_node(n)
+                made = super().run_node(n)
+                if self.differentiated and _has_gradient(n):
+                    for reason in filter(None, map(lost_conjugate, trace.scopes[-1][recorded:])):
+                        raise NotImplementedError(f"Thunder computes a wrong gradient: {reason}")
+                return made
             except RefusedNodeError as error:
                 error.node = n  # where a region is refused, so is what holds it
                 raise
@@ -420,6 +427,11 @@ def _located(scope: str, frame: Frame) -> Iterator[None]:
     file = patches.SourceFile(frame.file, scope, frame.file, frame.line)
     trace.set_current_source_location(file, Positions(lineno=frame.line or None))
     yield
+
+
+def _has_gradient(node: fx.Node) -> bool:
+    given = pytree.tree_leaves(node.meta.get("example_value"))
+    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in given)
 
 
 def _refuse(frame: Frame, node: fx.Node, error: Exception) -> NoReturn:

@@ -12,6 +12,7 @@ from workbench.compiler.thunder_api import (
     _get_gradfn_and_executor,
     augmented_forward_impls,
     backward_impls,
+    dtypes,
     get_tracectx,
     is_constant_for_vjp,
     prims,
@@ -42,6 +43,43 @@ def without_gradient(bsym: BoundSymbol) -> str:
     finally:
         trace.scopes = scopes
     return ""
+
+
+def lost_conjugate(bsym: BoundSymbol) -> str:
+    """The reason why Thunder's gradient of a statement of complex numbers is wrong; empty where it is right.
+
+    PyTorch's is that of the conjugate. Thunder takes the rules of real numbers, which is the same only where what is
+    computed is linear, with real factors; and where it leaves the gradient to PyTorch.
+    """
+    if bsym.subsymbols:
+        return next(filter(None, map(lost_conjugate, bsym.subsymbols)), "")
+    made = [out for out in bsym.flat_proxy_outs if isinstance(out, TensorProxy) and dtypes.is_complex_dtype(out.dtype)]
+    if not made or isinstance(bsym.sym.id, str) or bsym.sym.name in _LINEAR or not bsym.flat_proxy_args:
+        return ""
+    factors = bsym.args if bsym.sym.name == "mul" else bsym.args[1:] if bsym.sym.name == "div" else ()
+    if any(isinstance(factor, int | float | complex) and not complex(factor).imag for factor in factors):
+        return ""
+    return f"its gradient of complex numbers lacks a conjugate in {bsym.sym.name}"
+
+
+_LINEAR = frozenset(
+    (
+        *("add", "sub", "neg", "sum", "cumsum", "where", "convert_element_type", "shallow_copy", "copy_", "clone"),
+        *("reshape", "transpose", "squeeze", "broadcast_in_dim", "slice_prim", "cat", "flip", "pad", "take", "gather"),
+        *(
+            "take_along_axis",
+            "index_put",
+            "index_copy",
+            "scatter",
+            "scatter_add",
+            "index_add",
+            "stride_order",
+            "unfold",
+        ),
+        *("device_put", "python_return", "synchronize", "wait", "all_gather", "all_reduce", "reduce_scatter"),
+    )
+)
+"""Thunder's primitives whose gradient of complex numbers is that of real ones."""
 
 
 def _rule(bsym: BoundSymbol) -> Callable[..., Any] | None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from workbench.compiler.calls import refuse_lists
+from workbench.compiler.gradients import lost_conjugate
 from workbench.compiler.names import read_line
 from workbench.compiler.scalars import BROADCAST
 from workbench.compiler.thunder_api import BoundSymbol, TensorProxy, TraceCtx, dtypes, is_constant_for_vjp, prims
@@ -35,6 +36,11 @@ def refuse_lost(trace: TraceCtx) -> None:
                 f"{_place(bsym)}Thunder cannot differentiate {bsym.sym.name}: open it with capture='auto', or write it "
                 f"without a list ({error})"
             ) from None
+        if reason := lost_conjugate(bsym):
+            raise ProgramError(
+                f"{_place(bsym)}Thunder cannot differentiate {bsym.sym.name}: open it with capture='auto', which "
+                f"leaves this to PyTorch, or compute with real and imaginary parts ({reason})"
+            )
 
 
 def doubts(trace: TraceCtx) -> Iterator[str]:

@@ -198,12 +198,24 @@ def _binary_cross_entropy_with_logits(
 
 
 def _attribute(a: Any, name: str, *default: Any) -> Any:
-    """Thunder's tensors have no `H` and `mH`."""
+    """Thunder's tensors have no `H` and `mH`, and no gradient of `real` and `imag`."""
+    if isinstance(a, TensorProxy) and name in ("real", "imag") and dtypes.is_complex_dtype(a.dtype):
+        return _real(a) if name == "real" else _imag(a)
     if not isinstance(a, TensorProxy) or name not in ("H", "mH"):
         return getattr(a, name, *default)
     if dtypes.is_complex_dtype(a.dtype):
         raise NotImplementedError(f"{name} of complex numbers")
     return a.transpose(-2, -1)
+
+
+def _real(a: TensorProxy) -> Any:
+    """Thunder has no gradient of it."""
+    return known_as(torch.view_as_real)(a)[..., 0] if dtypes.is_complex_dtype(a.dtype) else a
+
+
+def _imag(a: TensorProxy) -> Any:
+    """Thunder has no gradient of it."""
+    return known_as(torch.view_as_real)(a)[..., 1]
 
 
 def _clone(a: TensorProxy, *, memory_format: torch.memory_format = torch.preserve_format) -> Any:
@@ -456,6 +468,8 @@ WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     torch.Tensor.round: _round,
     torch.Tensor.where: _where,
     getattr: _attribute,
+    torch.real: _real,
+    torch.imag: _imag,
     functional.binary_cross_entropy_with_logits: _binary_cross_entropy_with_logits,
     torch.multinomial: _multinomial,
     torch.Tensor.multinomial: _multinomial,
