@@ -1,12 +1,9 @@
-"""What `fit` promises, measured on the CPU: a Llama, a GPT-2 and a ViT under stated peaks, and beside `torch.compile`.
+"""What `fit` promises, measured on the CPU: a Llama, a GPT-2 and a ViT under stated peaks.
 
 For each budget from the least peak to the stock one: the peak stated, predicted and measured, the step, and whether
-outputs and gradients are right. Each plan is measured in a process that has run nothing before. By default
-PyTorch's own ops run; ``--pytorch`` fuses by torch.compile and measures the same modules under
-``torch._functorch.config.activation_memory_budget``, too, and draws both into a picture. There nothing is offloaded:
-on a CPU that is memory which a measurement does not see.
+outputs and gradients are right. Each plan is measured in a process that has run nothing before. PyTorch's own ops run.
 
-``python -m benchmarks.fit_measured [--budgets 17] [--only NAME] [--pytorch --plot FILE.svg] [--json FILE]``
+``python -m benchmarks.fit_measured [--budgets 17] [--only NAME] [--json FILE]``
 """
 
 from __future__ import annotations
@@ -15,12 +12,10 @@ import argparse
 import hashlib
 import json
 import multiprocessing
-import os
-import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +28,6 @@ from workbench.bench.fitting import Fitter
 from workbench.bench.rates import of_device
 from workbench.runs import meters, timing
 from workbench.runs.accuracy import Stepper, first_step
-from workbench.ui.report import Lines
 
 WITHIN = 0.02
 """How far a measured peak may be from the stated one."""
@@ -42,6 +36,8 @@ TOLERANCE = 1e-4
 AS_EAGER = 2.0
 """Times eager's distance from float64 up to which nothing is wrong: of a gradient of zero, rounding is all there is."""
 SAMPLES = 7
+LIMIT_S = 300.0
+"""Wall seconds that one measurement may take."""
 
 
 class Loss(nn.Module):
@@ -134,8 +130,12 @@ def measure(name: str, config: str | None, budget: float, connection: Any) -> No
             worst = max(worst, float((got - wanted).norm() / wanted.norm()))
     stepper.step()
     peak = meters.measure_peak(stepper)
-    samples = [timing.time_step(stepper).wall_s for _ in range(SAMPLES + 2)][2:]
-    step = timing.estimate(samples)
+    samples, cpu_samples = [], []
+    for _ in range(SAMPLES + 2):
+        before_s = time.process_time()
+        samples.append(timing.time_step(stepper).wall_s)
+        cpu_samples.append(time.process_time() - before_s)
+    step, cpu_step = timing.estimate(samples[2:]), timing.estimate(cpu_samples[2:])
     connection.send(
         {
             "measured_bytes": peak.measured_peak_bytes,
@@ -143,6 +143,8 @@ def measure(name: str, config: str | None, budget: float, connection: Any) -> No
             "step_s": step.median,
             "step_low_s": step.low,
             "step_high_s": step.high,
+            "cpu_step_s": cpu_step.median,
+            "cpu_samples_s": cpu_samples[2:],
             "worst": worst,
             "digest": digest.hexdigest(),
             "cpu_s": time.process_time() - started,
@@ -150,22 +152,30 @@ def measure(name: str, config: str | None, budget: float, connection: Any) -> No
     )
 
 
-def measured(name: str, config: str | None, budget: float = 1.0) -> dict[str, Any]:
-    """What `measure` found in a process that has run nothing before."""
+def measured(name: str, config: str | None, budget: float = 1.0, limit_s: float = LIMIT_S) -> dict[str, Any]:
+    """What `measure` found in a process that has run nothing before; `error` alone, if it ended or took too long."""
     context = multiprocessing.get_context("forkserver")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=measure, args=(name, config, budget, theirs))
     process.start()
     theirs.close()
-    found: dict[str, Any] = ours.recv()
-    process.join()
-    return found
+    try:
+        if not ours.poll(limit_s):
+            return {"error": f"took over {limit_s:.0f} s"}
+        found: dict[str, Any] = ours.recv()
+        return found
+    except EOFError:
+        process.join(5)
+        return {"error": f"the process ended with status {process.exitcode}"}
+    finally:
+        process.kill()
+        process.join()
 
 
-def fitted(bench: Workbench, budgets: int, folder: Path, *, offload: bool) -> list[dict[str, Any]]:
+def fitted(bench: Workbench, budgets: int, folder: Path) -> list[dict[str, Any]]:
     """A plan for each budget from the least peak to the stock one, its choices in a file."""
     rows: list[dict[str, Any]] = []
-    fitter = Fitter(bench, bench._captured, of_device(bench), offload=offload)
+    fitter = Fitter(bench, bench._captured, of_device(bench))
     least, stock = fitter.least()[1].peak_bytes, bench.plan.peak_bytes
     for number in range(budgets):
         limit = least + round((stock - least) * number / (budgets - 1))
@@ -198,16 +208,6 @@ def broken(rows: list[dict[str, Any]]) -> list[str]:
     return said
 
 
-def beaten(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    """Pairs of a point of PyTorch and one of ours that it beats in peak and, by intervals, in time."""
-    return [
-        (t, o)
-        for t, their in enumerate(theirs)
-        for o, our in enumerate(ours)
-        if their["measured_bytes"] < our["measured_bytes"] and their["step_high_s"] < our["step_low_s"]
-    ]
-
-
 def shown(name: str, rows: list[dict[str, Any]], stock_digest: str) -> None:
     """Print a table."""
     print(
@@ -226,83 +226,49 @@ def shown(name: str, rows: list[dict[str, Any]], stock_digest: str) -> None:
         )
 
 
-def picture(results: Mapping[str, Any]) -> str:
-    """Measured steps against measured peaks, a panel for each model, as SVG."""
-    panels = []
-    for name, found in results.items():
-        lines = {
-            who: {row["measured_bytes"] / 1e6: 1e3 * row["step_s"] for row in found[key]}
-            for who, key in (("fit", "ours"), ("torch.compile", "theirs"))
-        }
-        panels.append(Lines(lines, title=f"{name}, measured on the CPU", x="peak, MB", y="step, ms"))
-    height = panels[0].height
-    inner = "".join(
-        re.sub(r"^<svg ", f'<svg y="{number * height}" ', panel._repr_svg_()) for number, panel in enumerate(panels)
-    )
-    width = panels[0].width
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height * len(panels)}" width="{width}" '
-        f'height="{height * len(panels)}">{inner}</svg>\n'
-    )
-
-
 def main() -> int:
     """Print a table per model; what a shell gets."""
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    asked.add_argument("--budgets", type=int)
+    asked.add_argument("--budgets", type=int, default=17)
     asked.add_argument("--only", choices=list(MODELS))
-    asked.add_argument("--pytorch", action="store_true")
-    asked.add_argument("--plot", type=Path)
     asked.add_argument("--json", type=Path)
     options = asked.parse_args()
-    budgets = options.budgets or (8 if options.pytorch else 17)
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     multiprocessing.get_context("forkserver").set_forkserver_preload(
         ["thunder", "transformers", "workbench.runs.meters"]
     )
     results: dict[str, Any] = {}
     failed = 0
-    executor = "torchcompile" if options.pytorch else "torch"
     for name in [options.only] if options.only else MODELS:
         started = time.process_time()
         model, args = built(name)
-        bench = workbench.open(model, *args, device="cpu", executor=executor)
+        bench = workbench.open(model, *args, device="cpu", executor="torch")
         with tempfile.TemporaryDirectory() as folder:
             stock = {"config": str(bench.export(Path(folder) / "stock.py"))}
-            rows = fitted(bench, budgets, Path(folder), offload=not options.pytorch)
+            rows = fitted(bench, options.budgets, Path(folder))
             planned_s = time.process_time() - started
             stock.update(measured(name, stock["config"]))
-            theirs = []
-            for number, row in enumerate(rows):
+            for row in rows:
                 row.update(measured(name, row.pop("config")))
-                if options.pytorch:
-                    budget = number / (budgets - 1)
-                    theirs.append({"budget": budget, **measured(name, None, budget)})
-        shown(f"{name}, {executor}, stock step {1e3 * stock['step_s']:.2f} ms", rows, stock["digest"])
+        lost = [row for row in (stock, *rows) if "error" in row]
+        for row in lost:
+            print(f"BROKEN: {name} under {row.get('stated_bytes', 'stock')} bytes: {row['error']}", flush=True)
+        failed += bool(lost)
+        results[name] = {"stock": stock, "ours": rows}
+        if options.json is not None:
+            options.json.write_text(json.dumps(results, indent=1))
+        rows = [row for row in rows if "error" not in row]
+        if "error" in stock or not rows:
+            continue
+        shown(f"{name}, stock step {1e3 * stock['step_s']:.2f} ms", rows, stock["digest"])
         told = broken(rows)
-        if theirs:
-            print("\n| activation_memory_budget | measured MB | step ms | worst error |\n|---|---|---|---|")
-            for their in theirs:
-                print(
-                    f"| {their['budget']:.2f} | {their['measured_bytes'] / 1e6:.3f} | {1e3 * their['step_s']:.2f} "
-                    f"({1e3 * their['step_low_s']:.2f} to {1e3 * their['step_high_s']:.2f}) | {their['worst']:.1e} |"
-                )
-            for t, o in beaten(rows, theirs):
-                at = rows[o]["measured_bytes"] / 1e6
-                print(f"PyTorch's point at {theirs[t]['budget']:.2f} is below and left of ours at {at:.3f} MB")
         off = max(abs(row["predicted_bytes"] / row["measured_bytes"] - 1) for row in rows)
-        cpu_s = sum(row["cpu_s"] for row in [stock, *rows, *theirs])
+        cpu_s = sum(row["cpu_s"] for row in [stock, *rows])
         print(
             f"\n{len(rows)} plans, predicted peaks at most {off:.2%} off; CPU s: plan {planned_s:.0f}, run {cpu_s:.0f}"
         )
         for line in told:
             print(f"BROKEN: {line}", flush=True)
         failed += bool(told)
-        results[name] = {"stock": stock, "ours": rows, "theirs": theirs}
-        if options.json is not None:
-            options.json.write_text(json.dumps(results, indent=1))
-    if options.plot is not None:
-        options.plot.write_text(picture(results))
     return int(failed > 0)
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,9 +21,10 @@ from scipy.optimize import LinearConstraint
 import workbench
 from workbench import Workbench, cli
 from workbench.analysis.choice import Chooser, Rates
+from workbench.analysis.machines import H100
 from workbench.analysis.places import OFFLOAD, RECOMPUTE, SAVE, ByArithmetic, Places
 from workbench.analysis.solve import solve, solve_whole
-from workbench.bench.fitting import size_bytes
+from workbench.bench.fitting import Fitter, size_bytes
 from workbench.errors import ChoiceError, PlanError
 
 
@@ -134,6 +138,25 @@ def test_fusions_are_planned_until_they_are_within_the_limit() -> None:
     assert bench.plan.proof.proven
 
 
+@pytest.mark.slow
+def test_with_fusions_a_peak_is_met_that_recomputing_everything_is_far_above() -> None:
+    arguments = torch.randn(256, 16, requires_grad=True), torch.randn(16, 16, requires_grad=True)
+    bench = workbench.open(blocks, *arguments, device="cpu", executor="torchcompile", capture="interpreter")
+    fitter = Fitter(bench, bench._captured, H100, offload=False)
+    stock = bench.plan.peak_bytes
+    everything = fitter.chooser.point(dict(fitter.chooser._variables)).peak_bytes
+    least = fitter.least()[1].peak_bytes
+    assert least < 0.9 * everything
+    added = []
+    for limit in np.linspace(least, stock, 4).astype(int).tolist():
+        point, plan = fitter.within(limit)
+        assert plan.peak_bytes <= limit
+        assert plan.proof.proven
+        assert point.options != dict(fitter.chooser._variables)
+        added.append(point.added_s)
+    assert added == sorted(added, reverse=True)
+
+
 def test_what_was_chosen_by_hand_stays(bench: Workbench) -> None:
     site = next(site for site in bench.sites("saved") if site.values)
     bench.choose({site.id: "offload"})
@@ -245,13 +268,64 @@ def test_nobody_waits_for_a_solver_after_a_cancel() -> None:
         solve(lambda: None, divmod, 1, 0)
 
 
+def market_split() -> dict[str, Any]:
+    """A program that is hard for branch and bound at any size that matters."""
+    draw = np.random.default_rng(0).integers(0, 100, (5, 40)).astype(float)
+    split = LinearConstraint(draw, draw.sum(axis=1) // 2, draw.sum(axis=1) // 2)
+    return {"constraints": [split], "integrality": np.ones(40), "bounds": (0, 1)}
+
+
+@pytest.mark.slow
+def test_a_solver_whose_process_is_killed_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        started.append(popen(command, **options))
+        return started[-1]
+
+    def go_on() -> None:
+        if started:
+            started[0].kill()
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    before = time.monotonic()
+    with pytest.raises(
+        PlanError, match=r"the solver's process was killed by SIGKILL; nothing was chosen\. Where memory"
+    ):
+        solve_whole(go_on, np.ones(40), **market_split(), options={"time_limit": 60.0})
+    assert time.monotonic() - before < 30
+    assert len(started) == 1
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        ("import sys; sys.exit(3)", "ended with status 3; nothing was chosen"),
+        ("raise MemoryError('no more')", "ended with status 1: MemoryError: no more; nothing was chosen"),
+    ],
+)
+def test_a_solver_whose_process_fails_says_why(monkeypatch: pytest.MonkeyPatch, there: str, said: str) -> None:
+    monkeypatch.setattr(workbench.analysis.solve, "_THERE", there)
+    monkeypatch.setattr(workbench.analysis.solve, "_HERE_S", 0.05)
+    with pytest.raises(PlanError, match=f"the solver's process {said}"):
+        solve_whole(lambda: None, np.ones(40), **market_split(), options={"time_limit": 60.0})
+
+
+def test_a_solver_whose_process_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workbench.analysis.solve, "_HERE_S", 0.05)
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(PlanError, match=r"the solver's process did not start: .*'/nowhere/python'; nothing was chosen"):
+        solve_whole(lambda: None, np.ones(40), **market_split(), options={"time_limit": 60.0})
+
+
 @pytest.mark.slow
 def test_a_solver_that_takes_long_ends_at_once_with_the_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[subprocess.Popen[bytes]] = []
     popen = subprocess.Popen
 
-    def start(command: list[str]) -> subprocess.Popen[bytes]:
-        started.append(popen(command))
+    def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        started.append(popen(command, **options))
         return started[-1]
 
     def go_on() -> None:
@@ -259,10 +333,7 @@ def test_a_solver_that_takes_long_ends_at_once_with_the_waiting(monkeypatch: pyt
             raise InterruptedError
 
     monkeypatch.setattr(subprocess, "Popen", start)
-    # A market split: hard for branch and bound at any size that matters.
-    draw = np.random.default_rng(0).integers(0, 100, (5, 40)).astype(float)
-    split = LinearConstraint(draw, draw.sum(axis=1) // 2, draw.sum(axis=1) // 2)
-    hard = {"constraints": [split], "integrality": np.ones(40), "bounds": (0, 1)}
+    hard = market_split()
     with pytest.raises(InterruptedError):
         solve_whole(go_on, np.ones(40), **hard, options={"time_limit": 60.0})
     assert started[0].poll() is not None
@@ -292,7 +363,7 @@ def test_a_limit_that_holds_already_changes_nothing(bench: Workbench) -> None:
 def test_a_limit_that_cannot_be_met_says_the_least_that_can(bench: Workbench) -> None:
     with pytest.raises(
         PlanError,
-        match=r"no plan of chain that peaks at 1\.00 KiB or less was found; the least is .* KiB, "
+        match=r"no plan of chain that peaks at 1\.00 KiB or less was found; the least is .* KiB \(\d+ bytes\), "
         r"for parameters and inputs alone are 12\.0 KiB",
     ):
         bench.fit("1 KiB")
@@ -302,11 +373,25 @@ def test_a_limit_that_cannot_be_met_says_the_least_that_can(bench: Workbench) ->
     assert bench.choices == {}
 
 
+def test_the_least_that_a_refusal_names_can_be_had_and_one_byte_less_is_told_apart(tall: Workbench) -> None:
+    with pytest.raises(PlanError) as refused:
+        tall.fit(1)
+    named = re.search(r"the least is \S+ KiB \((\d+) bytes\)", str(refused.value))
+    assert named is not None
+    least = int(named[1])
+    assert tall.fit(least).peak_bytes == least
+    tall.undo()
+    with pytest.raises(PlanError, match=rf"that peaks at \S+ KiB \({least - 1} bytes\) .* \({least} bytes\)"):
+        tall.fit(least - 1)
+
+
 def test_a_choice_made_by_hand_that_may_be_in_the_way_is_said(tall: Workbench) -> None:
     least_bytes = tall.curve(points=2).wait().points[0].peak_bytes
     by_hand = {next(s.id for s in tall.sites("saved") if s.values and "recompute" not in s.illegal): "recompute"}
     tall.choose(by_hand)
-    with pytest.raises(PlanError, match=r"the least is \S+ KiB beside 1 choice made by hand, which stays"):
+    with pytest.raises(
+        PlanError, match=r"the least is \S+ KiB \(\d+ bytes\) beside 1 choice made by hand, which stays"
+    ):
         tall.fit(least_bytes - 1)
     assert tall.choices == by_hand
 

@@ -10,6 +10,7 @@ again without going over it is.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -27,7 +28,15 @@ from workbench.analysis.transfers import exposed_s, hidden_s
 _ROUNDS = 40
 _CUTS_PER_ROUND = 40
 _SOLVER_S = 5.0
+GUIDE_S = 0.25
+"""Seconds of each linear program of a guide, whose answer is nearly right anyhow."""
 _PLANS_TO_SAVE_AGAIN = 4
+_PLANNED_TO_SAVE_AGAIN = 8_000
+"""Statements of all plans made to save again, where each is a plan of its own; not fewer than the plans above."""
+_AIMS = 8
+"""Limits tried of a guide, each a plan."""
+_NEAR = 0.01
+"""Share of a limit that what a guide found may stay under it."""
 _TURNS = 400
 """Single changes weighed to lower a peak that the linear model has ended at."""
 _ALONE = 1_000_000
@@ -98,6 +107,11 @@ class Chooser:
         As for `ByArithmetic`.
     go_on : callable, optional
         Called while a linear program is solved; what it raises ends the work.
+    guide : callable, optional
+        Makes a chooser for the same storages that weighs in milliseconds and nearly right: what it finds is weighed
+        exactly here, and its limits moved by what is found.
+    solver_s : float, optional
+        For each linear program of whole choices.
     """
 
     def __init__(
@@ -114,8 +128,11 @@ class Chooser:
         gather: bool = False,
         ahead: int = 4,
         go_on: Callable[[], None] = lambda: None,
+        guide: Callable[[], Chooser] | None = None,
+        solver_s: float = _SOLVER_S,
     ) -> None:
-        self._go_on = go_on
+        self._solver_s = solver_s
+        self._go_on, self._guide = go_on, None if guide is None else functools.cache(guide)
         self._work, self._places, self._rates, self._weigh, self._quick = work, places, rates, weigh, quick
         self._fixed = dict(fixed)
         self._along, self._gather, self._ahead = along, gather, ahead
@@ -151,9 +168,36 @@ class Chooser:
         """Options whose peak is at most a limit, in the least time that is found; None if none are found."""
         if self.stock.peak_bytes <= limit_bytes:
             return self.stock
-        found = self._cut(limit_bytes)
+        found = self._guided(limit_bytes) or self._cut(limit_bytes)
         if found is not None:
             self._saved_again(found, limit_bytes)
+        return self.known(limit_bytes)
+
+    def _guided(self, limit_bytes: int) -> Point | None:
+        """The quickest within a limit of what the guide finds under limits of its own, moved until they fit here."""
+        if self._guide is None:
+            return None
+        guide = self._guide()
+        low, high = guide.least().peak_bytes, guide.stock.peak_bytes
+        aim = limit_bytes + high - self.stock.peak_bytes
+        for _ in range(_AIMS):
+            aim = min(max(aim, low), high)
+            point = guide.fit(aim)
+            if point is None:
+                break
+            peak_bytes = self.point(point.options).peak_bytes
+            if (1 - _NEAR) * limit_bytes <= peak_bytes <= limit_bytes:
+                break
+            if peak_bytes > limit_bytes:
+                high = aim - 1
+            else:
+                low = aim + 1
+            if low > high:
+                break
+            # As far off as here, first; where that leads out of what is left, the middle of it.
+            aim += limit_bytes - peak_bytes
+            if not low <= aim <= high:
+                aim = (low + high) // 2
         return self.known(limit_bytes)
 
     def known(self, limit_bytes: int) -> Point | None:
@@ -211,11 +255,14 @@ class Chooser:
                 ],
                 integrality=np.append(np.ones(count), 0),
                 bounds=(0, np.append(np.ones(count), np.inf)),
-                options={"time_limit": _SOLVER_S},
+                options={"time_limit": self._solver_s},
             )
             if solved.x is None or np.array_equal(np.round(solved.x[:-1]), x):
                 break
             x = np.round(solved.x[:-1])
+        if self._guide is not None:
+            guided = self.point(self._guide().least().options)
+            best = min(best, guided, key=lambda point: (point.peak_bytes, point.added_s))
         if self._quick:
             away = self.point({storage: OFFLOAD for storage, option in self._variables if option == OFFLOAD})
             best = min(self._lowered(best), self._lowered(away), key=lambda point: (point.peak_bytes, point.added_s))
@@ -409,7 +456,7 @@ class Chooser:
                 constraints=[LinearConstraint(csr_array(matrix), needed, np.inf), *exposed, *self._one_each(extra=2)],
                 integrality=np.concatenate([np.ones(count), np.zeros(2)]),
                 bounds=(0, np.concatenate([np.ones(count), [np.inf, np.inf]])),
-                options={"time_limit": _SOLVER_S, "mip_rel_gap": 1e-4},
+                options={"time_limit": self._solver_s, "mip_rel_gap": 1e-4},
             )
             if solved.x is None:
                 break
@@ -421,7 +468,9 @@ class Chooser:
 
     def _saved_again(self, point: Point, limit_bytes: int) -> Point:
         """The same with whatever can be saved again, the dearest first, and dear ones turned into cheaper."""
-        tries_left = len(point.options) * 2 if self._quick else _PLANS_TO_SAVE_AGAIN
+        tries_left = len(point.options) * 2
+        if not self._quick:
+            tries_left = max(_PLANS_TO_SAVE_AGAIN, _PLANNED_TO_SAVE_AGAIN // max(1, self._places.count))
         legal = set(self._variables)
         alone = dict(zip(self._variables, self._costs() + self._transfers()[0] * (not self._rates.hides), strict=True))
         for storage, option in sorted(point.options.items(), key=lambda chosen: -alone[chosen]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from scipy.optimize import milp
+
+from workbench.errors import PlanError
 
 _LOOK_S = 0.02
 _HERE_S = 0.5
@@ -77,6 +80,11 @@ def solve_whole(go_on: Callable[[], None], *given: Any, options: dict[str, Any],
         For `milp`.
     options : dict
         For `milp`; `time_limit`, in seconds, has to be among them.
+
+    Raises
+    ------
+    PlanError
+        If that process ends without an answer, or never starts.
     """
     here_s = min(_HERE_S, float(options["time_limit"]))
     found = solve(go_on, milp, *given, **program, options={**options, "time_limit": here_s})
@@ -85,15 +93,40 @@ def solve_whole(go_on: Callable[[], None], *given: Any, options: dict[str, Any],
     with tempfile.TemporaryDirectory(prefix="workbench-solver-") as folder:
         asked, answer = Path(folder, "asked"), Path(folder, "answer")
         asked.write_bytes(pickle.dumps((given, {**program, "options": options})))
-        process = subprocess.Popen([sys.executable, "-c", _THERE, str(asked), str(answer)])
         try:
-            while process.poll() is None:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _THERE, str(asked), str(answer)],
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            )
+        except OSError as error:
+            raise PlanError(_dead(f"did not start: {error}")) from error
+        said = b""
+        try:
+            while process.returncode is None:
                 go_on()
                 try:
-                    process.wait(_LOOK_S)
+                    _, said = process.communicate(timeout=_LOOK_S)
                 except subprocess.TimeoutExpired:
                     continue
         finally:
             process.kill()
-            process.wait()
-        return pickle.loads(answer.read_bytes()) if process.returncode == 0 else found
+            process.communicate()
+        if process.returncode == 0:
+            return pickle.loads(answer.read_bytes())
+        last = said.decode(errors="replace").strip().rpartition("\n")[2]
+        raise PlanError(_dead(f"{_ended(process.returncode)}{f': {last}' if last else ''}"))
+
+
+def _ended(status: int) -> str:
+    try:
+        return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+    except ValueError:
+        return f"was killed by signal {-status}"
+
+
+def _dead(how: str) -> str:
+    return (
+        f"the solver's process {how}; nothing was chosen. Where memory is short, close what takes it or state a larger "
+        "peak, which takes less to solve; else ask again"
+    )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from workbench.analysis.choice import Chooser, Point, Rates
+from workbench.analysis.choice import GUIDE_S, Chooser, Point, Rates
 from workbench.analysis.overlap import costs
 from workbench.analysis.places import OFFLOAD, RECOMPUTE, SAVE, ByArithmetic, Places, Weighed
 from workbench.analysis.relaxed import Bound
@@ -264,9 +264,24 @@ class Fitter:
         )
         self._places = Places(stage.recomputer, stage.predictor)
         self._arithmetic = ByArithmetic(stage.recomputer, stage.predictor, self._places, fixed, **how)
-        weigh = self._by_plan if stage.fuses else self._by_arithmetic
-        self.chooser = Chooser(
-            stage.recomputer, self._places, rates, weigh, free, fixed, quick=not stage.fuses, go_on=go_on, **how
+        exactly: Callable[..., Chooser] = functools.partial(
+            Chooser, stage.recomputer, self._places, rates, self._by_arithmetic, free, fixed, quick=True, go_on=go_on
+        )
+        self.chooser = (
+            Chooser(
+                stage.recomputer,
+                self._places,
+                rates,
+                self._by_plan,
+                free,
+                fixed,
+                quick=False,
+                go_on=go_on,
+                guide=functools.partial(exactly, solver_s=GUIDE_S, **how),
+                **how,
+            )
+            if stage.fuses
+            else exactly(**how)
         )
         execution = costs(self.before.graph, machine, bench.ranks)
         self.step_s = float((execution.compute_s + (0.0 if on_gpu else execution.host_s)).sum())
@@ -506,10 +521,10 @@ def _peak_line(plan: Plan) -> str:
 
 def _too_small(bench: Workbench, limit_bytes: int, before: Plan, least: Plan) -> str:
     least_bytes = min(before.peak_bytes, least.peak_bytes)
-    message = (
-        f"no plan of {bench.program.name} that peaks at {human_bytes(limit_bytes)} or less was found; the least is "
-        f"{human_bytes(least_bytes)}"
-    )
+    stated, can = human_bytes(limit_bytes), f"{human_bytes(least_bytes)} ({least_bytes} bytes)"
+    if stated == human_bytes(least_bytes):
+        stated += f" ({limit_bytes} bytes)"
+    message = f"no plan of {bench.program.name} that peaks at {stated} or less was found; the least is {can}"
     pinned = sum(id in bench.pinned for id in least.site_of)
     if pinned:
         message += f" beside {pinned} choice{'s' * (pinned > 1)} made by hand, which stay{'s' * (pinned == 1)}"

@@ -1,0 +1,252 @@
+"""`fit` beside PyTorch's `activation_memory_budget`: peaks and CPU time of the same modules, both measured on the CPU.
+
+For each model of `fit_measured`: plans under budgets from the least peak to the stock one, fused by torch.compile, and
+the same module under torch.compile at budgets from 0 to 1. Nothing is offloaded: on a CPU that is memory which a
+measurement does not see. Each measurement runs in a process that has run nothing before, on one thread, and ends after
+``--limit`` seconds. Rounds go through all of them in turn, so that whatever else the machine does meets both; what is
+compared is the median of the CPU time of a step, over all rounds.
+
+Each row is written as soon as it is measured, and what is written is not measured again: start it with the same folder.
+
+``python -m benchmarks.fit_pytorch FOLDER [--budgets 8] [--rounds 3] [--limit 300] [--only NAME] [--plan-s 600]
+[--json FILE] [--plot FILE.svg]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import workbench
+from benchmarks.fit_measured import LIMIT_S, MODELS, TOLERANCE, built, measured
+from workbench.bench.fitting import Fitter
+from workbench.bench.rates import of_device
+from workbench.errors import PlanError
+from workbench.runs import timing
+from workbench.ui.report import Lines
+
+OURS, THEIRS = "fit", "torch.compile"
+STOCK = "stock"
+PREPARED = ["thunder", "transformers", "torch._dynamo", "workbench.runs.meters"]
+
+
+class PlanTimeUp(Exception):
+    """Planning has taken as long as it may."""
+
+
+class Rows:
+    """Rows of a file, one JSON object a line: those that are there, and those that are added.
+
+    Parameters
+    ----------
+    path : Path
+        A last line that was cut off is left out.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.all: list[dict[str, Any]] = []
+        for line in path.read_text().splitlines() if path.exists() else ():
+            try:
+                self.all.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in self.all))
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Keep a row; it is on disk before anything else is measured."""
+        self.all.append(dict(row))
+        with self._path.open("a") as file:
+            file.write(f"{json.dumps(row)}\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def of(self, **wanted: Any) -> list[dict[str, Any]]:
+        """Those with these entries."""
+        return [row for row in self.all if all(row.get(key) == value for key, value in wanted.items())]
+
+
+def planned(name: str, budgets: int, folder: Path, limit_s: float) -> list[dict[str, Any]]:
+    """Plans of a model under so many budgets, their choices in files."""
+    rows = Rows(folder / f"{name}.plans.jsonl")
+    if rows.of(name="end"):
+        return rows.of(name=name)
+    ends = time.monotonic() + limit_s
+
+    def go_on() -> None:
+        if time.monotonic() > ends:
+            raise PlanTimeUp
+
+    bench = workbench.open(*_split(built(name)), device="cpu", executor="torchcompile")
+    fitter = Fitter(bench, bench._captured, of_device(bench), go_on, offload=False)
+    if not rows.of(name=name, number=STOCK):
+        config = str(bench.export(folder / f"{name}-stock.py", overwrite=True))
+        row = {"name": name, "number": STOCK, "stated_bytes": bench.plan.peak_bytes, "recomputed": 0, "config": config}
+        rows.add({**row, "predicted_bytes": bench.plan.peak_bytes, "proven": bool(bench.plan.proof.proven)})
+    try:
+        least, stock = fitter.least()[1].peak_bytes, bench.plan.peak_bytes
+        for number in range(budgets - 1):
+            if rows.of(name=name, number=number):
+                continue
+            limit = least + round((stock - least) * number / (budgets - 1))
+            point, plan = fitter.within(limit)
+            bench.choose_found(fitter.choices(point))
+            config = str(bench.export(folder / f"{name}-{number}.py", overwrite=True))
+            row = {"name": name, "number": number, "stated_bytes": limit, "recomputed": len(point.options)}
+            row |= {"predicted_bytes": plan.peak_bytes, "proven": bool(bench.plan.proof.proven)}
+            rows.add({**row, "config": config})
+            print(f"{name}: under {limit / 1e6:.3f} MB {plan.peak_bytes / 1e6:.3f} MB", flush=True)
+    except (PlanTimeUp, PlanError) as error:
+        print(f"{name}: no further plans: {str(error) or f'they took over {limit_s:.0f} s'}", flush=True)
+    rows.add({"name": "end"})
+    return rows.of(name=name)
+
+
+def _split(given: tuple[Any, tuple[Any, ...]]) -> tuple[Any, ...]:
+    return given[0], *given[1]
+
+
+def candidates(plans: Iterable[Mapping[str, Any]], budgets: int) -> Iterator[dict[str, Any]]:
+    """What is measured of one model."""
+    for plan in plans:
+        yield {"side": OURS, "number": plan["number"], "config": plan["config"], "budget": 1.0}
+    for number in range(budgets):
+        yield {"side": THEIRS, "number": number, "config": None, "budget": number / (budgets - 1)}
+
+
+def summed(rows: Rows, name: str, plans: Iterable[Mapping[str, Any]], budgets: int) -> list[dict[str, Any]]:
+    """A point of each candidate that was measured: its peak, its median CPU time with its interval, its errors."""
+    of_plan = {plan["number"]: plan for plan in plans}
+    points = []
+    for asked in candidates(of_plan.values(), budgets):
+        found = [row for row in rows.of(name=name, side=asked["side"], number=asked["number"]) if "error" not in row]
+        if not found:
+            continue
+        step = timing.estimate([sample for row in found for sample in row["cpu_samples_s"]])
+        point = {
+            "side": asked["side"], "number": asked["number"], "rounds": len(found),
+            "measured_bytes": max(row["measured_bytes"] for row in found), "samples": step.samples,
+            "cpu_s": step.median, "cpu_low_s": step.low, "cpu_high_s": step.high,
+            "worst": max(row["worst"] for row in found),
+        }  # fmt: skip
+        if asked["side"] == OURS:
+            plan = of_plan[asked["number"]]
+            point |= {key: plan[key] for key in ("stated_bytes", "predicted_bytes", "recomputed", "proven")}
+        else:
+            point["budget"] = asked["budget"]
+        points.append(point)
+    return sorted(points, key=lambda point: point["measured_bytes"])
+
+
+def beaten(points: Iterable[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], Mapping[str, Any], bool]]:
+    """Pairs of PyTorch's point and one of ours that it is below and left of; whether by intervals, too."""
+    points = list(points)
+    return [
+        (their, our, their["cpu_high_s"] < our["cpu_low_s"])
+        for their in points
+        for our in points
+        if (their["side"], our["side"]) == (THEIRS, OURS)
+        and their["measured_bytes"] < our["measured_bytes"]
+        and their["cpu_s"] < our["cpu_s"]
+    ]
+
+
+def table(name: str, points: Iterable[Mapping[str, Any]]) -> str:
+    """All points of a model, the lowest peak first."""
+    lines = [
+        f"\n{name}",
+        "| | stated | measured MB | CPU ms of a step | samples | worst error |",
+        "|---|---|---|---|---|---|",
+    ]
+    for point in points:
+        stated = (
+            f"{point['stated_bytes'] / 1e6:.3f} MB, {point['recomputed']} recomputed"
+            if point["side"] == OURS
+            else f"budget {point['budget']:.2f}"
+        )
+        lines.append(
+            f"| {point['side']} | {stated} | {point['measured_bytes'] / 1e6:.3f} | {1e3 * point['cpu_s']:.2f} "
+            f"({1e3 * point['cpu_low_s']:.2f} to {1e3 * point['cpu_high_s']:.2f}) | {point['samples']} "
+            f"| {point['worst']:.1e} |"
+        )
+    return "\n".join(lines)
+
+
+def picture(results: Mapping[str, list[dict[str, Any]]]) -> str:
+    """CPU time of a step against the measured peak, a panel for each model, as SVG."""
+    panels = []
+    for name, points in results.items():
+        lines = {
+            side: {p["measured_bytes"] / 1e6: 1e3 * p["cpu_s"] for p in points if p["side"] == side}
+            for side in (OURS, THEIRS)
+        }
+        panels.append(Lines(lines, title=f"{name}, measured on the CPU", x="peak, MB", y="CPU time of a step, ms"))
+    width, height = panels[0].width, panels[0].height
+    inner = "".join(
+        re.sub(r"^<svg ", f'<svg y="{number * height}" ', panel._repr_svg_()) for number, panel in enumerate(panels)
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height * len(panels)}" width="{width}" '
+        f'height="{height * len(panels)}">{inner}</svg>\n'
+    )
+
+
+def main() -> int:
+    """Measure what is not measured yet, and print a table per model; what a shell gets."""
+    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    asked.add_argument("folder", type=Path)
+    asked.add_argument("--budgets", type=int, default=8)
+    asked.add_argument("--rounds", type=int, default=3)
+    asked.add_argument("--limit", type=float, default=LIMIT_S)
+    asked.add_argument("--plan-s", type=float, default=600.0)
+    asked.add_argument("--only", choices=list(MODELS))
+    asked.add_argument("--json", type=Path)
+    asked.add_argument("--plot", type=Path)
+    options = asked.parse_args()
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    multiprocessing.get_context("forkserver").set_forkserver_preload(PREPARED)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    rows = Rows(options.folder / "measured.jsonl")
+    names = [options.only] if options.only else list(MODELS)
+    plans = {name: planned(name, options.budgets, options.folder, options.plan_s) for name in names}
+    for turn in range(options.rounds):
+        left = [(name, one) for name in names for one in candidates(plans[name], options.budgets)]
+        random.Random(turn).shuffle(left)
+        for name, one in left:
+            which = {"name": name, "side": one["side"], "number": one["number"], "round": turn}
+            if rows.of(**which):
+                continue
+            found = measured(name, one["config"], one["budget"], options.limit)
+            rows.add({**which, **found})
+            told = found.get("error") or f"{found['measured_bytes'] / 1e6:.3f} MB, {1e3 * found['cpu_step_s']:.2f} ms"
+            print(f"round {turn}, {name}, {one['side']} {one['number']}: {told}", flush=True)
+    results = {name: summed(rows, name, plans[name], options.budgets) for name in names}
+    wrong = 0
+    for name, points in results.items():
+        print(table(name, points))
+        for their, our, clear in beaten(points):
+            print(
+                f"PyTorch's point at {their['budget']:.2f} is below and left of ours at "
+                f"{our['measured_bytes'] / 1e6:.3f} MB{'' if clear else ', within the noise'}"
+            )
+        wrong += sum(point["worst"] > TOLERANCE for point in points if point["side"] == OURS)
+    for row in (row for row in rows.all if "error" in row):
+        print(f"NOT MEASURED: {row['name']}, {row['side']} {row['number']}, round {row['round']}: {row['error']}")
+    if options.json is not None:
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
+    if options.plot is not None:
+        options.plot.write_text(picture(results))
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
