@@ -157,6 +157,35 @@ def test_with_fusions_a_peak_is_met_that_recomputing_everything_is_far_above() -
     assert added == sorted(added, reverse=True)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("offload", [True, False])
+def test_each_of_many_budgets_keeps_what_fit_promises(tall: Workbench, offload: bool) -> None:
+    fitter = Fitter(tall, tall._captured, H100, offload=offload)
+    everything = fitter.chooser.point({s: o for s, o in fitter.chooser._variables if o == RECOMPUTE})
+    lowest, stock = fitter.least()[1].peak_bytes, tall.plan.peak_bytes
+    assert lowest < stock
+    limits = np.linspace(lowest, stock, 12).astype(int).tolist()
+    found = []
+    for limit in limits:
+        # Each as if nothing else had been asked.
+        alone = Fitter(tall, tall._captured, H100, offload=offload)
+        found.append(alone.within(limit))
+    points = [(plan.peak_bytes, point.added_s) for point, plan in found]
+    assert all(peak_bytes <= limit for limit, (peak_bytes, _) in zip(limits, points, strict=True))
+    for (_, longer_s), (_, added_s) in itertools.pairwise(points):
+        assert added_s <= longer_s * (1 + 1e-9)
+    for peak_bytes, added_s in points:
+        assert not any(p < peak_bytes and s < added_s * (1 - 1e-9) for p, s in points)
+    for limit in limits:
+        fitter.within(limit)
+    for limit, (peak_bytes, added_s) in zip(limits, points, strict=True):
+        # Further below than 1 % only where nothing that was weighed for any of the budgets is quicker.
+        best = fitter.chooser.known(limit)
+        assert best is not None
+        assert peak_bytes >= 0.99 * limit or added_s <= best.added_s * (1 + 1e-9)
+    assert not any(point.options == everything.options and plan.peak_bytes > lowest for point, plan in found)
+
+
 def test_what_was_chosen_by_hand_stays(bench: Workbench) -> None:
     site = next(site for site in bench.sites("saved") if site.values)
     bench.choose({site.id: "offload"})
