@@ -102,6 +102,12 @@ def grouped(x: torch.Tensor) -> torch.Tensor:
     return functional.scaled_dot_product_attention(few.expand(1, 2, 4, 4) * 2, few, few, enable_gqa=True)
 
 
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    """By its largest value, and by its sum, neither of which a gradient goes to."""
+    largest = x.abs().max().detach()
+    return x.square() / largest + torch.detach(x.sum()) * x.tanh()
+
+
 SQUARE: Callable[[], torch.Tensor] = lambda: torch.randn(4, 4)  # noqa: E731
 BATCH: Callable[[], torch.Tensor] = lambda: torch.randn(2, 3, 8)  # noqa: E731
 
@@ -123,6 +129,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], torch.Tensor], dict[str, 
     "pools with ceil_mode": (lambda: pooled, SQUARE, {}),
     "weight norm": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 3), dim=0), SQUARE, {}),
     "interpolation between pixels": (lambda: resized, SQUARE, {}),
+    "detached values without dimensions": (lambda: scaled, SQUARE, {}),
     "grouped queries": (lambda: grouped, SQUARE, {}),
 }
 

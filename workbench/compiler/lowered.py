@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from workbench.compiler.thunder_api import TensorProxy
+from workbench.compiler.thunder_api import ProxyTag, TensorProxy
 from workbench.compiler.written_out import WRITTEN_OUT, known_as
 from workbench.torch_api import _weight_norm
 
@@ -281,8 +281,22 @@ _POOLS: tuple[tuple[Sequence[str], tuple[Any, ...]], ...] = (
     (_LARGEST, (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)),
 )
 
+
+def _detached(a: TensorProxy) -> TensorProxy:
+    """Cut off from gradients, as Thunder does with what is computed under `no_grad`.
+
+    Thunder leaves the gradient of a detached tensor to PyTorch, which computes zeros; and fails where what is read is a
+    tensor without dimensions, whose gradient Thunder gives the shape of what it is multiplied with.
+    """
+    made: TensorProxy = known_as(torch.detach)(a)
+    made.tags.add(ProxyTag.DETACHED_AUTOGRAD_GRAPH)
+    return made
+
+
 LOWERED: dict[Any, Callable[..., Any]] = {
     **WRITTEN_OUT,
+    torch.detach: _detached,
+    torch.Tensor.detach: _detached,
     torch.repeat_interleave: _repeat_interleave,
     torch.Tensor.repeat_interleave: _repeat_interleave,
     functional.dropout: _dropout,

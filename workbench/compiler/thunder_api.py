@@ -223,7 +223,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "RETURN",
         "UNPACK_TRIVIAL",
     ),
-    "ProxyTag": ("RECOMPUTE_IN_BACKWARD",),
+    "ProxyTag": ("DETACHED_AUTOGRAD_GRAPH", "RECOMPUTE_IN_BACKWARD"),
     "Symbol": (
         "_module",
         "bind",
