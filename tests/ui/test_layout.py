@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import workbench
 from tests.amount import amount
 from tests.ui.synthetic import Builder, llama
 from workbench.graph import BACKWARD, FORWARD, Graph, Kind, StatementFlag, ValueFlag
@@ -143,6 +144,18 @@ def test_a_layer_with_a_choice_of_its_own_stands_alone():
     why = "another choice, or other bytes, at silu"
     assert [s.differs for s in compute(graph, sites).sections] == ["", why, why]
     assert [s.differs for s in compute(*llama(4), unfolded=["layers"]).sections] == [""] * 4
+
+
+def test_a_site_about_a_whole_layer_stands_at_no_statement_and_parts_no_layers():
+    bench = workbench.open("mlp", layers=2, executor="torch", device="cpu")
+    bench.choose({site.id: "recompute" for site in bench.sites("saved") if "recompute" in site.options})
+    graph, sites = bench.plan.graph, bench.plan.sites
+    layers = {number for number, site in enumerate(sites) if site.id.startswith("order:recomputed/")}
+    assert len(layers) == 2
+    layout = compute(graph, sites)
+    assert layers <= set(layout.unplaced)
+    alone = compute(graph, [site for number, site in enumerate(sites) if number not in layers])
+    assert [(s.first, s.count) for s in layout.sections] == [(s.first, s.count) for s in alone.sections]
 
 
 def test_a_recomputed_value_has_a_dashed_arc_to_the_statement_that_computes_it_again():

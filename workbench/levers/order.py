@@ -103,9 +103,7 @@ class Order(Lever):
             elif outcome == STOCK and late(half, in_place(half), set(members)) == in_place(half):
                 illegal = {JUST_IN_TIME: "each of its statements stands right before its first reader already"}
             illegal.pop(choice, None)
-            outputs = (int(v) for place in members for v in graph.statements.outputs[half.rows[place]])
-            values = tuple(graph.values.name[v] for v in outputs)
-            found.append(dataclasses.replace(_site(id, choices, outcome), illegal=illegal, values=values))
+            found.append(dataclasses.replace(_site(id, choices, outcome), illegal=illegal))
         return found
 
     def after_split(

@@ -151,16 +151,20 @@ def marks_of_sites(graph: Graph, sites: Sequence[Site], index: Index) -> tuple[l
     rows_of: dict[int, list[int]] = {}
     for row in np.flatnonzero(ends).tolist():
         rows_of.setdefault(int(statements.origin[row]), []).append(row)
+
+    def rows_at(origin: str) -> list[int]:
+        return rows_of.get(origins[origin], []) if origin in origins else []
+
     for number, site in enumerate(sites):
         if site.lever in CROSSING or (not site.values and not _place(site)):
             continue
         values = [graph.value_index[name] for name in site.values if name in graph.value_index]
-        here = rows_of.get(origins.get(_place(site), -1), [])
+        here = rows_at(_place(site))
         makers = [int(index.producer[value]) for value in values if index.producer[value] >= 0]
         readers = [reader for value in values for reader in index.readers_of(value)]
         # The statement that the id names; where the choice took it away, what it belonged to, or who has its value.
         there = [row for row in here if row in makers] or [row for row in here if row in readers] or here[-1:]
-        found = [*there, *rows_of.get(origins.get(_place(site).partition("!")[0], -1), []), *makers, *readers]
+        found = [*there, *rows_at(_place(site).partition("!")[0]), *makers, *readers]
         if found:
             marks.append(Mark(number, found[0], int(index.block[found[0]])))
         else:
