@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 import workbench
+from workbench.analysis.choice import SOLVED_TO
 from workbench.analysis.relaxed import whole
 from workbench.bench import Workbench
 from workbench.bench.fitting import Fitter
@@ -96,7 +97,7 @@ def measured(bench: Workbench, budgets: int) -> dict[str, Any]:
         limit = row["limit_bytes"]
         # As quick at a higher peak would be beaten; what is quicker there has to have been found.
         row["closer"] = sum(
-            (1 - CLOSE) * limit <= known.peak_bytes <= limit and known.added_s < point.added_s * (1 - 1e-9)
+            (1 - CLOSE) * limit <= known.peak_bytes <= limit and known.added_s < point.added_s * (1 - SOLVED_TO)
             for known in weighed
         )
         row["everything"] = point.options == everything.options

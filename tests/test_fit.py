@@ -20,7 +20,7 @@ from scipy.optimize import LinearConstraint
 
 import workbench
 from workbench import Workbench, cli
-from workbench.analysis.choice import Chooser, Rates
+from workbench.analysis.choice import SOLVED_TO, Chooser, Rates
 from workbench.analysis.machines import H100
 from workbench.analysis.places import OFFLOAD, RECOMPUTE, SAVE, ByArithmetic, Places
 from workbench.analysis.solve import solve, solve_whole
@@ -173,16 +173,16 @@ def test_each_of_many_budgets_keeps_what_fit_promises(tall: Workbench, offload: 
     points = [(plan.peak_bytes, point.added_s) for point, plan in found]
     assert all(peak_bytes <= limit for limit, (peak_bytes, _) in zip(limits, points, strict=True))
     for (_, longer_s), (_, added_s) in itertools.pairwise(points):
-        assert added_s <= longer_s * (1 + 1e-9)
+        assert added_s <= longer_s * (1 + SOLVED_TO)
     for peak_bytes, added_s in points:
-        assert not any(p < peak_bytes and s < added_s * (1 - 1e-9) for p, s in points)
+        assert not any(p < peak_bytes and s < added_s * (1 - SOLVED_TO) for p, s in points)
     for limit in limits:
         fitter.within(limit)
     for limit, (peak_bytes, added_s) in zip(limits, points, strict=True):
         # Further below than 1 % only where nothing that was weighed for any of the budgets is quicker.
         best = fitter.chooser.known(limit)
         assert best is not None
-        assert peak_bytes >= 0.99 * limit or added_s <= best.added_s * (1 + 1e-9)
+        assert peak_bytes >= 0.99 * limit or added_s <= best.added_s * (1 + SOLVED_TO)
     assert not any(point.options == everything.options and plan.peak_bytes > lowest for point, plan in found)
 
 

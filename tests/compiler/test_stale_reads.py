@@ -164,19 +164,3 @@ def test_a_value_whose_memory_is_written_later_may_not_be_made_again() -> None:
     bench = workbench.open(program, x, device="cpu", executor="torch", capture="interpreter")
     (site,) = [site for site in bench.sites("saved") if site.id.endswith("/sum")]
     assert "which is written in place: by then it may have changed" in site.illegal["recompute"]
-
-
-def test_products_of_complex_numbers_are_told_where_gradients_go_through_them() -> None:
-    turn = torch.polar(torch.ones(3), torch.arange(3.0))
-
-    def program(x: torch.Tensor) -> torch.Tensor:
-        turned = torch.view_as_complex(x.reshape(2, 3, 2)) * turn
-        return torch.view_as_real(turned + (turn * turn)).sin().sum()
-
-    x = torch.randn(2, 6, requires_grad=True)
-    bench = workbench.open(program, x, device="cpu")
-    (warning,) = bench.plan.warnings
-    assert "mul (test_stale_reads.py" in warning
-    assert "gradients lack the conjugate" in warning
-    ours, eager = (torch.autograd.grad(run(x), x)[0] for run in (bench.config.jit(program), program))
-    assert not torch.allclose(ours, eager)

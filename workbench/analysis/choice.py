@@ -39,6 +39,8 @@ _NEAR = 0.01
 """Share of a limit that what a guide found may stay under it."""
 _TURNS = 400
 """Single changes weighed to lower a peak that the linear model has ended at."""
+SOLVED_TO = 1e-4
+"""What is added to the step is at most this share from the least that the solver could find."""
 _ALONE = 1_000_000
 """Statements times variables up to which each choice is predicted alone, rather than by what it can free at most."""
 
@@ -456,7 +458,7 @@ class Chooser:
                 constraints=[LinearConstraint(csr_array(matrix), needed, np.inf), *exposed, *self._one_each(extra=2)],
                 integrality=np.concatenate([np.ones(count), np.zeros(2)]),
                 bounds=(0, np.concatenate([np.ones(count), [np.inf, np.inf]])),
-                options={"time_limit": self._solver_s, "mip_rel_gap": 1e-4},
+                options={"time_limit": self._solver_s, "mip_rel_gap": SOLVED_TO},
             )
             if solved.x is None:
                 break

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 import torch
 
 from workbench.analysis.effects import compared, stale_reads
@@ -44,10 +43,6 @@ def _random_ops(bsym: BoundSymbol) -> set[str]:
 
 def _group(bsym: BoundSymbol) -> tuple[int, bool]:
     return origin_of(bsym), BoundSymbolTag.BACKWARD in bsym.tags
-
-
-_MULTIPLIES = frozenset({"mul", "div", "torch_div_prim_impl", "true_divide", "matmul", "linear", "pow"})
-"""Statements whose gradient holds what they read, so that of complex numbers it wants the conjugate."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,25 +192,7 @@ class Stage:
                 for name in found.lost
             ),
             *self._stale(),
-            *self._not_conjugated(),
         )
-
-    def _not_conjugated(self) -> Iterator[str]:
-        """Products of complex numbers that Thunder differentiates as if they were real, one for each line."""
-        statements, values = self.graph.statements, self.graph.values
-        differentiated = set(statements.origin[statements.side == BACKWARD].tolist()) - {-1}
-        reported = set()
-        for row in np.flatnonzero((statements.parent < 0) & (statements.side != BACKWARD)).tolist():
-            index, name = int(statements.origin[row]), statements.name[row]
-            if index in reported or index not in differentiated or name.rpartition(".")[2] not in _MULTIPLIES:
-                continue
-            if sum(values.dtype[v].startswith("complex") for v in statements.inputs[row].tolist()) < 2:
-                continue
-            reported.add(index)
-            yield (
-                f"{self._where(index)} multiplies complex numbers: outputs are right, gradients lack the conjugate "
-                "that eager PyTorch takes, in unmodified Thunder too. Multiply real and imaginary parts as two tensors"
-            )
 
     def _stale(self) -> Iterator[str]:
         """Gradients that Thunder computes from memory that was overwritten, one for each place that overwrites."""
