@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.parse
@@ -19,6 +20,7 @@ from typing import Any
 import nbformat
 from playwright.sync_api import BrowserContext, ConsoleMessage, Locator, Page, Playwright, Request, WebSocket
 
+from tests.browser import forked_kernels
 from tests.browser.chromium import find_chromium
 
 START_S = 90
@@ -73,6 +75,9 @@ class LabServer:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
+        # A path that a socket can have, however deep the home is.
+        self._address = Path(tempfile.mkdtemp()) / "kernels"
+        forked_kernels.write_spec(home / "share" / "kernels", self._address)
         environment = os.environ | {
             "JUPYTER_CONFIG_DIR": str(home / "config"),
             "JUPYTER_DATA_DIR": str(home / "data"),
@@ -97,14 +102,22 @@ class LabServer:
             "--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate",
         ]
         with self.log_path.open("wb") as log:
-            self.process = subprocess.Popen(
-                command,
-                cwd=self.root,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+
+            def start(command: Sequence[str], **more: str) -> subprocess.Popen[bytes]:
+                return subprocess.Popen(
+                    command,
+                    cwd=self.root,
+                    env=environment | more,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+
+            self.process = start(command)
+            # Numbers of threads are read when NumPy is imported, and what is forked may have one.
+            self._kernels = start(
+                [sys.executable, forked_kernels.__file__, str(self._address)], OPENBLAS_NUM_THREADS="1"
             )
         try:
             self._wait_until_ready()
@@ -130,6 +143,9 @@ class LabServer:
 
     def stop(self) -> None:
         """End the server, which ends its kernels; what stays of its process group is killed."""
+        self._kernels.kill()
+        self._kernels.wait()
+        shutil.rmtree(self._address.parent)
         if self.process.poll() is None:
             self.process.terminate()
             try:
@@ -202,10 +218,10 @@ class Lab:
             self.console.append(f"{message.type}: {message.text}")
 
     def write_notebook(self, name: str, cells: Sequence[str]) -> Path:
-        """Write a notebook of these code cells into this test's folder."""
+        """Write a notebook of these code cells into this test's folder; its kernel is a forked one."""
         notebook = nbformat.v4.new_notebook(
             cells=[nbformat.v4.new_code_cell(source) for source in cells],
-            metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
+            metadata={"kernelspec": {"name": forked_kernels.NAME, "display_name": "Python 3", "language": "python"}},
         )
         path = self.folder / name
         nbformat.write(notebook, path)

@@ -1,0 +1,96 @@
+"""Kernels forked from one process that has imported what notebooks import, which takes each other one five seconds.
+
+``python forked_kernels.py SOCKET`` is that process. Jupyter starts ``python forked_kernels.py SOCKET CONNECTION_FILE``
+for a kernel, which asks it for one, lives as long as the kernel does, and hands on its signals.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+
+NAME = "forked"
+"""That Jupyter knows these kernels by; `python3` is as ever."""
+
+
+def write_spec(folder: Path, address: Path) -> None:
+    """Write the kernel's description into a folder of kernel specs."""
+    (folder / NAME).mkdir(parents=True)
+    argv = [sys.executable, "-I", "-S", __file__, str(address), "{connection_file}"]
+    spec = {"argv": argv, "display_name": "Python 3, forked", "language": "python", "interrupt_mode": "signal"}
+    (folder / NAME / "kernel.json").write_text(json.dumps(spec))
+
+
+def ask(address: str, connection_file: str) -> None:
+    """Have a kernel forked, and be it for Jupyter: end when it ends; it ends when this does."""
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(address)
+        told = {"connection_file": connection_file, "environment": dict(os.environ), "folder": os.getcwd()}
+        link.sendall(json.dumps(told).encode() + b"\n")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, _: link.send(bytes([number])))
+        while link.recv(1):
+            pass
+
+
+def serve(address: str) -> None:
+    """Fork a kernel for each who asks, for ever."""
+    import anywidget  # noqa: F401
+    import bokeh.plotting  # noqa: F401
+    import ipykernel.kernelapp  # noqa: F401
+    import ipywidgets  # noqa: F401
+    import thunder  # noqa: F401
+
+    import workbench.ui.app  # noqa: F401
+
+    def reap(*_: object) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+    signal.signal(signal.SIGCHLD, reap)
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(address)
+        door.listen()
+        while True:
+            link, _ = door.accept()
+            threads = len(os.listdir("/proc/self/task"))
+            assert threads == 1, f"{threads} threads: only one of them would be in the kernel"
+            if os.fork() == 0:
+                door.close()
+                be_kernel(link)
+            link.close()
+
+
+def be_kernel(link: socket.socket) -> None:
+    """Be a kernel until it is shut down, or until who asked for it is gone."""
+    from ipykernel.kernelapp import IPKernelApp
+
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    told = json.loads(link.makefile("rb").readline())
+    os.environ.clear()
+    os.environ.update(told["environment"])
+    os.chdir(told["folder"])
+    sys.argv = ["ipykernel_launcher", "-f", told["connection_file"]]
+    sys.path[0] = ""
+
+    def obey() -> None:
+        while number := link.recv(1):
+            os.kill(os.getpid(), number[0])
+        os._exit(1)
+
+    threading.Thread(target=obey, daemon=True).start()
+    IPKernelApp.launch_instance()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 2:
+        serve(sys.argv[1])
+    else:
+        ask(*sys.argv[1:])
