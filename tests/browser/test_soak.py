@@ -12,12 +12,14 @@ from tests.browser.harness import Lab
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
-WARM_UP, ACTIONS = 100, 500
-MOST_GROWTH = 1.05
 TABS = ("Worth it", "Outline", "Fusions", "Passes", "Sites", "Settings", "Trace", "Memory")
+ACTIONS_PER_TAB = 20
+WARM_UP, ACTIONS = ACTIONS_PER_TAB * len(TABS), 500
+MOST_GROWTH = 1.05
 OPEN = "import workbench as wb\nbench = wb.open('mlp', device='cpu', layers=2)\nbench"
 SETTLED = """() => !document.querySelector(".wb-older")
     && !document.querySelector(".wb-graph").__workbench.state().arcs.some(arc => arc.asked !== null)"""
+DEFAULTS = "bench.choose({s.id: s.default for s in bench.sites() if s.id in bench.choices}); None"
 KERNEL_BYTES = """
 import ctypes, gc, os
 gc.collect()
@@ -53,10 +55,10 @@ def test_hundreds_of_choices_leave_nothing_behind_and_the_plan_of_a_fresh_bench(
 
     for number in range(WARM_UP):
         act(lab, draw, settings, number)
-    before = kernel_bytes(lab), page_bytes(lab)
+    before = measured(lab)
     for number in range(ACTIONS):
         act(lab, draw, settings, number)
-    after = kernel_bytes(lab), page_bytes(lab)
+    after = measured(lab)
 
     said = [f"{then / 2**20:.1f} → {now / 2**20:.1f} MiB" for then, now in zip(before, after, strict=True)]
     print(f"{ACTIONS} actions: kernel {said[0]}, page {said[1]}")
@@ -81,10 +83,28 @@ def act(lab: Lab, draw: random.Random, settings: dict[str, list[str]], number: i
         lab.kernel_eval(
             f"try:\n    bench.choose({{{id!r}: {draw.choice(settings[id])!r}}})\nexcept wb.ChoiceError:\n    pass"
         )
-    if number % 20 == 0:
-        lab.page.get_by_role("tab", name=TABS[number // 20 % len(TABS)], exact=True).click()
+    if number % ACTIONS_PER_TAB == 0:
+        open_tab(lab, TABS[number // ACTIONS_PER_TAB % len(TABS)])
+    settle(lab)
+
+
+def open_tab(lab: Lab, name: str) -> None:
+    """Open one of the app's tabs."""
+    lab.page.get_by_role("tab", name=name, exact=True).click()
+
+
+def settle(lab: Lab) -> None:
+    """Wait until the page shows the plan of the choices in force."""
     lab.page.wait_for_timeout(30)
     lab.wait_until(lambda: bool(lab.page.evaluate(SETTLED)))
+
+
+def measured(lab: Lab) -> tuple[int, int]:
+    """Memory of kernel and page with the same on the screen: no choice in force, and the same tab open."""
+    lab.kernel_eval(DEFAULTS)
+    open_tab(lab, "Memory")
+    settle(lab)
+    return kernel_bytes(lab), page_bytes(lab)
 
 
 def kernel_bytes(lab: Lab) -> int:
