@@ -87,7 +87,7 @@ def planned(name: str, budgets: int, folder: Path, limit_s: float) -> list[dict[
             raise PlanTimeUp
 
     bench = workbench.open(*_split(built(name)), device="cpu", executor="torchcompile")
-    fitter = Fitter(bench, bench._captured, of_device(bench), go_on, offload=False)
+    fitter = Fitter(bench, bench._captured, of_device(bench), go_on, using=("recompute",))
     if not rows.of(name=name, number=STOCK):
         config = str(bench.export(folder / f"{name}-stock.py", overwrite=True))
         row = {"name": name, "number": STOCK, "stated_bytes": bench.plan.peak_bytes, "recomputed": 0, "config": config}

@@ -142,7 +142,7 @@ def test_fusions_are_planned_until_they_are_within_the_limit() -> None:
 def test_with_fusions_a_peak_is_met_that_recomputing_everything_is_far_above() -> None:
     arguments = torch.randn(256, 16, requires_grad=True), torch.randn(16, 16, requires_grad=True)
     bench = workbench.open(blocks, *arguments, device="cpu", executor="torchcompile", capture="interpreter")
-    fitter = Fitter(bench, bench._captured, H100, offload=False)
+    fitter = Fitter(bench, bench._captured, H100, using=("recompute",))
     stock = bench.plan.peak_bytes
     everything = fitter.chooser.point(dict(fitter.chooser._variables)).peak_bytes
     least = fitter.least()[1].peak_bytes
@@ -158,9 +158,9 @@ def test_with_fusions_a_peak_is_met_that_recomputing_everything_is_far_above() -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("offload", [True, False])
-def test_each_of_many_budgets_keeps_what_fit_promises(tall: Workbench, offload: bool) -> None:
-    fitter = Fitter(tall, tall._captured, H100, offload=offload)
+@pytest.mark.parametrize("using", [(RECOMPUTE, OFFLOAD), (RECOMPUTE,)])
+def test_each_of_many_budgets_keeps_what_fit_promises(tall: Workbench, using: tuple[str, ...]) -> None:
+    fitter = Fitter(tall, tall._captured, H100, using=using)
     everything = fitter.chooser.point({s: o for s, o in fitter.chooser._variables if o == RECOMPUTE})
     lowest, stock = fitter.least()[1].peak_bytes, tall.plan.peak_bytes
     assert lowest < stock
@@ -168,7 +168,7 @@ def test_each_of_many_budgets_keeps_what_fit_promises(tall: Workbench, offload: 
     found = []
     for limit in limits:
         # Each as if nothing else had been asked.
-        alone = Fitter(tall, tall._captured, H100, offload=offload)
+        alone = Fitter(tall, tall._captured, H100, using=using)
         found.append(alone.within(limit))
     points = [(plan.peak_bytes, point.added_s) for point, plan in found]
     assert all(peak_bytes <= limit for limit, (peak_bytes, _) in zip(limits, points, strict=True))

@@ -48,7 +48,10 @@ def test_plan_fit_and_check(printed: Printed, tmp_path: Path) -> None:
     fit = printed("fit", *PROGRAM, "--peak", "360KiB")
     held("fit", fit)
     assert fit["why"]
-    held("fit", printed("fit", *PROGRAM, "--curve", "2"), 1)
+    curve = printed("fit", *PROGRAM, "--curve", "2", "--each", "--using", "recompute,order")
+    held("fit", curve, 1)
+    assert [line["using"] for line in curve["lines"]] == [["recompute"], ["recompute", "order"]]
+    assert curve["points"] == curve["lines"][-1]["points"] != []
     held("check", printed("check", config, "--write"), 1)
     held("check", printed("check", config))
     held("report", printed("report", *PROGRAM[:3], "--config", config, "--out", str(tmp_path / "page.html")))

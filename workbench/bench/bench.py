@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from workbench.analysis.memory import Prediction
     from workbench.analysis.search import Search
     from workbench.bench.curve import Curve
-    from workbench.bench.fitting import Fit
+    from workbench.bench.fits import Fit
     from workbench.bench.parts import OpaquePart, Part
     from workbench.bench.worth import Worth
     from workbench.compiler.pipeline import Capture, Plan
@@ -383,9 +383,10 @@ class Workbench(Files):
         *,
         peak_bytes: int | None = None,
         step_s: float | None = None,
+        using: Sequence[str] = ("recompute", "offload"),
         machine: str | Machine | None = None,
     ) -> Fit:
-        """Choose what to save, recompute and offload: the least time under a peak, or the least peak in a time.
+        """Choose what to save, recompute, offload and move: the least time under a peak, or the least peak in a time.
 
         What was chosen by hand stays; what an earlier `fit` chose does not. One `undo` takes it back.
 
@@ -395,6 +396,8 @@ class Workbench(Files):
             Bytes, or a text such as ``'24 GiB'``; parameters and inputs are counted.
         step_s : float, optional
             Seconds of a step, in place of a peak.
+        using : sequence of str
+            What may be chosen: ``recompute``, ``offload``, ``order`` of statements, ``waits`` of collectives.
         machine : str or Machine, optional
             Whose rates say what recomputing costs; by default `machine`, and on the CPU the one that runs this.
 
@@ -406,21 +409,39 @@ class Workbench(Files):
         from workbench.bench import fitting
 
         given = peak if peak_bytes is None else peak_bytes
-        found = fitting.fit(self, self._captured, of_device(self, machine), given, step_s)
+        found = fitting.fit(self, self._captured, of_device(self, machine), given, step_s, using)
         self.choose_found(found.choices)
         return found
 
-    def curve(self, *, points: int | None = None, machine: str | Machine | None = None) -> Curve:
+    def curve(
+        self,
+        *,
+        points: int | None = None,
+        using: Sequence[str] = ("recompute", "offload"),
+        each: bool = False,
+        machine: str | Machine | None = None,
+    ) -> Curve:
         """Step time against peak, down to the least: plans as `fit` finds them, in the background; nothing is changed.
+
+        Parameters
+        ----------
+        points : int, optional
+            At so many limits.
+        using : sequence of str
+            As for `fit`.
+        each : bool
+            Whether what each of these adds to those before it is found, too, as a line of its own.
+        machine : str or Machine, optional
+            As for `fit`.
 
         Raises
         ------
         ChoiceError, PlanError
-            If there are not at least two `points`; if the program has no backward.
+            If there are not at least two `points`, or nothing of that name to use; if the program has no backward.
         """
         from workbench.bench.curve import Curve
 
-        return Curve(self, self._captured, of_device(self, machine), points)
+        return Curve(self, self._captured, of_device(self, machine), points, using=using, each=each)
 
     def choose_found(self, choices: Mapping[str, str]) -> PlanDiff | None:
         """Put what `fit` or a point of a `curve` found in the place of what was found before; choices by hand stay."""

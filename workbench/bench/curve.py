@@ -6,16 +6,18 @@ import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.places import OFFLOAD, RECOMPUTE
-from workbench.bench.fitting import Fit, Fitter, size_bytes
+from workbench.bench import around
+from workbench.bench.around import STORAGES, Found
+from workbench.bench.fits import Fit, best_of
+from workbench.bench.fitting import Fitter, size_bytes
 from workbench.errors import ChoiceError, PlanError, WorkbenchError, shown
 from workbench.summary import human_bytes, human_seconds
 
 if TYPE_CHECKING:
-    from workbench.analysis.choice import Point
     from workbench.analysis.machines import Machine
     from workbench.bench.bench import Workbench
     from workbench.compiler.pipeline import Capture
@@ -47,6 +49,8 @@ class CurvePoint:
         Beside those pinned.
     recomputed, offloaded : int
         Storages.
+    beside : mapping of str to str
+        Of `choices` those that move statements and collectives.
     """
 
     peak_bytes: int
@@ -57,6 +61,7 @@ class CurvePoint:
     choices: Mapping[str, str]
     recomputed: int
     offloaded: int
+    beside: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain JSON data."""
@@ -65,8 +70,38 @@ class CurvePoint:
     def __str__(self) -> str:
         return (
             f"peak {human_bytes(self.peak_bytes)}, step {human_seconds(self.step_s)}: {self.recomputed} recomputed, "
-            f"{self.offloaded} offloaded; at most {self.gap:.1%} from the best"
+            f"{self.offloaded} offloaded{self.moved}; at most {self.gap:.1%} from the best{best_of(self.beside)}"
         )
+
+    @property
+    def moved(self) -> str:
+        """In which other order it is, to be put behind what is recomputed and offloaded."""
+        return "".join(f", {id}={option}" for id, option in self.beside.items())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Line:
+    """A curve of what may be chosen with some of what there is.
+
+    Attributes
+    ----------
+    using : tuple of str
+        What may be chosen.
+    points : tuple of CurvePoint
+        The lowest peak first; none is beaten by another in both peak and time.
+    """
+
+    using: tuple[str, ...]
+    points: tuple[CurvePoint, ...]
+
+    @property
+    def name(self) -> str:
+        """What it adds to the line before it."""
+        return f"{'with ' if len(self.using) > 1 else ''}{self.using[-1]}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain JSON data."""
+        return {"using": list(self.using), "points": [point.to_json() for point in self.points]}
 
 
 class Curve:
@@ -79,27 +114,43 @@ class Curve:
     machine : Machine
     points : int, optional
         At so many limits, evenly spaced.
+    using : sequence of str
+        What may be chosen; see `Workbench.fit`.
+    each : bool
+        Whether there is a line for what each of these adds to those before it.
 
     Attributes
     ----------
     machine : Machine
+    using : tuple of str
     pinned : dict of str to str
         Choices made by hand, beside which the points are.
     count : int
-        Limits to be tried.
+        Limits to be tried, of all lines.
     """
 
-    def __init__(self, bench: Workbench, captured: Capture, machine: Machine, points: int | None = None) -> None:
+    def __init__(
+        self,
+        bench: Workbench,
+        captured: Capture,
+        machine: Machine,
+        points: int | None = None,
+        *,
+        using: Sequence[str] = STORAGES,
+        each: bool = False,
+    ) -> None:
         if points is None:
             points = POINTS_FUSED if captured.stage.fuses else POINTS
         if type(points) is not int or points < 2:
             raise ChoiceError(f"a curve has at least 2 points; given {shown(points)}")
-        self.machine, self.count = machine, points
+        self.machine, self.using, self._each_of = machine, around.checked(using), points
+        self._sets = [self.using[: n + 1] for n in range(len(self.using))] if each else [self.using]
+        self.count = points * len(self._sets)
         self._stop = threading.Event()
         self._changed = threading.Condition()
         self._observers: list[Callable[[], None]] = []
-        self._points: tuple[CurvePoint, ...] = ()
-        self._made: dict[tuple[tuple[int, str], ...], CurvePoint] = {}
+        self._lines: tuple[Line, ...] = ()
+        self._made: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], CurvePoint] = {}
         self._done, self._ended = 0, False
         self.error: WorkbenchError | None = None
         self._fitter: Fitter | None = None
@@ -112,9 +163,15 @@ class Curve:
 
     @property
     def points(self) -> tuple[CurvePoint, ...]:
-        """Those found so far, the lowest peak first; none is beaten by another in both peak and time."""
+        """Those found so far with most to choose from, the lowest peak first; see `Line`."""
+        lines = self.lines
+        return lines[-1].points if lines else ()
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """What was found so far, by what may be chosen; each has what the one before it has, and one more."""
         with self._changed:
-            return self._points
+            return self._lines
 
     @property
     def done(self) -> int:
@@ -157,22 +214,31 @@ class Curve:
             "machine": self.machine.name,
             "pinned": dict(self.pinned),
             "state": self.state,
+            "using": list(self.using),
             "points": [point.to_json() for point in self.points],
+            "lines": [line.to_json() for line in self.lines],
             "predicted": True,
         }
 
     def __repr__(self) -> str:
         head = f"{len(self.points)} points, {self.state}, by {self.machine.name}'s rates"
-        return "\n".join((head, *(f"  {point}" for point in self.points)))
+        if len(self._sets) == 1:
+            return "\n".join((head, *(f"  {point}" for point in self.points)))
+        texts = ((line.name, *(f"  {point}" for point in line.points)) for line in self.lines)
+        return "\n".join((head, *(text for line in texts for text in line)))
 
     def _work(self, bench: Workbench, captured: Capture) -> None:
         try:
-            fitter = Fitter(bench, captured, self.machine, self._go_on, keep=False)
-            with self._turn:
-                fitter.least()
-            self._fitter = fitter
-            self._prepared.set()
-            self._find(fitter)
+            known: tuple[Found, ...] = ()
+            tried: list[int] = []
+            for using in self._sets:
+                fitter = Fitter(bench, captured, self.machine, self._go_on, keep=False, using=using, known=known)
+                with self._turn:
+                    fitter.least()
+                    self._fitter, self._lines = fitter, (*self._lines, Line(using=using, points=()))
+                self._prepared.set()
+                self._find(fitter, tried)
+                known = fitter.found
         except _Cancelled:
             pass
         except WorkbenchError as error:
@@ -202,14 +268,15 @@ class Curve:
     def explained(self, choices: Mapping[str, str]) -> Fit:
         """Why choices beside those pinned, such as a point's, are as they are."""
         with self._asked() as fitter:
-            point = fitter.point(choices)
-            plan = fitter.plan(point)
+            point, plan = fitter.found_of(choices)
             return fitter.explained(point, plan, plan.peak_bytes)
 
     def step_s(self, choices: Mapping[str, str]) -> float:
         """Seconds of a step under choices beside those pinned."""
         with self._asked() as fitter:
-            return fitter.step_s + fitter.point(choices).added_s
+            return fitter.step_s + (
+                fitter.found_of(choices)[0].whole_s if fitter.before_waiting_s else fitter.point(choices).added_s
+            )
 
     @contextlib.contextmanager
     def _asked(self) -> Iterator[Fitter]:
@@ -224,11 +291,11 @@ class Curve:
         finally:
             self._waiting -= 1
 
-    def _find(self, fitter: Fitter) -> None:
-        tried: list[int] = []
+    def _find(self, fitter: Fitter, tried: list[int]) -> None:
+        """One line; `tried` has the limits of those before it, and takes its own."""
         stock, (_, lowest) = fitter.before.peak_bytes, fitter.least()
         fitter.plan(fitter.chooser.stock)
-        for part in _filling(self.count):
+        for part in _filling(self._each_of):
             while self._waiting:
                 time.sleep(_BETWEEN_S)
             self._go_on()
@@ -243,17 +310,19 @@ class Curve:
         front: list[CurvePoint] = []
         for limit_bytes in sorted(tried):
             found = fitter.planned(limit_bytes)
-            if found is not None and (not front or fitter.step_s + found[0].added_s < front[-1].step_s):
-                front.append(self._point(fitter, *found))
+            if found is not None and (not front or fitter.step_s + found.whole_s < front[-1].step_s):
+                front.append(self._point(fitter, found))
+        line = Line(using=fitter.using, points=tuple(front))
         with self._changed:
-            self._points, self._done = tuple(front), self._done + 1
+            self._lines, self._done = (*self._lines[:-1], line), self._done + 1
         self._tell()
 
-    def _point(self, fitter: Fitter, point: Point, peak_bytes: int) -> CurvePoint:
-        key = tuple(sorted(point.options.items()))
+    def _point(self, fitter: Fitter, point: Found) -> CurvePoint:
+        choices, peak_bytes = fitter.choices(point), point.planned_bytes
+        key = fitter.using, tuple(sorted(choices.items()))
         if key not in self._made:
             bound = fitter.chooser.bound(peak_bytes)
-            step_s = fitter.step_s + point.added_s
+            step_s = fitter.step_s + point.whole_s
             options = list(point.options.values())
             self._made[key] = CurvePoint(
                 peak_bytes=peak_bytes,
@@ -261,9 +330,10 @@ class Curve:
                 step_s=step_s,
                 gap=max(0.0, point.added_s - bound.added_s) / step_s,
                 s_per_gib=bound.s_per_byte * 2**30,
-                choices=fitter.choices(point),
+                choices=choices,
                 recomputed=options.count(RECOMPUTE),
                 offloaded=options.count(OFFLOAD),
+                beside=point.beside,
             )
         return self._made[key]
 

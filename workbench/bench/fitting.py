@@ -1,4 +1,4 @@
-"""`fit`: what to save, recompute and offload so that the peak is at most so many bytes, in the least time."""
+"""`fit`: what to save, recompute, offload and move so that the peak is at most so many bytes, in the least time."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from workbench.analysis.choice import GUIDE_S, Chooser, Point, Rates
 from workbench.analysis.overlap import costs
-from workbench.analysis.places import OFFLOAD, RECOMPUTE, SAVE, ByArithmetic, Places, Weighed
-from workbench.analysis.relaxed import Bound
+from workbench.analysis.places import SAVE, ByArithmetic, Places, Weighed
+from workbench.bench import around
+from workbench.bench.around import STORAGES, Found
+from workbench.bench.fits import Chosen, Fit, Step
 from workbench.errors import ChoiceError, PlanError, shown
 from workbench.summary import human_bytes, human_seconds
 
@@ -28,155 +31,13 @@ _UNITS = {"": 1, "B": 1, **{f"{p}B": 1000 ** (i + 1) for i, p in enumerate("kMGT
 _UNITS |= {f"{p}iB": 1024 ** (i + 1) for i, p in enumerate("KMGT")}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 _TRIES = 8
+_TRIES_BESIDE = 4
+"""Plans made to find storages for one limit under one order of statements."""
+_PLANNED_BESIDE = 4_000
+"""Statements of all plans made to lower the peak under one order; not fewer than the plans above."""
 _HALVINGS = 12
 _HELD = 3
 _TIGHTER = 16
-_STEPS = ("looser", "tighter")
-_OWN = ("why", "bound", *_STEPS)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """One storage that is not saved.
-
-    Attributes
-    ----------
-    id, option, source : str
-        The site, what was chosen, and the person's own line.
-    bytes : int
-        Of the storage.
-    seconds : float
-        That it takes alone: what is run again, or the transfers if nothing hid them.
-    peak_bytes : int
-        By which the peak would rise if it were saved; zero where only several together would raise it.
-    saves_s : float
-        Seconds of the step that this would gain.
-    """
-
-    id: str
-    option: str
-    source: str
-    bytes: int
-    seconds: float
-    peak_bytes: int
-    saves_s: float
-
-    @property
-    def reason(self) -> str:
-        """What it is good for, and what it costs, in words."""
-        good = (
-            f"without it the peak is {human_bytes(self.peak_bytes)} higher"
-            if self.peak_bytes > 0
-            else (f"{human_bytes(self.bytes)} freed, needed together with others")
-        )
-        return f"{good}; costs {human_seconds(self.saves_s)}" if self.saves_s > 0 else f"{good}; costs no time"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Step:
-    """One more choice, or one less: what it would change.
-
-    Attributes
-    ----------
-    id, option, source : str
-    peak_bytes : int
-        By the joint trace's arithmetic, as is
-    step_s : float
-    """
-
-    id: str
-    option: str
-    source: str
-    peak_bytes: int
-    step_s: float
-
-    def __str__(self) -> str:
-        peak, step = human_bytes(self.peak_bytes, signed=True), human_seconds(abs(self.step_s))
-        return f"{self.id}={self.option}: peak {peak}, step {'+' if self.step_s >= 0 else '−'}{step}"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Fit:
-    """What was chosen to meet a peak; memory is the plan's, time by arithmetic on a machine's rates.
-
-    Attributes
-    ----------
-    limit_bytes, peak_bytes, saved_bytes : int
-    before_peak_bytes : int
-        Without these choices.
-    choices : mapping of str to str
-        Made by it; those that were in force before stay.
-    why : tuple of Chosen
-        The dearest first.
-    step_s, added_s : float
-        Of a step before, and what the choices add.
-    bound : Bound
-        What nothing within the limit can beat, as far as no fusion changes.
-    machine : str
-        Whose rates the times rest on.
-    binding : str
-        The person's line at which the peak now is; empty where it is not known.
-    held : tuple of str
-        The largest alive there beside parameters and inputs, with their lines.
-    looser, tighter : Step or None
-        The cheapest next step each way: what to save again for the most time, what more not to save for the least.
-    """
-
-    limit_bytes: int
-    peak_bytes: int
-    saved_bytes: int
-    before_peak_bytes: int
-    choices: Mapping[str, str]
-    why: tuple[Chosen, ...]
-    step_s: float
-    added_s: float
-    bound: Bound
-    machine: str
-    binding: str
-    held: tuple[str, ...] = ()
-    looser: Step | None = None
-    tighter: Step | None = None
-
-    @property
-    def gap(self) -> float:
-        """How far the step may be from the best: the share of it above `bound`."""
-        return max(0.0, self.added_s - self.bound.added_s) / (self.step_s + self.added_s)
-
-    @property
-    def s_per_gib(self) -> float:
-        """Seconds that the next GiB less costs, at the bound."""
-        return self.bound.s_per_byte * 2**30
-
-    def to_json(self) -> dict[str, Any]:
-        """The same as plain JSON data."""
-        return {
-            **{f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in _OWN},
-            **{name: dataclasses.asdict(step) if (step := getattr(self, name)) else None for name in _STEPS},
-            "choices": dict(self.choices),
-            "why": [dataclasses.asdict(chosen) for chosen in self.why],
-            "bound_added_s": self.bound.added_s,
-            "gap": self.gap,
-            "s_per_gib": self.s_per_gib,
-            "predicted": True,
-        }
-
-    def __repr__(self) -> str:
-        if not self.choices:
-            return f"fits as it is: peak {human_bytes(self.peak_bytes)} of {human_bytes(self.limit_bytes)}"
-        counts = {o: sum(c.option == o for c in self.why) for o in (RECOMPUTE, OFFLOAD, SAVE)}
-        made = ", ".join(f"{count} to {option}" for option, count in counts.items() if count)
-        at = f", at {self.binding}" if self.binding else ""
-        lines = [
-            f"peak {human_bytes(self.peak_bytes)} of {human_bytes(self.limit_bytes)} asked for{at} (before: "
-            f"{human_bytes(self.before_peak_bytes)}); saved {human_bytes(self.saved_bytes)}",
-            f"{made}: {human_seconds(self.added_s)} on a step of {human_seconds(self.step_s)} ({self.machine}'s "
-            f"rates), at most {self.gap:.1%} of the step from the best"
-            + (f"; the next GiB less costs {human_seconds(self.s_per_gib)}" if self.s_per_gib > 0 else ""),
-        ]
-        if self.held:
-            lines.append(f"held at the peak: {'; '.join(self.held)}")
-        lines += [f"next, {name}: {step}" for name in _STEPS if (step := getattr(self, name)) is not None]
-        return "\n".join(lines)
 
 
 class _How(TypedDict):
@@ -219,8 +80,10 @@ class Fitter:
         Called before anything that takes time; what it raises ends the work.
     keep : bool
         Whether plans made are put among those that are kept.
-    offload : bool
-        Whether storages may be offloaded, too.
+    using : sequence of str
+        Of `workbench.bench.around.USING`: what may be chosen.
+    known : iterable of Found
+        What another for the same program, machine and choices by hand has planned.
 
     Raises
     ------
@@ -236,7 +99,8 @@ class Fitter:
         go_on: Callable[[], None] = lambda: None,
         *,
         keep: bool = True,
-        offload: bool = True,
+        using: Sequence[str] = STORAGES,
+        known: Iterable[Found] = (),
     ) -> None:
         stage = captured.stage
         if not stage.has_backward:
@@ -245,11 +109,19 @@ class Fitter:
 
         self._bench, self._stage, self.machine, self._go_on = bench, stage, machine, go_on
         self._planned = functools.partial(bench.plan_under, keep=keep)
-        self._options = (SAVE, RECOMPUTE, OFFLOAD) if offload else (SAVE, RECOMPUTE)
-        self._peaks: dict[frozenset[tuple[int, str]], tuple[Point, int]] = {}
+        self.using = around.checked(using)
+        self._options = (SAVE, *(option for option in STORAGES if option in self.using))
+        self._found: dict[_Key, Found] = {_key(found.options, found.beside): found for found in known}
+        self._least: Point | None = None
         self.pinned = bench.pinned
         self.before = bench.plan_under(self.pinned)
+        self.before_waiting_s = self._waiting_s(self.before)
+        self._orders = around.orders(self.before, self.using, self.pinned)
+        self._moves_waits = around.moves_waits(self.before, self.using, self.pinned)
+        self._captured = captured
         self._site_of, free, fixed = self._sorted()
+        self._free, sizes = free, stage.graph.storages.bytes
+        self._by_bytes = sorted(free, key=lambda storage: -int(sizes[storage]))
         cost = costs(stage.graph, machine, bench.ranks)
         on_gpu = bench.program.device != "cpu"
         rates = Rates(
@@ -304,32 +176,110 @@ class Fitter:
                 fixed[storage] = site.choice
         return sites, free, fixed
 
+    @property
+    def found(self) -> tuple[Found, ...]:
+        """All that was planned so far."""
+        return tuple(self._found.values())
+
     def choices(self, point: Point) -> dict[str, str]:
-        """A point's options by site."""
-        return {self._site_of[storage].id: option for storage, option in point.options.items()}
+        """A point's options by site, and what is chosen beside it."""
+        return {**{self._site_of[s].id: option for s, option in point.options.items()}, **_beside(point)}
 
     def plan(self, point: Point) -> Plan:
         """The plan of a point, beside what is pinned."""
         self._go_on()
-        plan = self._planned({**self.pinned, **self.choices(point)}) if point.options else self.before
-        self._peaks[frozenset(point.options.items())] = point, plan.peak_bytes
+        made = self.choices(point)
+        plan = self._planned({**self.pinned, **made}) if made else self.before
+        self._keep(point, _beside(point), plan.peak_bytes, self._waiting_s(plan))
         return plan
 
-    def least(self) -> tuple[Point, Plan]:
-        """The lowest point found, whatever it takes."""
-        point = self.chooser.least()
-        return point, self.plan(point)
+    def _keep(self, point: Point, beside: Mapping[str, str], planned_bytes: int, waiting_s: float) -> Found:
+        found = dataclasses.replace(_moved_by(point, beside), planned_bytes=planned_bytes, waiting_s=waiting_s)
+        self._found[_key(point.options, beside)] = found
+        return found
 
-    def planned(self, limit_bytes: int) -> tuple[Point, int] | None:
-        """Of all points that were planned so far the quickest within a limit, with its plan's peak."""
-        within = [(point, peak) for point, peak in self._peaks.values() if peak <= limit_bytes]
-        return min(within, key=lambda found: (found[0].added_s, found[1], len(found[0].options)), default=None)
+    def _waiting_s(self, plan: Plan) -> float:
+        known = plan.overlap_on(self.machine)
+        return 0.0 if known is None else known.simulation.idle_compute_s
+
+    def least(self) -> tuple[Found, Plan]:
+        """The lowest point found, whatever it takes."""
+        if self._least is None:
+            self._least = self.chooser.least()
+            self.plan(self._least)
+            for order in self._orders:
+                self._lower(order)
+        lowest = min(self._found.values(), key=lambda found: (found.planned_bytes, found.whole_s))
+        return lowest, self.plan(lowest)
+
+    def planned(self, limit_bytes: int) -> Found | None:
+        """Of all points that were planned so far the quickest within a limit."""
+        within = (found for found in self._found.values() if found.planned_bytes <= limit_bytes)
+        return min(within, key=_quickest, default=None)
+
+    def _moved(self, point: Point, order: Mapping[str, str]) -> Found:
+        """A point in another order of statements, with collectives where they were and moved: the lowest of these."""
+        key = _key(point.options, order)
+        if key not in self._found:
+            self.plan(_moved_by(point, order))
+        found = [self._found[key]]
+        if self._moves_waits:
+            made = {**self.pinned, **self.choices(found[0])}
+            for waits, peak_bytes, waiting_s in around.waits(self._captured, made, self.machine):
+                self._go_on()
+                found.append(self._keep(point, {**order, **waits}, peak_bytes, waiting_s))
+        return min(found, key=lambda one: (one.planned_bytes, one.whole_s))
+
+    def _around(self, limit_bytes: int) -> None:
+        """Look for quicker plans within a limit in other orders, of storages that are above it as things stand."""
+        for order in self._orders:
+            self._moved(self.chooser.stock, order)
+            gained = (found.peak_bytes - found.planned_bytes for found in self.found if found.beside == order)
+            low, high = limit_bytes, max(limit_bytes, self.chooser.stock.peak_bytes)
+            aim, tries_left = min(limit_bytes + max(0, *gained, 0), high), _TRIES_BESIDE
+            for _ in range(_TRIES):
+                point = self.chooser.fit(aim) or self.chooser.least()
+                best = self.planned(limit_bytes)
+                over = False
+                if best is None or point.added_s < (best.whole_s if self._moves_waits else best.added_s):
+                    tries_left -= _key(point.options, order) not in self._found
+                    over = self._moved(point, order).planned_bytes > limit_bytes
+                low, high = (low, aim - 1) if over else (aim + 1, high)
+                aim = (low + high) // 2
+                if low > high or not tries_left:
+                    break
+
+    def _lower(self, order: Mapping[str, str]) -> None:
+        """Look for a lower peak in an order, one storage after another, planned each: first what frees bytes there."""
+        assert self._least is not None
+        starts = (self._moved(point, order) for point in (self._least, self.chooser.stock))
+        lowest = min(starts, key=lambda found: found.planned_bytes)
+        tries_left = max(_TRIES_BESIDE, _PLANNED_BESIDE // max(1, self._places.count))
+        while True:
+            start, at = lowest, int(np.argmax(self._peaks(self.plan(lowest))))
+            # In this order others may free bytes there than where all stands as it did: the largest first.
+            others = ((s, o) for s in self._by_bytes for o in self._free[s] if o != SAVE and s not in start.options)
+            turns = dict.fromkeys((*self.chooser.helpful(start, at), *others))
+            for storage, option in [*turns][: max(0, tries_left)]:
+                tries_left -= 1
+                found = self._moved(self.chooser.point({**start.options, storage: option}), order)
+                lowest = min(lowest, found, key=lambda found: found.planned_bytes)
+            if lowest is start:
+                break
 
     def point(self, choices: Mapping[str, str]) -> Point:
         """What choices come to that were made for sites; those for others are not looked at."""
         storages = {site.id: storage for storage, site in self._site_of.items()}
         options = {storages[id]: option for id, option in choices.items() if id in storages and id not in self.pinned}
         return self.chooser.point({storage: option for storage, option in options.items() if option != SAVE})
+
+    def found_of(self, choices: Mapping[str, str]) -> tuple[Found, Plan]:
+        """The same with what the choices move, and the plan."""
+        moving = ("order.", "order:", "waits.", "waits:")
+        beside = {id: option for id, option in choices.items() if id.startswith(moving) and id not in self.pinned}
+        point = self.point(choices)
+        plan = self.plan(_moved_by(point, beside))
+        return self._found[_key(point.options, beside)], plan
 
     def _by_arithmetic(self, options: Mapping[int, str]) -> Weighed:
         self._go_on()
@@ -339,16 +289,13 @@ class Fitter:
         self._go_on()
         made = {self._site_of[storage].id: option for storage, option in options.items()}
         plan = self._planned({**self.pinned, **made}) if made else self.before
-        timeline = plan.timeline
-        return Weighed(
-            peak_bytes=plan.peak_bytes,
-            saved_bytes=plan.saved_bytes,
-            peaks=self._places.of_plan(
-                self._stage.graph, plan.graph, timeline.statement_peak_bytes, timeline.after_bytes
-            ),
-        )
+        return Weighed(peak_bytes=plan.peak_bytes, saved_bytes=plan.saved_bytes, peaks=self._peaks(plan))
 
-    def within(self, limit_bytes: int) -> tuple[Point, Plan]:
+    def _peaks(self, plan: Plan) -> NDArray[np.int64]:
+        line = plan.timeline
+        return self._places.of_plan(self._stage.graph, plan.graph, line.statement_peak_bytes, line.after_bytes)
+
+    def within(self, limit_bytes: int) -> tuple[Found, Plan]:
         """The quickest point found whose plan is within a limit.
 
         Raises
@@ -367,12 +314,13 @@ class Fitter:
                 break
             # A plan may be a little off what arithmetic says.
             aim -= plan.peak_bytes - limit_bytes
+        self._around(limit_bytes)
         found = self.planned(limit_bytes)
         if found is None:
             raise PlanError(_too_small(self._bench, limit_bytes, self.before, self.least()[1]))
-        return found[0], self.plan(found[0])
+        return found, self.plan(found)
 
-    def within_time(self, step_s: float) -> tuple[Point, Plan]:
+    def within_time(self, step_s: float) -> tuple[Found, Plan]:
         """The point of the least peak found that takes a step no longer than so many seconds.
 
         Raises
@@ -380,24 +328,36 @@ class Fitter:
         PlanError
             If a step takes longer with nothing computed again.
         """
-        if step_s < self.step_s:
+        self.plan(self.chooser.stock)
+        for order in self._orders:
+            self._moved(self.chooser.stock, order)
+        saved_s = self.step_s + min(found.waiting_s for found in self._found.values() if not found.options)
+        if step_s < saved_s:
             raise PlanError(
                 f"no plan of {self._bench.program.name} takes {human_seconds(step_s)} a step or less by the rates of "
-                f"{self.machine.name}: where all is saved it takes {human_seconds(self.step_s)}"
+                f"{self.machine.name}: where all is saved it takes {human_seconds(saved_s)}"
             )
         low, high = self.chooser.least().peak_bytes, self.chooser.stock.peak_bytes
         for _ in range(_HALVINGS):
             middle = (low + high) // 2
             point = self.chooser.fit(middle)
-            if point is not None and self.step_s + point.added_s <= step_s:
+            if point is not None and saved_s + point.added_s <= step_s:
                 high = middle
             else:
                 low = middle
-        point = self.chooser.known_lowest(step_s, self.step_s)
-        return self.within(point.peak_bytes)
+        point = self.chooser.known_lowest(step_s, saved_s)
+        self.within(point.peak_bytes)
+        for order in self._orders:
+            self._moved(point, order)
+        quick = [found for found in self._found.values() if self.step_s + found.whole_s <= step_s]
+        found = min(quick, key=lambda found: (found.planned_bytes, *_quickest(found)))
+        return found, self.plan(found)
 
     def explained(self, point: Point, plan: Plan, limit_bytes: int) -> Fit:
         """A point with why it is as it is."""
+        beside = _beside(point)
+        still = {id: option for id, option in self.choices(point).items() if id not in beside}
+        higher_bytes = self._planned({**self.pinned, **still}).peak_bytes - plan.peak_bytes if beside else 0
         why = sorted(self._why(point), key=lambda chosen: (-chosen.seconds, -chosen.bytes))
         return Fit(
             limit_bytes=limit_bytes,
@@ -414,6 +374,11 @@ class Fitter:
             held=tuple(_held(plan)),
             looser=self._looser(point),
             tighter=self._tighter(point),
+            using=self.using,
+            beside=beside,
+            beside_peak_bytes=higher_bytes,
+            before_waiting_s=self.before_waiting_s,
+            waiting_s=self._waiting_s(plan),
         )
 
     def _why(self, point: Point) -> Iterator[Chosen]:
@@ -462,8 +427,34 @@ class Fitter:
         return min(lower, key=lambda step: (step.step_s / -step.peak_bytes, step.peak_bytes), default=None)
 
 
+type _Key = tuple[frozenset[tuple[int, str]], frozenset[tuple[str, str]]]
+
+
+def _key(options: Mapping[int, str], beside: Mapping[str, str]) -> _Key:
+    return frozenset(options.items()), frozenset(beside.items())
+
+
+def _beside(point: Point) -> Mapping[str, str]:
+    return point.beside if isinstance(point, Found) else {}
+
+
+def _moved_by(point: Point, beside: Mapping[str, str]) -> Found:
+    """A point with what is chosen beside it, not planned yet."""
+    of_point = {field.name: getattr(point, field.name) for field in dataclasses.fields(Point)}
+    return Found(**of_point, beside=beside)
+
+
+def _quickest(found: Found) -> tuple[float, int, int]:
+    return found.whole_s, found.planned_bytes, len(found.options) + len(found.beside)
+
+
 def fit(
-    bench: Workbench, captured: Capture, machine: Machine, peak: int | str | None, step_s: float | None = None
+    bench: Workbench,
+    captured: Capture,
+    machine: Machine,
+    peak: int | str | None,
+    step_s: float | None = None,
+    using: Sequence[str] = STORAGES,
 ) -> Fit:
     """What to choose, beside the choices pinned; nothing is made.
 
@@ -477,11 +468,13 @@ def fit(
     peak : int or str, optional
     step_s : float, optional
         In place of a peak.
+    using : sequence of str
+        As for `Fitter`.
 
     Raises
     ------
     ChoiceError
-        If `peak` is no size or `step_s` no time; if both are given, or none.
+        If `peak` is no size or `step_s` no time; if both are given, or none; if there is nothing of that name to use.
     PlanError
         If no plan that is found is within it, with the least that is; if the program has no backward.
     """
@@ -490,12 +483,12 @@ def fit(
     if step_s is not None:
         if not _is_number(step_s) or not 0 < step_s < math.inf:
             raise ChoiceError(f"step_s is a number of seconds above zero; given {shown(step_s)}")
-        fitter = Fitter(bench, captured, machine)
+        fitter = Fitter(bench, captured, machine, using=using)
         point, plan = fitter.within_time(step_s)
         return fitter.explained(point, plan, plan.peak_bytes)
     assert peak is not None
     limit_bytes = size_bytes(peak)
-    fitter = Fitter(bench, captured, machine)
+    fitter = Fitter(bench, captured, machine, using=using)
     return fitter.explained(*fitter.within(limit_bytes), limit_bytes)
 
 

@@ -1,4 +1,4 @@
-"""`fit`: what to save, recompute and offload so that the peak is at most so many bytes."""
+"""`fit`: what to save, recompute, offload and move so that the peak is at most so many bytes."""
 
 from __future__ import annotations
 
@@ -36,6 +36,12 @@ def fit(
     curve: Annotated[
         int | None, typer.Option("--curve", metavar="POINTS", help="Step time against peak, from stock to the least.")
     ] = None,
+    using: Annotated[
+        str, typer.Option("--using", metavar="LIST", help="What may be chosen: recompute,offload,order,waits.")
+    ] = "recompute,offload",
+    each: Annotated[
+        bool, typer.Option("--each", help="With --curve: a line for what each of these adds to those before it.")
+    ] = False,
     settings: SetOption = None,
     choices: ChooseOption = None,
     config: ConfigOption = None,
@@ -51,24 +57,28 @@ def fit(
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Choose what to save, recompute and offload: the least time under a peak. Nothing runs."""
+    """Choose what to save, recompute, offload and move: the least time under a peak. Nothing runs."""
     check_program(program, settings)
+    from workbench.bench.around import checked
     from workbench.bench.fitting import size_bytes
 
     if (peak is not None) + (step is not None) + (curve is not None) != 1:
         raise ChoiceError("fit takes one of --peak SIZE, --step SECONDS and --curve POINTS")
     if curve is not None and export is not None:
         raise ChoiceError("a curve is of many plans: --export goes with --peak or --step, which choose one")
+    if each and curve is None:
+        raise ChoiceError("--each is for --curve, which has a line for each")
     limit_bytes = None if peak is None else size_bytes(peak)
+    uses = checked(tuple(name.strip() for name in using.split(",") if name.strip()))
     bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, capture=capture)
     if curve is not None:
-        line = bench.curve(points=curve, machine=machine).wait()
+        line = bench.curve(points=curve, using=uses, each=each, machine=machine).wait()
         if as_json:
             print_json(line.to_json())
         else:
             print_line(repr(line))
         return DONE
-    found = bench.fit(limit_bytes, step_s=step, machine=machine)
+    found = bench.fit(limit_bytes, step_s=step, using=uses, machine=machine)
     document = found.to_json()
     if export is not None:
         document["exported"] = str(bench.export(export, overwrite=force))

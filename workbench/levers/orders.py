@@ -79,6 +79,11 @@ class Orders:
         order = self.in_order(self.orders(choices))
         return simulate(self.base.graph, known.cost, order, known.links), known.lower_bound_s
 
+    def weighed(self, choices: Mapping[str, str], machine: Machine) -> tuple[Simulation, int]:
+        """A step under `choices`, and its peak in bytes, without a plan."""
+        rows = with_members(self.base.graph, self.in_order(self.orders(choices)))
+        return self.simulated(choices, machine)[0], timeline(reordered(self.base.graph, rows)).peak_bytes
+
     def plan(self, choices: Mapping[str, str], begun: float) -> Plan:
         """The plan under `choices`, all of them; planning began at `begun`, by `time.perf_counter`."""
         schedules, split = self.communication, self.base.split
@@ -166,6 +171,25 @@ def search(
     ]
     now = tried_of(choices, *_orders(captured, choices).simulated(choices, machine))
     return find_order(candidates, simulated, now, machine, limit_bytes)
+
+
+FEW: Sequence[Mapping[str, str]] = [
+    {"waits.issue": issue, "waits.wait": collectives.LATE, "waits.gradients": gradients}
+    for issue in (collectives.JUST_IN_TIME, *(f"in_flight({k})" for k in (1, 2, 4, 8)), collectives.CONSUMER)
+    for gradients in (collectives.EARLIEST, collectives.STOCK)
+]
+"""Orders that a fit tries beside each set of its other choices: `search` tries more, for one."""
+
+
+def weighed(captured: Capture, choices: Mapping[str, str], machine: Machine) -> tuple[Simulation, int]:
+    """A step under choices, some of which order collectives, and its peak in bytes; the others take a plan at most.
+
+    Raises
+    ------
+    PlanError, ChoiceError
+        As `workbench.compiler.replan.plan`.
+    """
+    return _orders(captured, choices).weighed(choices, machine)
 
 
 _DEFAULTS = (collectives.POLICY, collectives.NONE, collectives.AFTER_FUSION)

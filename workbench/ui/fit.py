@@ -21,7 +21,7 @@ from workbench.ui.plotting import BYTE_TICKS, DARK, LIBRARY, LIGHT, paint
 if TYPE_CHECKING:
     from workbench.bench import Workbench
     from workbench.bench.curve import Curve, CurvePoint
-    from workbench.bench.fitting import Fit
+    from workbench.bench.fits import Fit
 
 _ROOM = 0.06
 """Share of the range that is left free around the points."""
