@@ -1,4 +1,6 @@
-"""Config files and command lines made wrong on purpose: no traceback, no hang, nothing executed, nothing destroyed.
+"""Config files and command lines made wrong on purpose; more than 600 lines, for most are the ways to be wrong.
+
+No traceback, no hang, nothing executed, nothing destroyed.
 
 ``python benchmarks/abuse_cli.py [--configs 2000] [--lines 500] [--processes 40] [--seed 0]`` prints the counts; what is
 found wrong is printed with its seed, and ends it with status 1. The tests run a few hundred of these.

@@ -1,0 +1,50 @@
+"""What tests of the app ask of it and do to it, without a page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import workbench as wb
+from workbench.ui.app import App
+
+
+def legal(bench) -> wb.Site:
+    return next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.02)
+
+
+def strip(app: App, key: str) -> list[dict]:
+    return next(f for f in app.strip.content["figures"] if f["key"] == key)["values"]
+
+
+def figure(app: App, key: str) -> dict:
+    return strip(app, key)[0]
+
+
+def look(app: App, title: str) -> None:
+    """Open a tab, as a click on its name does."""
+    app.tabs.selected_index = app.tabs.titles.index(title)
+
+
+def settled(app: App) -> None:
+    """What was clicked is planned on a thread of its own."""
+    assert app.choosing.settle(120)
+
+
+def turn(app: App, id: str) -> None:
+    """A click on an arc or a mark, planned."""
+    app.graph._receive(None, {"type": "turn", "id": id}, [])
+    settled(app)
+
+
+def choose(app: App, id: str, option: str) -> None:
+    """A click on an option, planned."""
+    app._on_message({"type": "choose", "id": id, "option": option})
+    settled(app)
