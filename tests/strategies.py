@@ -1,6 +1,6 @@
-"""Random programs and choices, by a seed or by Hypothesis; more than 600 lines, for each kind of line draws on all others.
+"""Random programs and choices; more than 600 lines, for each kind of line draws on all others.
 
-Programs are such that PyTorch can run and differentiate them.
+Programs are such that PyTorch can run and differentiate them; they are drawn by a seed, or by Hypothesis.
 
 A program is drawn line by line and run as it grows, so that every line fits what is there; what comes out is plain
 source, kept with `linecache`, so that traces have source lines and a failing example can be read and copied.
