@@ -207,6 +207,30 @@ def test_several_forwards_go_before_a_backward(bench: Workbench) -> None:
 
 
 @pytest.mark.slow
+def logged(x: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    loss = (x.sin() * scale).sum()
+    return loss, loss.detach() * 2, scale.exp(), x
+
+
+def logged_in_parts(x: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (*logged(x, scale), torch.exp(torch.complex(scale, scale)).abs().sin())
+
+
+@pytest.mark.parametrize("program", [logged, logged_in_parts])
+def test_outputs_need_gradients_where_those_of_eager_do(program: Callable[..., Any]) -> None:
+    arguments = torch.randn(4, requires_grad=True), torch.randn(4)
+    bench = workbench.open(program, *arguments, device="cpu", executor="torch")
+    assert (len(bench.parts) > 1) == (program is logged_in_parts)
+    made, expected = bench.config.jit(program)(*arguments), program(*arguments)
+    needed = [value.requires_grad for value in expected]
+    assert [value.requires_grad for value in made] == needed
+    assert needed[:4] == [True, False, False, True]
+    for value, known in zip(made, expected, strict=True):
+        assert torch.allclose(value, known)
+    (gradient,) = torch.autograd.grad(made[0], arguments[:1])
+    assert torch.allclose(gradient, arguments[0].cos() * arguments[1])
+
+
 def test_choices_of_one_way_replay_by_the_other() -> None:
     def build() -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
         torch.manual_seed(3)

@@ -167,9 +167,7 @@ class Compiled:
         whole = whole_of(self._program, *self._given, graph, inputs)
         jitted = self._jitted = self._compiler(whole.function)
         constants = constants_of(graph)
-        if not constants:
-            return jitted
-        return lambda *given: jitted(*given, *constants)
+        return cut_off(graph, (lambda *given: jitted(*given, *constants)) if constants else jitted)
 
 
 class CompiledModule(torch.nn.Module):
@@ -204,6 +202,28 @@ class CompiledModule(torch.nn.Module):
             return super().__getattr__(name)
         except AttributeError:
             return getattr(self.__dict__["_original"], name)
+
+
+def cut_off(graph: fx.GraphModule, run: Callable[..., Any]) -> Callable[..., Any]:
+    """What runs a graph, with outputs that need no gradient in eager PyTorch cut off from the backward.
+
+    Thunder gives all outputs of a program from one function of autograd's, which has them all need gradients.
+    """
+    (output,) = graph.graph.find_nodes(op="output")
+    given = output.args[0] if isinstance(output.args[0], tuple | list) else output.args
+    values = [node.meta.get("example_value") if isinstance(node, fx.Node) else None for node in given]
+    loose = {at for at, value in enumerate(values) if isinstance(value, torch.Tensor) and not value.requires_grad}
+    if not loose:
+        return run
+
+    def call(*args: Any) -> Any:
+        outputs = run(*args)
+        return type(outputs)(
+            value.detach() if at in loose and isinstance(value, torch.Tensor) and value.requires_grad else value
+            for at, value in enumerate(outputs)
+        )
+
+    return call
 
 
 def jit(

@@ -21,7 +21,7 @@ from torch import fx
 
 from workbench.analysis.joined import Forward, Recorded
 from workbench.compiler import patches
-from workbench.compiler.dynamo import Compiled, Compiler, compiled_by, reason_of, settings, whole_of
+from workbench.compiler.dynamo import Compiled, Compiler, compiled_by, cut_off, reason_of, settings, whole_of
 from workbench.compiler.forgetting import Backend, forget, noted
 from workbench.compiler.fx_trace import constants_of, name_of, place_of, refused
 from workbench.compiler.rehearsal import Rehearsal
@@ -380,10 +380,11 @@ class CompiledParts(Compiled):
                 return piece.graph
         self.jitted.append(jitted)
         (output,) = piece.graph.graph.find_nodes(op="output")
+        run = cut_off(piece.graph, (lambda *values: jitted(*values, *constants)) if constants else jitted)
         if isinstance(output.args[0], tuple | list):
-            return (lambda *values: jitted(*values, *constants)) if constants else jitted
+            return run
         # A piece of a graph that was cut gives a single value as it is.
-        return lambda *values: jitted(*values, *constants)[0]
+        return lambda *values: run(*values)[0]
 
 
 class _Slot(torch.nn.Module):
