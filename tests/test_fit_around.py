@@ -113,6 +113,11 @@ def test_what_a_fit_moves_is_chosen_explained_and_taken_back(wide: Workbench) ->
     assert wide.choices == {}
 
 
+def test_what_fits_as_it_is_stays_as_it_is(wide: Workbench) -> None:
+    assert fitter_of(wide, *ORDERED).within_time(1.0)[1].peak_bytes < wide.plan.peak_bytes
+    assert not wide.fit(wide.plan.peak_bytes, using=ORDERED).choices
+
+
 def test_what_was_put_in_order_by_hand_stays(wide: Workbench) -> None:
     wide.choose({"order.gradients": "at once"})
     found = wide.fit(wide.plan.peak_bytes - 1, using=ORDERED)

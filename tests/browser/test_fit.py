@@ -45,6 +45,16 @@ def test_a_point_is_clicked_and_a_peak_is_stated(lab: Lab) -> None:
     lab.page.wait_for_selector(".wb-fit table")
     assert lab.page.evaluate(POINTS) == points
     lab.screenshot("fit-point")
+    lab.page.get_by_role("button", name="What each adds", exact=True).click()
+    lab.page.wait_for_selector(".wb-fit :text('limits tried')")
+    lab.page.wait_for_selector(".wb-fit :text('is the least peak found')")
+    lower = lab.page.evaluate(POINTS)
+    assert lower[0]["peak_bytes"] < points[0]["peak_bytes"]
+    lab.page.mouse.move(lower[0]["x"], lower[0]["y"])
+    lab.page.wait_for_selector(".bk-Tooltip:visible")
+    lab.screenshot("fit-each")
+    lab.page.mouse.click(lower[0]["x"], lower[0]["y"])
+    lab.wait_until(lambda: lab.kernel_eval("print(bench.plan.peak_bytes)") == str(lower[0]["peak_bytes"]))
     lab.page.get_by_label("Peak at most", exact=True).fill("1 GiB")
     lab.page.locator(".wb-peak").get_by_role("button", name="Fit", exact=True).click()
     lab.wait_until(lambda: lab.kernel_eval("print(bench.choices)") == "{}")

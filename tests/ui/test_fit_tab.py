@@ -73,6 +73,24 @@ def test_a_point_that_is_clicked_is_chosen(bench: wb.Workbench) -> None:
     assert bench.plan.peak_bytes == points["x"][0]
 
 
+def test_what_each_adds_is_a_line_of_its_own_that_can_be_clicked(bench: wb.Workbench) -> None:
+    tab, _ = tab_of(bench)
+    assert tab.panel.content["each"] == ["recompute", "offload", "order"]
+    assert tab.plot.content["sources"]["recompute"]["x"] == []
+    tab.panel._handle_custom_msg({"type": "each"}, [])
+    until(lambda: tab.panel.content["state"] == "done")
+    sources, named = tab.plot.content["sources"], tab.plot.content["set"]
+    assert [named[f"{name} legend"]["visible"] for name in ("recompute", "offload", "order")] == [True, True, False]
+    assert named["points legend"]["label"]["value"] == "with order"
+    assert sources["points"]["x"][0] < sources["recompute"]["x"][0]
+    assert "order.statements=" in sources["points"]["why"][0]
+    for source in ("recompute", "points"):
+        tab.plot._handle_custom_msg({"type": "pick", "source": source, "index": 0}, [])
+        assert bench.plan.peak_bytes == sources[source]["x"][0]
+    assert bench.choices["order.statements"] == "least peak"
+    assert bench.pinned == {}
+
+
 def test_a_choice_by_hand_makes_another_curve(bench: wb.Workbench) -> None:
     tab, _ = tab_of(bench)
     first = tab._curve

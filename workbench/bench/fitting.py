@@ -318,6 +318,9 @@ class Fitter:
         found = self.planned(limit_bytes)
         if found is None:
             raise PlanError(_too_small(self._bench, limit_bytes, self.before, self.least()[1]))
+        stock = self._found.get(_key({}, {}))
+        if stock is not None and stock.planned_bytes <= limit_bytes and stock.whole_s <= found.whole_s:
+            found = stock
         return found, self.plan(found)
 
     def within_time(self, step_s: float) -> tuple[Found, Plan]:

@@ -13,15 +13,16 @@ function render({ model, el }) {
   panel(el, "fit");
   const peak = h("input", { type: "text", "aria-label": "Peak at most", placeholder: "such as 24 GiB", spellcheck: "false", size: 12 });
   const ask = () => model.send({ type: "fit", peak: peak.value.trim() });
-  const fit = h("button", { class: "wb-primary", title: "Choose what to save, recompute and offload: the least time under this peak. What was chosen by hand stays", onclick: ask }, "Fit");
+  const fit = h("button", { class: "wb-primary", title: "Choose what to save, recompute and offload, and in which order once the curve has it: the least time under this peak. What was chosen by hand stays", onclick: ask }, "Fit");
   peak.addEventListener("keydown", (event) => { if (event.key === "Enter") ask(); });
   const slider = h("input", { type: "range", style: "flex: 1 1 160px; min-width: 0; height: 24px; margin: 0", min: "0", max: "1000", "aria-label": "Peak, from the least to that of unmodified Thunder", oninput: () => { peak.value = asLimit(at(Number(slider.value))); }, onchange: ask });
   const progress = h("progress", { "aria-label": "Limits tried" }), said = h("span", { class: "wb-muted", role: "status" });
   const again = h("button", { onclick: () => model.send({ type: model.get("content").state === "working" ? "stop" : "find" }) }, "Cancel");
+  const each = h("button", { onclick: () => model.send({ type: "each" }) }, "What each adds");
   const why = h("div", {});
   el.replaceChildren(
     h("div", { class: "wb-row wb-peak", style: "flex-wrap: wrap" }, h("label", { class: "wb-check" }, "Peak at most ", peak), fit, slider),
-    h("div", { class: "wb-row" }, progress, said, again), why);
+    h("div", { class: "wb-row" }, progress, said, again, each), why);
 
   let shown = 0;
   const at = (/** @type {number} */ share) => {
@@ -29,7 +30,7 @@ function render({ model, el }) {
     return Math.ceil(least_bytes + (stock_bytes - least_bytes) * share / 1000);
   };
   function draw() {
-    const { state = "", done = 0, count = 0, error = "", least_bytes = 0, stock_bytes = 0, peak_bytes = 0, fit: found = null } = model.get("content");
+    const { state = "", done = 0, count = 0, error = "", least_bytes = 0, stock_bytes = 0, peak_bytes = 0, fit: found = null, each: levers = [] } = model.get("content");
     const known = least_bytes > 0 && stock_bytes > least_bytes;
     slider.disabled = !known;
     if (known && document.activeElement !== slider) slider.value = String(Math.round(1000 * (peak_bytes - least_bytes) / (stock_bytes - least_bytes)));
@@ -40,6 +41,8 @@ function render({ model, el }) {
     progress.hidden = state !== "working";
     const find = state ? "Find the curve again" : "Find the curve";
     again.textContent = state === "working" ? "Cancel" : find;
+    each.disabled = state === "working" || !state;
+    each.title = `Find the curve again, with a line for each of what may be chosen: ${levers.join(", ")}. Takes longer: in another order every peak is a plan's`;
     again.setAttribute("aria-label", state === "working" ? "Cancel the curve" : find);
     said.textContent = state === "working" ? `${done} of ${count} limits tried` : error || (state === "cancelled" ? `cancelled after ${done} of ${count} limits` : state === "done" ? `${humanBytes(least_bytes)} is the least peak found` : "");
     why.replaceChildren(...(found ? [

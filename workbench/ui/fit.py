@@ -1,4 +1,4 @@
-"""The Fit tab: a peak is stated and met; step time against peak is drawn as it is found; and why a plan is so."""
+"""The Fit tab: a peak is stated and met; step time against peak is drawn as it is found, and what each lever adds."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from bokeh.embed import json_item
 from bokeh.models import AdaptiveTicker, ColumnDataSource, CustomJSTickFormatter, HoverTool, Range1d, TapTool
 from bokeh.plotting import figure
 
+from workbench.bench.around import STORAGES, USING, WAITS
+from workbench.bench.fits import best_of
 from workbench.errors import WorkbenchError
 from workbench.summary import human_bytes, human_seconds
 from workbench.ui.panel import Panel, esm
@@ -20,12 +22,15 @@ from workbench.ui.plotting import BYTE_TICKS, DARK, LIBRARY, LIGHT, paint
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
-    from workbench.bench.curve import Curve, CurvePoint
+    from workbench.bench.curve import Curve, CurvePoint, Line
     from workbench.bench.fits import Fit
 
+_LABEL = "plans found: click one to choose it"
 _ROOM = 0.06
 """Share of the range that is left free around the points."""
 _COLUMNS = "x y label why"
+_ADDING = {"recompute": ("start", "2 3"), "offload": ("chosen", "6 3"), "order": ("measured", "solid")}
+"""Lines below that of all there is to choose from, each by what it adds: colour and dashes."""
 
 
 class FitTab:
@@ -45,7 +50,7 @@ class FitTab:
     ----------
     plot : CurvePlot
     panel : Panel
-        Content: ``state done count machine error least_bytes stock_bytes peak_bytes fit``.
+        Content: ``state done count machine error least_bytes stock_bytes peak_bytes fit each``.
     """
 
     def __init__(
@@ -88,11 +93,11 @@ class FitTab:
         else:
             threading.Thread(target=self._show, name="workbench-fit", daemon=True).start()
 
-    def _begin(self) -> None:
+    def _begin(self, *, each: bool = False) -> None:
         self.close()
         self._error, self._now = "", None
         try:
-            self._curve = curve = self._bench.curve()
+            self._curve = curve = self._bench.curve(using=self._all if each else STORAGES, each=each)
         except WorkbenchError as error:
             self._curve, self._error = None, str(error)
             self.panel.content = self._content()
@@ -100,20 +105,27 @@ class FitTab:
         curve.observe(self._show)
         self._show()
 
+    @property
+    def _all(self) -> tuple[str, ...]:
+        """What a fit of this program may use."""
+        return USING if self._bench.plan.overlap is not None else tuple(name for name in USING if name != WAITS)
+
     def _receive(self, message: dict[str, Any]) -> None:
         kind = message.get("type")
         if kind == "fit":
             self._in_background("fitting", lambda: self._choose(lambda curve: curve.fit(message["peak"])))
-        elif kind == "find":
-            self._begin()
+        elif kind in ("find", "each"):
+            self._begin(each=kind == "each")
         elif kind == "stop":
             self.close()
         else:
             self._on_message(message)
 
     def _picked(self, source: str, index: int) -> None:
-        points = self._curve.points if self._curve is not None else ()
-        if source == "points" and 0 <= index < len(points):
+        lines = self._curve.lines if self._curve is not None else ()
+        of = {line.using[-1]: line.points for line in lines[:-1]}
+        points = lines[-1].points if lines and source == "points" else of.get(source, ())
+        if 0 <= index < len(points):
             choices = points[index].choices
             self._in_background("fitting", lambda: self._choose(lambda curve: curve.explained(choices)))
 
@@ -141,7 +153,7 @@ class FitTab:
         with self._lock:
             if curve is self._curve:
                 now = None if self._now is None else (self._bench.plan.peak_bytes, self._now[1])
-                self.plot.show(curve.points, now, _measured(self._bench), curve.machine.name)
+                self.plot.show(curve.lines, now, _measured(self._bench), curve.machine.name)
                 self.panel.content = self._content()
 
     def _content(self) -> dict[str, Any]:
@@ -158,6 +170,7 @@ class FitTab:
             "stock_bytes": self._bench.stock_plan.peak_bytes,
             "peak_bytes": plan.peak_bytes,
             "fit": fit_content(fit) if fit is not None and in_force else None,
+            "each": list(self._all),
         }
 
 
@@ -219,22 +232,16 @@ class CurvePlot(Panel):
 
     def show(
         self,
-        points: Sequence[CurvePoint],
+        lines: Sequence[Line],
         now: tuple[int, float] | None,
         measured: Sequence[tuple[str, int, float]],
         machine: str,
     ) -> None:
-        """Draw points, lowest peak first; the plan in force, as peak and seconds; and runs, each with its name."""
+        """Draw lines, the last of all there is to choose from; the plan in force, as peak and seconds; and runs."""
+        below = {line.using[-1]: _points(line.points) for line in lines[:-1]}
         sources: dict[str, dict[str, list[Any]]] = {
-            "points": {
-                "x": [point.peak_bytes for point in points],
-                "y": [1e3 * point.step_s for point in points],
-                "label": [_figures(point.peak_bytes, point.step_s) for point in points],
-                "why": [
-                    f"{point.recomputed} recomputed, {point.offloaded} offloaded; at most {point.gap:.2%} from the best"
-                    for point in points
-                ],
-            },
+            **{name: below.get(name, _points(())) for name in _ADDING},
+            "points": _points(lines[-1].points if lines else ()),
             "now": _marks([("the plan in force, predicted", *now)] if now is not None else []),
             "measured": _marks([(f"{name}, measured", peak, step_s) for name, peak, step_s in measured]),
         }
@@ -246,12 +253,27 @@ class CurvePlot(Panel):
                 "step": _range([y for _, y in every]),
                 "peak axis": {"axis_label": f"predicted peak; steps by {machine}'s rates"},
                 "measured legend": {"visible": bool(measured)},
+                **{f"{name} legend": {"visible": name in below} for name in _ADDING},
+                "points legend": {"label": {"value": f"with {lines[-1].using[-1]}" if below else _LABEL}},
             },
         }
 
 
 def _figures(peak_bytes: int, step_s: float) -> str:
     return f"peak {human_bytes(peak_bytes)}, step {human_seconds(step_s)}"
+
+
+def _points(points: Sequence[CurvePoint]) -> dict[str, list[Any]]:
+    return {
+        "x": [point.peak_bytes for point in points],
+        "y": [1e3 * point.step_s for point in points],
+        "label": [_figures(point.peak_bytes, point.step_s) for point in points],
+        "why": [
+            f"{point.recomputed} recomputed, {point.offloaded} offloaded{point.moved}; at most {point.gap:.2%} from "
+            f"the best{best_of(point.beside)}"
+            for point in points
+        ],
+    }
 
 
 def _marks(marks: Sequence[tuple[str, int, float]]) -> dict[str, list[Any]]:
@@ -296,16 +318,32 @@ def _plot(*, dark: bool) -> dict[str, Any]:
     )
     sources = {
         name: ColumnDataSource({column: [] for column in _COLUMNS.split()}, name=name)
-        for name in ("points", "now", "measured")
+        for name in (*_ADDING, "points", "now", "measured")
     }
     plot.xaxis.ticker = AdaptiveTicker(base=2, mantissas=[1], desired_num_ticks=6, num_minor_ticks=0)
     plot.xaxis.formatter = CustomJSTickFormatter(code=BYTE_TICKS)
     plot.xaxis[0].update(name="peak axis", axis_label="predicted peak")
     plot.yaxis.axis_label = "ms of one step, predicted"
+    below = []
+    for name, (color, dash) in _ADDING.items():
+        plot.step("x", "y", source=sources[name], mode="after", line_color=colors[color], line_dash=dash)
+        below.append(
+            plot.scatter(
+                "x",
+                "y",
+                source=sources[name],
+                size=8,
+                marker="square",
+                fill_color=colors[color],
+                line_color=colors["paper"],
+                legend_label=("" if name == "recompute" else "with ") + name,
+                nonselection_fill_alpha=1.0,
+            )
+        )
     plot.step("x", "y", source=sources["points"], mode="after", line_color=colors["predicted"], line_alpha=0.6)
     curve = plot.scatter(
         "x", "y", source=sources["points"], size=9, fill_color=colors["predicted"], line_color=colors["paper"],
-        legend_label="plans found: click one to choose it", nonselection_fill_alpha=1.0,
+        legend_label=_LABEL, nonselection_fill_alpha=1.0,
     )  # fmt: skip
     plot.scatter(
         "x", "y", source=sources["now"], size=16, line_width=2, fill_color=None, line_color=colors["start"],
@@ -316,10 +354,11 @@ def _plot(*, dark: bool) -> dict[str, Any]:
         line_color=colors["paper"], legend_label="runs, measured",
     )  # fmt: skip
     plot.add_tools(
-        HoverTool(renderers=[curve, measured], tooltips=[("", "@label"), ("", "@why")]),
-        TapTool(renderers=[curve]),
+        HoverTool(renderers=[*below, curve, measured], tooltips=[("", "@label"), ("", "@why")]),
+        TapTool(renderers=[*below, curve]),
     )
-    plot.legend[0].items[2].update(name="measured legend", visible=False)
+    for item, name in zip(plot.legend[0].items, (*_ADDING, "points", "now", "measured"), strict=True):
+        item.update(name=f"{name} legend", visible=name in ("points", "now"))
     plot.add_layout(plot.legend[0], "above")
     paint(plot, colors)
-    return {"item": json_item(plot), "version": bokeh.__version__, "pickable": ["points"]}
+    return {"item": json_item(plot), "version": bokeh.__version__, "pickable": [*_ADDING, "points"]}
