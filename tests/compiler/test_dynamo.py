@@ -213,7 +213,7 @@ def logged(x: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def logged_in_parts(x: torch.Tensor, scale: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return (*logged(x, scale), torch.exp(torch.complex(scale, scale)).abs().sin())
+    return (*logged(x, scale), torch.exp(torch.complex(x, x)).abs().sin())
 
 
 @pytest.mark.parametrize("program", [logged, logged_in_parts])
