@@ -4,7 +4,7 @@ Each model of ``tests/models/zoo.py`` asked for, and the built-in ``llama`` and 
 each: as it is, and with all recomputed that may be, which leaves more to be ordered. Exits with 1 where a plan peaks
 higher than in stock order, or a step in the new order differs in a bit.
 
-``python -m benchmarks.bench_order [NAME …] [--json FILE] | --planned``
+``python -m benchmarks.bench_order [NAME …] [--json FILE] | --planned | --adamw``
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import json
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import workbench
 from benchmarks import bench_fit
 from tests.models import zoo
 from workbench.bench import PartsBench, Workbench
+from workbench.bench.parts import Part
 from workbench.programs import resolve
 from workbench.runs import accuracy, meters
 
@@ -120,14 +122,46 @@ def planned() -> None:
         print(f"| {make.__name__} | {plan.statements} | {plan.counts['moved_statements']} | {peaks} | {taken_s:.1f} |")
 
 
+def adamw(*, foreach: bool) -> None:
+    """Print the predicted peaks of the optimizer's part of a whole training step of three linear layers."""
+    model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(3)))
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=foreach)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        bench = workbench.open(step, torch.randn(8, 64), capture="parts", device="cpu", executor="torch")
+    part = bench.parts[-1]
+    assert isinstance(part, Part)
+    peaks = [part.plan.peak_bytes]
+    for choices in ({"order.updates": "at once"}, ORDER):
+        part.choose(choices)
+        peaks.append(part.plan.peak_bytes)
+        part.undo()
+    print(f"| {foreach} | {' | '.join(f'{peak / 1024:,.1f}' for peak in peaks)} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="of tests/models/zoo.py, llama_builtin or torch_adam")
     parser.add_argument("--planned", action="store_true", help="predict a 7B-shaped Llama, GPT-2 and ViT")
+    parser.add_argument("--adamw", action="store_true", help="predict the optimizer's part of a training step")
     parser.add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args()
     if given.planned:
         planned()
+        return
+    if given.adamw:
+        print("| foreach | stock, KiB | updates at once, KiB | least peak, KiB |")
+        print("|---|---|---|---|")
+        for foreach in (True, False):
+            adamw(foreach=foreach)
         return
     titles = ("model", "saved", "statements", "moved", "stock, KiB", "measured", "least peak, KiB", "measured", "less")
     print(f"| {' | '.join((*titles, 'bits', 'CPU s'))} |")

@@ -205,6 +205,7 @@ def _only_with_updates(stage: Stage) -> str:
     if (stage.graph.statements.flags & StatementFlag.INPLACE).any():
         return ""
     return (
-        "nothing is written in place: an optimizer's updates are in a program of their own, which runs once the "
-        "backward has given all gradients; choose it there"
+        "nothing is written in place: an optimizer's updates are in a program of their own, which Python enters once "
+        "backward() has returned with all gradients, and no order of statements reaches from one into the other; "
+        "choose it there"
     )
