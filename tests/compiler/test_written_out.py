@@ -407,6 +407,24 @@ def test_gradients_of_complex_numbers_that_thunder_has_wrong_are_pytorchs(
     workbench.open(program, x.detach(), y.detach(), device="cpu", capture="dynamo")
 
 
+@pytest.mark.parametrize(
+    "program",
+    [lambda x, p: x.relu() ** p, lambda x, p: torch.pow(x.relu(), p), lambda x, p: x.relu().pow(p), lambda x, p: 2**p],
+)
+def test_the_gradient_of_an_exponent_is_zero_where_the_base_is(
+    program: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> None:
+    """Thunder takes the logarithm of zero times zero, which is not a number."""
+    x, p = torch.linspace(-1, 1, 5, requires_grad=True), torch.full((5,), 2.0, requires_grad=True)
+    bench = workbench.open(program, x, p, device="cpu", capture="dynamo")
+    for given in ((x, p), (x, p.mean().detach().requires_grad_())):
+        ours = torch.autograd.grad(
+            bench.config.jit(program)(*given).sum(), given, materialize_grads=True, allow_unused=True
+        )
+        wanted = torch.autograd.grad(program(*given).sum(), given, materialize_grads=True, allow_unused=True)
+        torch.testing.assert_close(ours, wanted)
+
+
 def test_complex_numbers_of_which_thunder_is_right_are_one_program() -> None:
     def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         z = torch.fft.fft(torch.complex(x, y)) * 0.5 + 1

@@ -47,6 +47,7 @@ from workbench.compiler.thunder_api import (
     thunder_trace,
     tracectx,
 )
+from workbench.compiler.written_out import power
 from workbench.errors import ProgramError
 from workbench.torch_api import OpOverload, OpOverloadPacket, _log_api_usage_once
 from workbench.torch_api import _pytree as pytree
@@ -58,6 +59,7 @@ _FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(.+)_at_\d+$")
 """What Dynamo calls the rest of a function, after a line where it broke the graph."""
 _PYTHON = (operator, builtins)
+_POWERS = frozenset((operator.pow, torch.pow, torch.Tensor.pow, "pow", "__pow__"))
 _WITHOUT_GRADIENTS = frozenset({"lerp_"})
 """Thunder's own methods in place that are right but for their gradients."""
 
@@ -204,6 +206,12 @@ def _results(source: GraphSource, stand_in: TraceResults) -> TraceResults:
     return TraceResults(stand_in.prologue_trace, traced, stand_in.epilogue_trace, stand_in.interpreter_log)
 
 
+def _exponent_wants_gradient(node: fx.Node) -> bool:
+    exponent = node.kwargs.get("exponent", node.args[1] if len(node.args) > 1 else None)
+    value = exponent.meta.get("example_value") if isinstance(exponent, fx.Node) and node.target in _POWERS else None
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
 class _Tracer(fx.Interpreter):
     """Runs a graph on Thunder's proxies, so that Thunder records its operators."""
 
@@ -228,7 +236,7 @@ class _Tracer(fx.Interpreter):
         recorded = len(trace.scopes[-1])
         with _located(scope, frame):
             try:
-                made = super().run_node(n)
+                made = self._power(n) if self.differentiated and _exponent_wants_gradient(n) else super().run_node(n)
                 if self.differentiated and _has_gradient(n):
                     for reason in filter(None, map(lost_conjugate, trace.scopes[-1][recorded:])):
                         raise NotImplementedError(f"Thunder computes a wrong gradient: {reason}")
@@ -240,6 +248,10 @@ class _Tracer(fx.Interpreter):
                 raise
             except Exception as error:  # noqa: BLE001  # whatever an operator's rules raise, it is told by line
                 _refuse(frame, n, error)
+
+    def _power(self, n: fx.Node) -> Any:
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        return power(*args, **kwargs)
 
     def fetch_args_kwargs_from_env(self, n: fx.Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args, kwargs = super().fetch_args_kwargs_from_env(n)
