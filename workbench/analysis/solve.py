@@ -97,6 +97,8 @@ def solve_whole(go_on: Callable[[], None], *given: Any, options: dict[str, Any],
             process = subprocess.Popen(
                 [sys.executable, "-c", _THERE, str(asked), str(answer)],
                 stdin=subprocess.DEVNULL,
+                # HiGHS prints a line now and then that nobody asked for: not into a command's document.
+                stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
             )
         except OSError as error:

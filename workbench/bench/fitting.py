@@ -303,6 +303,12 @@ class Fitter:
         PlanError
             If no plan that is found is within it, with the least that is.
         """
+        if not self._moves_waits:
+            for order in self._orders:
+                self._moved(self.chooser.stock, order)
+            found = self.planned(limit_bytes)
+            if found is not None and not found.options and self.before.peak_bytes > limit_bytes:
+                return found, self.plan(found)  # nothing takes less than no time
         aim = limit_bytes
         for _ in range(_TRIES):
             point = self.chooser.fit(aim)
