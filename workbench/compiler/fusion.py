@@ -23,7 +23,7 @@ import torch
 from workbench.compiler import copies, patches
 from workbench.compiler.compile_times import RegionTimes
 from workbench.compiler.devices import nvfuser_module
-from workbench.compiler.kept import STRUCTURE, Kept, Structure, ids
+from workbench.compiler.kept import STRUCTURE, Kept, Structure, identity, ids
 from workbench.compiler.keys import fusion_key
 from workbench.compiler.overwritten import seen_twice
 from workbench.compiler.regions import KeptPasses, Regions
@@ -309,9 +309,8 @@ class RegionExecutor(TorchCompileExecutor):
         """Whether a statement may be in a region."""
         if any(out.name in self.control.unfused for out in bsym.flat_proxy_outs if self.control.unfused):
             return False
-        return bool(
-            self.control.regions.once(("can fuse", id(self), id(bsym)), (self, bsym), lambda: self._can_fuse(bsym))
-        )
+        key = ("can fuse", identity(self), identity(bsym))
+        return bool(self.control.regions.once(key, (self, bsym), lambda: self._can_fuse(bsym)))
 
     def _can_fuse(self, bsym: BoundSymbol) -> bool:
         return bool(
@@ -342,7 +341,7 @@ class RegionExecutor(TorchCompileExecutor):
             lazy.bsym.__dict__[STRUCTURE] = regions.once(("structure", *known), alive, Structure)
             return lazy.bsym
 
-        return regions.once(("fuse", id(self), name, *known), (self, alive), make)
+        return regions.once(("fuse", identity(self), name, *known), (self, alive), make)
 
     def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
         """Partition, cut, and make the fusions callable."""

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from workbench.compiler.kept import structure_of
+from workbench.compiler.kept import identity, structure_of
 from workbench.compiler.thunder_api import CollectionProxy, FutureTensorProxy, NumberProxy, TensorProxy
 
 
@@ -25,7 +25,7 @@ class _Same:
     """An object as part of a key: equal to itself alone while it lives, and not kept alive by that."""
 
     def __init__(self, what: Any) -> None:
-        self.number = id(what)
+        self.number = identity(what)
         try:
             self.what: Callable[[], Any] = weakref.ref(what)
         except TypeError:

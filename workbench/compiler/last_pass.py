@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from workbench.compiler.kept import Kept, ids
+from workbench.compiler.kept import Kept, identity, ids
 from workbench.compiler.quick_passes import names_in
 from workbench.compiler.thunder_api import (
     BoundSymbol,
@@ -82,7 +82,7 @@ class _Pass:
         with tracectx(self._new):
             while left:
                 bsym = left.pop()
-                how, function = self._kept.once(("executed", id(bsym)), bsym, partial(self._executed, bsym))
+                how, function = self._kept.once(("executed", identity(bsym)), bsym, partial(self._executed, bsym))
                 if how == _KEPT:
                     self._append(bsym)
                 elif how == _TRACED:
@@ -122,14 +122,14 @@ class _Pass:
             first.append(self._trace_into(bsym, function))
             return first[0]
 
-        known: _Traced = self._kept.once(("traced", id(bsym)), bsym, trace)
+        known: _Traced = self._kept.once(("traced", identity(bsym)), bsym, trace)
         if first:
             return known
         names = [new.make_name(prefix=proxy.prefix) for proxy in known.made]
         if all(name == proxy.name for name, proxy in zip(names, known.made, strict=True)):
             return known
         # Thunder would have called them otherwise in this plan.
-        key = ("renamed", id(bsym), tuple(names))
+        key = ("renamed", identity(bsym), tuple(names))
         return self._kept.once(key, bsym, lambda: _renamed(known, names))
 
     def _trace_into(self, bsym: BoundSymbol, function: Any) -> _Traced:
@@ -165,7 +165,7 @@ class _Pass:
         if concerned:
             news = [new for _, new in concerned]
             swap = {variableify(old): new for old, new in concerned}
-            key = ("swapped", id(bsym), ids(news))
+            key = ("swapped", identity(bsym), ids(news))
             bsym = self._kept.once(key, (bsym, news), lambda: bsym.from_bsym_swap_proxies(swap))
         self._new.bound_symbols.append(bsym)
 

@@ -21,6 +21,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from workbench.compiler import quick_passes, quick_symbols
+from workbench.compiler.kept import identity
 from workbench.compiler.thunder_api import interpreter, opcode_handlers, symbol
 
 _KINDS = (BuiltinFunctionType, FunctionType, ModuleType, type, type(NotImplemented))
@@ -80,9 +81,9 @@ _of_symbols: dict[int, tuple[Any, inspect.Signature]] = {}
 
 def _signature(function: Any) -> inspect.Signature:
     if type(function) is symbol.Symbol:
-        if id(function) not in _of_symbols:
-            _of_symbols[id(function)] = (function, inspect.signature(function))
-        return _of_symbols[id(function)][1]
+        if identity(function) not in _of_symbols:
+            _of_symbols[identity(function)] = (function, inspect.signature(function))
+        return _of_symbols[identity(function)][1]
     if type(function) is not FunctionType:
         return inspect.signature(function)
     found = _signatures.get(function)

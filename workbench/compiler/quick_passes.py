@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from workbench.compiler import quick_symbols
-from workbench.compiler.kept import INPUTS, OUTPUTS, STRUCTURE, structure_of
+from workbench.compiler.kept import INPUTS, OUTPUTS, STRUCTURE, identity, structure_of
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     CollectionProxy,
@@ -261,19 +261,19 @@ def _order_proxies(bsyms: Sequence[Any]) -> dict[str, int]:
 def _make_region(self: Any, producers: Any, consumers: Any, bound_symbols: list[Any]) -> None:
     """`Region`, which looks for statements by what they are, not by comparing them with each in the region."""
     self.bound_symbols = bound_symbols
-    inside = set(map(id, bound_symbols))
+    inside = set(map(identity, bound_symbols))
     makers, readers = producers._dict, consumers._dict
     consumes: dict[str, Any] = {}
     produces: dict[str, Any] = {}
     for bsym in bound_symbols:
         for out in bsym.flat_proxy_outs:
-            if id(makers[out.name]) in inside:
+            if identity(makers[out.name]) in inside:
                 produces.setdefault(out.name, out)
         if bsym.sym.id not in region_utils.comment_symbols:
             for a in bsym.flat_proxy_args:
                 consumes.setdefault(a.name, a)
-    inputs = [a for name, a in consumes.items() if id(makers[name]) not in inside]
-    outputs = [out for name, out in produces.items() if any(id(b) not in inside for b in readers.get(name, ()))]
+    inputs = [a for name, a in consumes.items() if identity(makers[name]) not in inside]
+    outputs = [out for name, out in produces.items() if any(identity(b) not in inside for b in readers.get(name, ()))]
     order = _order_proxies(bound_symbols)
     self.inputs = utils.OrderedSet(variableify(a) for a in sorted(inputs, key=lambda a: order[a.name]))
     self.outputs = utils.OrderedSet(variableify(out) for out in sorted(outputs, key=lambda out: order[out.name]))

@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from workbench.compiler.kept import identity
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     Proxy,
@@ -234,7 +235,7 @@ def _inferred(
             like, shape, device, dtype, requires_grad, grad, distparallel_type, thunder_fsdp_padding_size
         )
     # Data types and devices are equal to others that are spelled otherwise.
-    key = (tuple(lengths), id(given[1]), id(given[2]), given[3], given[4])
+    key = (tuple(lengths), identity(given[1]), identity(given[2]), given[3], given[4])
     found = _properties.get(key)
     if found is None:
         made = _stock_properties(None, *given[:4], None, given[4], None)

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-from workbench.compiler.kept import Kept, ids
+from workbench.compiler.kept import Kept, identity, ids
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     DTensorProxy,
@@ -103,12 +103,12 @@ class KeptPasses:
     def can_fuse(self, bsym: BoundSymbol) -> bool:
         """Whether nvFuser can fuse a statement."""
         stock: Any = super()
-        return bool(self._once(("can fuse", id(bsym)), bsym, lambda: stock.can_fuse(bsym)))
+        return bool(self._once(("can fuse", identity(bsym)), bsym, lambda: stock.can_fuse(bsym)))
 
     def flatten(self, bsym: BoundSymbol) -> list[BoundSymbol]:
         """What nvFuser executes for a statement."""
         stock: Any = super()
-        return list(self._once(("flat", id(bsym)), bsym, lambda: stock.flatten(bsym)))
+        return list(self._once(("flat", identity(bsym)), bsym, lambda: stock.flatten(bsym)))
 
     def cse(self, trace: TraceCtx) -> TraceCtx:
         """Without common subexpressions."""
@@ -143,10 +143,10 @@ class KeptPasses:
     def _fusible(self, bsym: BoundSymbol) -> bool:
         executor: Any = self
         ask = executor.has_cuda_input_or_output
-        return bool(self._once(("fusible", id(bsym)), bsym, lambda: self.can_fuse(bsym) and ask(bsym)))
+        return bool(self._once(("fusible", identity(bsym)), bsym, lambda: self.can_fuse(bsym) and ask(bsym)))
 
     def _is_shape_op(self, bsym: BoundSymbol) -> bool:
-        return bool(self._once(("shape", id(bsym)), bsym, lambda: self.all_tagged(bsym, prims.OpTags.SHAPE_OP)))
+        return bool(self._once(("shape", identity(bsym)), bsym, lambda: self.all_tagged(bsym, prims.OpTags.SHAPE_OP)))
 
     def _dce_bsyms(self, input_list: list[Any], output: list[Any], bsyms: list[BoundSymbol]) -> list[BoundSymbol]:
         stock: Any = super()

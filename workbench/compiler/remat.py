@@ -20,6 +20,7 @@ from typing import Any
 from workbench.compiler.copies import Writes, is_copy, leaves
 from workbench.compiler.crossings import tagged
 from workbench.compiler.cuts import Network
+from workbench.compiler.kept import identity
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     NumberProxy,
@@ -110,18 +111,18 @@ class Members:
 
     def of(self, fusion: BoundSymbol) -> list[_Member]:
         """The statements inside a fusion."""
-        return [self._known.get(id(bsym)) or self._add(bsym) for bsym in fusion.subsymbols]
+        return [self._known.get(identity(bsym)) or self._add(bsym) for bsym in fusion.subsymbols]
 
     def _add(self, bsym: BoundSymbol) -> _Member:
         args = tuple(a.name for a in bsym.flat_proxy_args)
         outs = bsym.flat_proxy_outs
         alike = self._alike[tuple(out.name for out in outs)]
-        key = next((m.key for m in alike if hash(m.bsym) == hash(bsym) and m.bsym == bsym), id(bsym))
+        key = next((m.key for m in alike if hash(m.bsym) == hash(bsym) and m.bsym == bsym), identity(bsym))
         made = tuple(out.name for out in outs if out.name not in args)
         copied = tuple(leaf.output.name for leaf in leaves([bsym]) if is_copy(leaf))
         member = _Member(bsym, key, args, outs, made, tuple(order_proxies([bsym])), tagged(bsym), copied)
         alike.append(member)
-        self._known[id(bsym)] = member
+        self._known[identity(bsym)] = member
         return member
 
 
