@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import threading
 import time
 from xml.etree import ElementTree
 
+import nbformat
 import pytest
+from nbconvert import HTMLExporter
 
 import workbench as wb
 from workbench.ui.app import App
@@ -34,6 +37,15 @@ def words(picture: str) -> list[str]:
 
 def legal(bench) -> wb.Site:
     return next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
+
+
+def test_a_page_of_nbconvert_shows_the_picture_and_no_widget_that_fails(bench):
+    outputs = [nbformat.v4.new_output("display_data", data=bundle) for bundle in mimebundles(bench)]
+    cell = nbformat.v4.new_code_cell("bench", outputs=outputs)
+    page, _ = HTMLExporter().from_notebook_node(nbformat.v4.new_notebook(cells=[cell]))
+    (picture,) = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', page)
+    assert {"Peak memory", "Saved for backward", "blocks.0"} <= set(words(base64.b64decode(picture).decode()))
+    assert "Error displaying widget" not in page
 
 
 def test_a_notebook_gets_the_app_a_picture_and_a_text(bench):
