@@ -14,7 +14,7 @@ import pytest
 import workbench
 from workbench.compiler import hooks, pipeline
 from workbench.compiler import last_pass as last_pass_module
-from workbench.compiler.kept import MOST, Kept, Structure, ids, structure_of
+from workbench.compiler.kept import PLANS, Kept, Structure, ids, structure_of
 from workbench.compiler.last_pass import last_pass
 from workbench.compiler.thunder_api import _transform_for_operator_executor_execution, from_trace
 from workbench.errors import ChoiceError
@@ -57,6 +57,8 @@ def test_a_plan_after_others_is_the_plan_on_its_own(
     program: str, settings: dict[str, Any], device: str, executor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passes: list[int] = []
+    # What is kept is forgotten, and asked for again, in the middle.
+    monkeypatch.setattr("workbench.compiler.kept.PLANS", 3)
     monkeypatch.setattr(hooks, "last_pass", functools.partial(held_to_thunders, passes))
     bench, other = (workbench.open(program, device=device, executor=executor, **settings) for _ in range(2))
     captured = other._captured
@@ -119,14 +121,27 @@ def test_most_fusions_of_a_plan_are_those_of_the_one_before() -> None:
     assert len(set(after) & set(before)) > len(after) / 2
 
 
-def test_what_is_kept_begins_anew_before_it_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert MOST > 1000
-    monkeypatch.setattr("workbench.compiler.kept.MOST", 2)
+def test_what_no_plan_asks_for_any_more_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.compiler.kept.PLANS", 1)
     kept, made = Kept(), []
 
     def ask(key: object) -> Any:
         return kept.once(ids([key]), key, lambda: made.append(key) or len(made))
 
-    a, b, c = object(), object(), object()
-    assert [ask(a), ask(b), ask(a), ask(c), ask(c), ask(a)] == [1, 2, 1, 3, 3, 4]
-    assert made == [a, b, c, a]
+    a, b = object(), object()
+    for asked in ([a, b], [a], [a, a], [a, b]):
+        kept.begin()
+        for key in asked:
+            ask(key)
+    assert made == [a, b, b], "b was asked for by one plan, and by none of the two after it"
+
+
+def test_choosing_all_day_keeps_no_more_than_the_last_plans_asked_for() -> None:
+    bench, draw, counts = workbench.open("mlp", layers=2, device="cpu"), random.Random(0), []
+    kept = bench._captured.kept
+    for number in range(6 * PLANS):
+        site = draw.choice([site for site in bench.sites("saved") if len(site.options) > len(site.illegal) + 1])
+        bench.choose({site.id: draw.choice([option for option in site.options if option not in site.illegal])})
+        if number % PLANS == 0:
+            counts.append(len(kept._known) + len(kept._older))
+    assert max(counts[3:]) < 2 * max(counts[:3])

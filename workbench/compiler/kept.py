@@ -12,8 +12,8 @@ That raises an audit event each time, and filelock, which PyTorch imports, liste
 Python: a fifteenth of what a choice takes.
 """
 
-MOST = 200_000
-"""Then it begins anew, so that a program that is chosen in all day does not grow by it."""
+PLANS = 16
+"""What none of as many plans asked for is forgotten: a program that is chosen in all day does not grow by it."""
 
 
 class Kept:
@@ -25,6 +25,14 @@ class Kept:
 
     def __init__(self) -> None:
         self._known: dict[Hashable, tuple[Any, Any]] = {}
+        self._older: dict[Hashable, tuple[Any, Any]] = {}
+        self._plans = 0
+
+    def begin(self) -> None:
+        """Another plan begins."""
+        self._plans += 1
+        if self._plans % PLANS == 0:
+            self._older, self._known = self._known, {}
 
     def once(self, key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
         """What `make` gave when the key was first asked for.
@@ -39,9 +47,7 @@ class Kept:
         """
         found = self._known.get(key)
         if found is None:
-            if len(self._known) >= MOST:
-                self._known.clear()
-            found = self._known[key] = (alive, make())
+            found = self._known[key] = self._older.pop(key) if key in self._older else (alive, make())
         return found[1]
 
 

@@ -164,6 +164,7 @@ def replan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bo
 
 def _replan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None) -> tuple[Plan, Made]:
     stage = captured.stage
+    captured.kept.begin()
     with captured.inside():
         if choices or captured.stock is None:
             log = StageLog(newer)
