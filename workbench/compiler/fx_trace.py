@@ -25,7 +25,7 @@ from workbench.compiler.calls import IN_PLACE, placed, refuse_lists, unlisted, w
 from workbench.compiler.causes import remedy
 from workbench.compiler.foreach import FOREACH
 from workbench.compiler.gradients import lost_conjugate, without_gradient
-from workbench.compiler.lowered import LOWERED
+from workbench.compiler.lowered import LOWERED, power
 from workbench.compiler.names import read_line
 from workbench.compiler.outplace import written_out_of_place
 from workbench.compiler.scalars import spread
@@ -47,7 +47,6 @@ from workbench.compiler.thunder_api import (
     thunder_trace,
     tracectx,
 )
-from workbench.compiler.written_out import power
 from workbench.errors import ProgramError
 from workbench.torch_api import OpOverload, OpOverloadPacket, _log_api_usage_once
 from workbench.torch_api import _pytree as pytree

@@ -293,6 +293,15 @@ def _detached(a: TensorProxy) -> TensorProxy:
     return made
 
 
+def power(a: Any, exponent: TensorProxy) -> Any:
+    """A power whose exponent wants a gradient: Thunder's is not a number where the base is zero, PyTorch's is zero."""
+    known, where = known_as(torch.pow), known_as(torch.where)
+    if not isinstance(a, TensorProxy):
+        return known(a, exponent)
+    zero = a == 0
+    return where(zero, known(a, _detached(exponent)), known(where(zero, 1, a), exponent))
+
+
 LOWERED: dict[Any, Callable[..., Any]] = {
     **WRITTEN_OUT,
     torch.detach: _detached,

@@ -232,15 +232,6 @@ def _vdot(a: TensorProxy, b: TensorProxy) -> Any:
     return (a * b).sum()
 
 
-def power(a: Any, exponent: TensorProxy) -> Any:
-    """A power whose exponent wants a gradient: Thunder's is not a number where the base is zero, PyTorch's is zero."""
-    known, where = known_as(torch.pow), known_as(torch.where)
-    if not isinstance(a, TensorProxy):
-        return known(a, exponent)
-    zero = a == 0
-    return where(zero, known(a, known_as(torch.detach)(exponent)), known(where(zero, 1, a), exponent))
-
-
 def _where(a: Any, condition: TensorProxy, other: Any) -> Any:
     """Thunder's method takes the condition for what is chosen from."""
     return known_as(torch.where)(condition, a, other)
