@@ -57,6 +57,7 @@ def model_of(kind: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
 def opened(kind: str, way: str) -> dict[str, Any]:
     """What opening costs once everything is imported that every process imports."""
     import workbench
+    import workbench.bench
     import workbench.compiler.pipeline
     from workbench.compiler import quick
 

@@ -18,8 +18,8 @@ import pytest
 from benchmarks.opening_point import BUILT_IN, KINDS, SHIPPED
 
 ROOT = Path(__file__).parents[1]
-AT_LEAST = 1.0
-"""Times as fast as through the interpreter; less would be a step back."""
+AT_LEAST = {"interpreter": 1.0, SHIPPED: 6.0}
+"""Times as fast as through the interpreter: as the workbench makes it quicker, and as Thunder ships it."""
 
 
 def opened(kind: str, way: str) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def test_opening_beside_the_interpreter(benchmark: Any) -> None:
     told = ", ".join(f"{way} {others[way]:.1f} s ({ratio:.1f} times as long)" for way, ratio in ratios.items())
     print(f"\n{BUILT_IN}, 2 layers: {ours['open_s']:.1f} CPU s; interpreter: {told}")
     assert ours["way"] == "dynamo"
-    assert min(ratios.values()) > AT_LEAST
+    assert all(ratio >= AT_LEAST[way] for way, ratio in ratios.items()), ratios
 
 
 @pytest.mark.timeout(900)
