@@ -8,6 +8,7 @@ CPU seconds, each point in a process of its own. What is held is a ratio, which 
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 from benchmarks.opening_point import BUILT_IN, KINDS, SHIPPED
 
 ROOT = Path(__file__).parents[1]
+ROUNDS = 3
 AT_LEAST = {"interpreter": 1.0, SHIPPED: 6.0}
 """Times as fast as through the interpreter: as the workbench makes it quicker, and as Thunder ships it."""
 
@@ -32,13 +34,20 @@ def opened(kind: str, way: str) -> dict[str, Any]:
 
 @pytest.mark.timeout(900)
 def test_opening_beside_the_interpreter(benchmark: Any) -> None:
-    ours = benchmark.pedantic(opened, args=(BUILT_IN, "dynamo"), rounds=1)
-    others = {way: opened(BUILT_IN, way)["open_s"] for way in ("interpreter", SHIPPED)}
-    ratios = {way: seconds / ours["open_s"] for way, seconds in others.items()}
-    benchmark.extra_info.update(ours=ours, others=others, ratios=ratios)
-    told = ", ".join(f"{way} {others[way]:.1f} s ({ratio:.1f} times as long)" for way, ratio in ratios.items())
-    print(f"\n{BUILT_IN}, 2 layers: {ours['open_s']:.1f} CPU s; interpreter: {told}")
-    assert ours["way"] == "dynamo"
+    ways = ("dynamo", "interpreter", SHIPPED)
+    points: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
+
+    def in_turns() -> None:
+        for way in ways:
+            points[way].append(opened(BUILT_IN, way))
+
+    benchmark.pedantic(in_turns, rounds=ROUNDS)
+    open_s = {way: statistics.median(point["open_s"] for point in points[way]) for way in ways}
+    ratios = {way: open_s[way] / open_s["dynamo"] for way in AT_LEAST}
+    benchmark.extra_info.update(points=points, ratios=ratios)
+    told = ", ".join(f"{way} {open_s[way]:.1f} s ({ratio:.1f} times as long)" for way, ratio in ratios.items())
+    print(f"\n{BUILT_IN}, 2 layers: {open_s['dynamo']:.1f} CPU s; interpreter: {told}")
+    assert {point["way"] for point in points["dynamo"]} == {"dynamo"}
     assert all(ratio >= AT_LEAST[way] for way, ratio in ratios.items()), ratios
 
 
