@@ -661,9 +661,9 @@ def choices_for(random: Random, sites: Iterable[Site], *, most: int = 10) -> dic
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def programs(*, random: bool = False, writes: bool = False) -> st.SearchStrategy[RandomProgram]:
+def programs(*, random: bool = False, writes: bool = False, rare: bool = False) -> st.SearchStrategy[RandomProgram]:
     """What `drawn` gives, for Hypothesis."""
-    return SEEDS.map(lambda seed: drawn(Random(seed), draws=random, writes=writes))
+    return SEEDS.map(lambda seed: drawn(Random(seed), draws=random, writes=writes, rare=rare))
 
 
 def choice_sets(sites: tuple[Site, ...]) -> st.SearchStrategy[dict[str, str]]:

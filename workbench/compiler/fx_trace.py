@@ -48,7 +48,7 @@ from workbench.compiler.thunder_api import (
     tracectx,
 )
 from workbench.errors import ProgramError
-from workbench.torch_api import OpOverload, OpOverloadPacket, _log_api_usage_once
+from workbench.torch_api import OpOverload, OpOverloadPacket, _log_api_usage_once, tree_iter
 from workbench.torch_api import _pytree as pytree
 
 WITHOUT_EFFECT = frozenset({_log_api_usage_once})
@@ -239,7 +239,7 @@ class _Tracer(fx.Interpreter):
                 if self.differentiated and _has_gradient(n):
                     for reason in filter(None, map(lost_conjugate, trace.scopes[-1][recorded:])):
                         raise NotImplementedError(f"Thunder computes a wrong gradient: {reason}")
-                return made
+                return _with_dimensions(made)
             except RefusedNodeError as error:
                 error.node = n  # where a region is refused, so is what holds it
                 raise
@@ -348,6 +348,14 @@ class _Survey(_Tracer):
         for bsym in made:
             if reason := without_gradient(bsym):
                 _refuse(place_of(n, self.source.paths)[1], n, NotImplementedError(reason))
+
+
+def _with_dimensions(made: Any) -> Any:
+    """What a node gives. A data type counts where there are dimensions: Thunder forgets it of what had none before."""
+    for leaf in tree_iter(made):
+        if isinstance(leaf, TensorProxy) and leaf.ndim:
+            leaf._true_dtype = dtypes.to_strong_dtype(leaf._true_dtype)
+    return made
 
 
 def _plain(argument: Any) -> Any:

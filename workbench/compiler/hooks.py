@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from workbench.analysis.equivalence import Proof, fault, prove
-from workbench.compiler import parallel, patches, quick, thunder_api
+from workbench.compiler import mended, parallel, patches, quick, thunder_api
 from workbench.compiler.fusion import (
     Control,
     FusionOptions,
@@ -50,6 +50,7 @@ from workbench.lever import Site, all_levers
 patches.record_scopes()
 patches.refuse_second_derivatives()
 quick.hasten()
+mended.mend()
 
 
 @dataclasses.dataclass(frozen=True)
