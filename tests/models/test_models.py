@@ -16,6 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*:DeprecationWarning", "ignore:
 IN_SUITE = (
     *("llama", "gpt2", "bert", "vit", "convnext"),
     *("gpt_bigcode", "convbert", "squeezenet", "xglm", "olmoe"),
+    *("t5", "mamba2", "whisper", "lora"),
 )
 """Those that differ most; `tests.models.table` tries them all, and docs/models.md is what came of it."""
 IN_TEST = ("llama", "convnext")
