@@ -37,8 +37,10 @@ _AIMS = 8
 """Limits tried of a guide, each a plan."""
 _NEAR = 0.01
 """Share of a limit that what a guide found may stay under it."""
-_TURNS = 400
-"""Single changes weighed to lower a peak that the linear model has ended at."""
+_TURNS = (40, 400)
+"""Single changes weighed to better what the linear model has ended at: at least, and at most."""
+_TURNED = 400_000
+"""Statements of all of these together, in between."""
 SOLVED_TO = 1e-4
 """What is added to the step is at most this share from the least that the solver could find."""
 _ALONE = 1_000_000
@@ -272,16 +274,19 @@ class Chooser:
 
     def _lowered(self, point: Point) -> Point:
         """The same with one storage after another turned to what lowers the peak, as the linear model may not know."""
-        left = _TURNS
+        left = self._turns()
         while left > 0:
             place = int(np.argmax(self._evaluate(point.options)[1]))
             turns: list[dict[int, str]] = []
-            for number, (storage, option) in enumerate(self._variables):
-                without = {s: o for s, o in point.options.items() if s != storage}
+            # What may free the most there first: of a large program not all are weighed.
+            for number in np.argsort(-self._freed[:, place], kind="stable").tolist():
+                storage, option = self._variables[number]
+                if len(turns) == left:
+                    break
                 if point.options.get(storage) == option:
-                    turns.append(without)
+                    turns.append({s: o for s, o in point.options.items() if s != storage})
                 elif storage in point.options or self._freed[number, place]:
-                    turns.append({**without, storage: option})
+                    turns.append({**point.options, storage: option})
             left -= len(turns)
             lower = min(
                 (self.point(options) for options in turns), key=lambda p: (p.peak_bytes, p.added_s), default=point
@@ -290,6 +295,11 @@ class Chooser:
                 break
             point = lower
         return point
+
+    def _turns(self) -> int:
+        """How many single changes are weighed, where each is predicted."""
+        least, most = _TURNS
+        return max(least, min(most, _TURNED // max(1, self._places.count)))
 
     def bound(self, limit_bytes: int) -> Bound:
         """What no options under a limit can beat, in this model of time."""
@@ -470,9 +480,11 @@ class Chooser:
 
     def _saved_again(self, point: Point, limit_bytes: int) -> Point:
         """The same with whatever can be saved again, the dearest first, and dear ones turned into cheaper."""
-        tries_left = len(point.options) * 2
-        if not self._quick:
-            tries_left = max(_PLANS_TO_SAVE_AGAIN, _PLANNED_TO_SAVE_AGAIN // max(1, self._places.count))
+        tries_left = (
+            min(len(point.options) * 2, self._turns())
+            if self._quick
+            else max(_PLANS_TO_SAVE_AGAIN, _PLANNED_TO_SAVE_AGAIN // max(1, self._places.count))
+        )
         legal = set(self._variables)
         alone = dict(zip(self._variables, self._costs() + self._transfers()[0] * (not self._rates.hides), strict=True))
         for storage, option in sorted(point.options.items(), key=lambda chosen: -alone[chosen]):

@@ -328,9 +328,10 @@ class Predictor:
         start, end, sizes = spans
         last: dict[int, int] = {}
         first: dict[int, int] = {}
-        for position, entry in enumerate(entries if away else ()):
+        gone = frozenset(away)
+        for position, entry in enumerate(entries if gone else ()):
             for value in (*reads[entry], *makes[entry]):
-                if (index := storage[value]) not in away:
+                if (index := storage[value]) not in gone:
                     continue
                 if position < first_backward:
                     last[index] = position
