@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import workbench
+from workbench.analysis import choice
 from workbench.analysis.choice import Chooser, Rates
 from workbench.analysis.machines import H100
 from workbench.analysis.places import OFFLOAD, RECOMPUTE, SAVE, ByArithmetic, Places, Weighed
 from workbench.analysis.relaxed import fractions, whole
+from workbench.analysis.solve import solve_whole
 from workbench.bench.fitting import Fitter
 
 
@@ -129,3 +132,34 @@ def test_plans_have_the_peak_that_arithmetic_says_whatever_is_mixed() -> None:
             assert plan.proof.proven
             tried += 1
     assert tried >= 6
+
+
+def alike(xs: list[torch.Tensor], w: torch.Tensor) -> torch.Tensor:
+    return torch.stack([x.sin().exp().sum() for x in xs]).sum() + (w.sin() * w).sum()
+
+
+def test_what_the_solver_lets_go_of_a_limit_is_asked_for_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of gigabytes HiGHS lets kilobytes go, and these storages differ by a few: it says again and again that it fits.
+    draw = np.random.default_rng(3)
+    with torch.device("meta"):
+        xs = [torch.empty(2**24 + 128 * int(more), requires_grad=True) for more in draw.integers(0, 40, 14)]
+        w = torch.empty(2**29)
+    bench = workbench.open(alike, xs, w, device="planned", executor="torch", capture="interpreter")
+    chooser = Fitter(bench, bench._captured, H100).chooser
+    again = [storage for storage, option in chooser._variables if option == RECOMPUTE]
+    solved: list[int] = []
+
+    def counted(*args: Any, **settings: Any) -> Any:
+        solved.append(1)
+        return solve_whole(*args, **settings)
+
+    monkeypatch.setattr(choice, "solve_whole", counted)
+    for _ in range(4):
+        half = {int(storage): RECOMPUTE for storage in draw.permutation(again)[:7]}
+        limit = chooser.point(half).peak_bytes
+        solved.clear()
+        found = chooser._cut(limit)
+        assert found is not None
+        assert found.peak_bytes <= limit
+        assert len(found.options) == 7
+        assert len(solved) <= 10

@@ -43,6 +43,8 @@ _TURNED = 400_000
 """Statements of all of these together, in between."""
 SOLVED_TO = 1e-4
 """What is added to the step is at most this share from the least that the solver could find."""
+_TOLERANCE = 1e-6
+"""What the solver lets go of a row, as a share of the peak with everything saved."""
 _ALONE = 1_000_000
 """Statements times variables up to which each choice is predicted alone, rather than by what it can free at most."""
 
@@ -447,6 +449,7 @@ class Chooser:
         needed: list[float] = []
         x = np.zeros(count)
         best: Point | None = None
+        beyond = 0.0
         for _ in range(_ROUNDS):
             point, peaks = self._evaluate(self._options(x))
             if point.peak_bytes <= limit_bytes:
@@ -460,7 +463,7 @@ class Chooser:
                     needed.append(1.0 - float(x.sum()))
                     continue
                 rows.append(freed / scale)
-                needed.append((float(peaks[place]) - limit_bytes + float(freed @ x)) / scale)
+                needed.append((float(peaks[place]) - limit_bytes + float(freed @ x)) / scale + beyond)
             matrix = np.hstack([np.vstack(rows), np.zeros((len(rows), 2))])
             solved: Any = solve_whole(
                 self._go_on,
@@ -472,6 +475,9 @@ class Chooser:
             )
             if solved.x is None:
                 break
+            if np.array_equal(np.round(solved.x[:count]), x):
+                # Over the limit by no more than the solver takes for nothing.
+                beyond = max(_TOLERANCE, 2 * beyond)
             x = np.round(solved.x[:count])
         if best is None:
             least = self.least()
