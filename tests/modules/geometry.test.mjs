@@ -53,3 +53,27 @@ test("the distance to a curve is nothing on it and what it is beside it", () => 
   assert.ok(Math.abs(distanceTo(straight, 15, 4) - 4) < 1e-9);
   assert.ok(Math.abs(distanceTo(straight, -3, 4) - 5) < 1e-9);
 });
+
+test("from far away the innermost modules with room for their names are shown, and near none", () => {
+  const far = (zoom, heights = [70, 20, 40]) => {
+    const made = view(900, zoom);
+    made.scene.module.height.set(heights);
+    return made.far ? made.bands() : [];
+  };
+  assert.deepEqual(far(1), []);
+  assert.deepEqual(far(0.59), [1, 2]); // 12 and 24 pixels
+  assert.deepEqual(far(0.3), [2]); // 6 and 12: the larger is most of the whole
+  assert.deepEqual(far(0.2), [0]); // 14 pixels of the whole
+  assert.deepEqual(far(0.1), []);
+  assert.deepEqual(far(0.5, [70, 40, 10]), [1]);
+  assert.deepEqual(far(0.5, [70, 30, 10]), [0]); // the one that has room is less than half of it
+  assert.deepEqual(far(0.5, [70, 20, 20]), [0]); // neither has room
+});
+
+test("a module answers where it is shown, and the arcs between the columns do, too", () => {
+  const made = view(900, 0.5), { sides, label } = made.columns(), y = made.y(80);
+  for (const x of [label[0] + 5, sides[0][0] + 5, sides[1][0] + 5]) assert.equal(made.hit(x, y)?.id, "module:2");
+  assert.equal(made.hit((sides[0][1] + sides[1][0]) / 2, y), null);
+  made.matches = new Set([1]);
+  assert.equal(made.hit(sides[0][0] + 5, y)?.kind, "node");
+});

@@ -30,6 +30,7 @@ export function data() {
       alias: table({ id: [7], arc: [-1], mark: [0] }),
       bar: table({ side: [], issue: [], wait: [] }),
       edge: table({ source: [0], target: [1] }),
+      module: table({ depth: [0, 1, 1], "y!": [30, 30, 60], "height!": [70, 20, 40] }),
     },
   };
 }

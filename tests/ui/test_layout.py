@@ -14,6 +14,7 @@ from workbench.graph import BACKWARD, FORWARD, Graph, Kind, StatementFlag, Value
 from workbench.lever import Site
 from workbench.ui.drawing import Columns, Layout, Shape, Style
 from workbench.ui.layout import block_key, compute
+from workbench.ui.modules import modules_of
 from workbench.ui.payload import payload
 
 DRAWN = settings(max_examples=amount(15, 40, 400))
@@ -256,3 +257,47 @@ def test_a_choice_moves_no_block_and_neither_does_taking_it_back(views):
     assert overlaps(after) == 0
     assert (after.nodes.y + after.nodes.height <= (after.blocks.y + after.blocks.height)[after.nodes.block]).all()
     assert places(stock[0], compute(*stock, views=views, kept=kept)) == before
+
+
+def test_modules_come_before_those_within_them_and_count_what_is_in_them():
+    layout = compute(*(made := llama(2)), unfolded=["layers"])
+    found = modules_of(made[0], layout)
+    layers = [module for module in found if module.scope in ("layers.0", "layers.1")]
+    assert [(module.name, module.depth) for module in layers] == [("", 0), ("", 0)]
+    for layer in layers:
+        inner = [module for module in found if module.scope.startswith(f"{layer.scope}.")]
+        assert {module.name for module in inner} >= {"attn", "mlp"}
+        assert all(layer.y <= m.y and m.y + m.height <= layer.y + layer.height + 1e-3 for m in inner)
+        assert sum(module.forward for module in inner) <= layer.forward
+        assert sum(module.saved_bytes for module in inner if module.depth == 1) <= layer.saved_bytes
+    assert sum(layer.forward for layer in layers) > 0
+    crossing = (layout.arcs.shape == Shape.CROSS) & (layout.arcs.style == Style.SAVED)
+    outside = sum(module.saved_bytes for module in found if module.depth == 0)
+    assert outside == layout.arcs.bytes[crossing].sum() - unscoped_bytes(made[0], layout, crossing)
+
+
+def unscoped_bytes(graph, layout, crossing) -> int:
+    origins = layout.blocks.origin[layout.nodes.block[layout.arcs.source[crossing]]]
+    sizes = layout.arcs.bytes[crossing]
+    return int(
+        sum(
+            size
+            for origin, size in zip(origins.tolist(), sizes.tolist(), strict=True)
+            if origin < 0 or not graph.origins[origin].scope
+        )
+    )
+
+
+def test_a_module_that_is_all_of_another_comes_as_one():
+    made = Builder()
+    x = made.value((4,))
+    for line, scope in enumerate(("net.body.first", "net.body.first", "net.body.second", "")):
+        y = made.value((4,))
+        made.add("sin", FORWARD, made.origin(scope, "sin", line, "x = x.sin()"), [x], [y])
+        x = y
+    found = modules_of(graph := made.graph(), compute(graph))
+    assert [(module.scope, module.depth, module.forward) for module in found] == [
+        ("net.body", 0, 3),
+        ("net.body.first", 1, 2),
+        ("net.body.second", 1, 1),
+    ]

@@ -73,6 +73,28 @@ def test_a_click_on_a_statement_selects_it_and_turns_nothing(mount):
     assert page.evaluate("model.get('selected')") == "t:t1"
 
 
+def test_from_far_away_modules_are_shown_and_a_click_on_one_comes_near(mount):
+    page = mount(4, unfolded=("layers",), near=False)
+    shown = page.evaluate(f"{VIEW}.state().modules")
+    assert {"layers.0.attn", "layers.3.mlp"} & {one["scope"] for one in shown} or len(shown) >= 4
+    assert all(one["height"] >= 11 for one in shown)
+    edges = [edge for one in shown for edge in (one["y"], one["y"] + one["height"])]
+    assert edges == sorted(edges), "modules are drawn over each other"
+    first = shown[-1]
+    box, left = page.locator("canvas").first.bounding_box(), page.evaluate(f"{VIEW}.view.columns().sides[0][0]")
+    at = box["x"] + left + 20, box["y"] + first["y"] + first["height"] / 2
+    page.mouse.move(*at)
+    assert page.locator(".wb-tip").inner_text().splitlines()[0] == first["scope"]
+    page.mouse.click(*at)
+    assert messages(page) == []
+    assert page.evaluate(f"{VIEW}.view.labelled()")
+    assert page.evaluate(f"{VIEW}.state().modules") == []
+    assert page.evaluate(f"[{VIEW}.view.y(0), {VIEW}.view.heightPx]")[0] < 0
+    page.keyboard.press("f")
+    page.locator("input[type=search]").fill("silu")
+    assert page.evaluate(f"{VIEW}.state().modules") == [], "what the search found is covered"
+
+
 def test_every_arc_and_statement_shown_can_be_pointed_at(mount):
     page = mount(1)
     state = page.evaluate(f"{VIEW}.state()")

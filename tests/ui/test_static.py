@@ -161,8 +161,8 @@ def test_the_accuracy_figure_says_which_bits_and_what_is_allowed():
     unknown = Accuracy(**told)
     shown = [figures._accuracy(SimpleNamespace(accuracy=each), "measured")[2:] for each in (same, other, unknown)]
     assert shown == [
-        [{"text": "bitwise", "kind": "bit for bit unmodified Thunder's"}],
-        [{"text": "within 1e-04", "kind": other.words}],
+        [{"text": "bitwise", "kind": "unmodified Thunder's", "tip": "bit for bit unmodified Thunder's"}],
+        [{"text": "within 1e-04", "kind": "1 other kernel", "tip": other.words}],
         [],
     ]
     assert other.words.startswith("1 kernel is not unmodified Thunder's (TorchCompile0): RELATIVE_TOLERANCE 0.0001")

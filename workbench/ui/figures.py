@@ -295,15 +295,18 @@ def _accuracy(run: Run | None, measured: str) -> list[dict[str, Any]]:
     accuracy = None if run is None else run.accuracy
     if accuracy is None:
         return [{"text": "–", "kind": "not checked yet"}]
-    worst = {"text": f"{accuracy.max_error:.1e}", "kind": f"largest error against {accuracy.against}"}
+    against = f"largest error of an output or a gradient, against {accuracy.against}"
+    worst = {"text": f"{accuracy.max_error:.1e}", "kind": "largest error", "tip": against}
     return [
         {"text": "ok" if accuracy.ok else "differs", "kind": measured, "tone": "good" if accuracy.ok else "bad"},
         worst,
-        *([{"text": _bits(accuracy), "kind": accuracy.words}] if accuracy.words else []),
+        *([_bits(accuracy)] if accuracy.words else []),
     ]
 
 
-def _bits(accuracy: Accuracy) -> str:
-    if accuracy.bitwise:
-        return "bitwise"
-    return f"within {max(accuracy.relative_tolerance.values(), default=0.0):.0e}" if accuracy.ok else "not bitwise"
+def _bits(accuracy: Accuracy) -> dict[str, Any]:
+    within = f"within {max(accuracy.relative_tolerance.values(), default=0.0):.0e}"
+    text = "bitwise" if accuracy.bitwise else within if accuracy.ok else "not bitwise"
+    count = len(accuracy.changed_kernels or ())
+    kind = f"{count} other kernel{'s' * (count > 1)}" if count else "unmodified Thunder's"
+    return {"text": text, "kind": kind, "tip": accuracy.words}

@@ -153,7 +153,8 @@ class FitTab:
         with self._lock:
             if curve is self._curve:
                 now = None if self._now is None else (self._bench.plan.peak_bytes, self._now[1])
-                self.plot.show(curve.lines, now, _measured(self._bench), curve.machine.name)
+                stock = self._bench.stock_plan.peak_bytes
+                self.plot.show(curve.lines, now, _measured(self._bench), curve.machine.name, stock)
                 self.panel.content = self._content()
 
     def _content(self) -> dict[str, Any]:
@@ -236,8 +237,12 @@ class CurvePlot(Panel):
         now: tuple[int, float] | None,
         measured: Sequence[tuple[str, int, float]],
         machine: str,
+        stock_bytes: int,
     ) -> None:
-        """Draw lines, the last of all there is to choose from; the plan in force, as peak and seconds; and runs."""
+        """Draw lines, the last of all there is to choose from; the plan in force, as peak and seconds; and runs.
+
+        Without any of them the axis of the peak ends at stock's, and that of the step has no numbers.
+        """
         below = {line.using[-1]: _points(line.points) for line in lines[:-1]}
         sources: dict[str, dict[str, list[Any]]] = {
             **{name: below.get(name, _points(())) for name in _ADDING},
@@ -249,9 +254,10 @@ class CurvePlot(Panel):
         self.content = {
             "sources": sources,
             "set": {
-                "peak": _range([x for x, _ in every]),
+                "peak": _range([x for x, _ in every] or [0, stock_bytes]),
                 "step": _range([y for _, y in every]),
                 "peak axis": {"axis_label": f"predicted peak; steps by {machine}'s rates"},
+                "step axis": {"major_label_text_alpha": 1.0 if every else 0.0},
                 "measured legend": {"visible": bool(measured)},
                 **{f"{name} legend": {"visible": name in below} for name in _ADDING},
                 "points legend": {"label": {"value": f"with {lines[-1].using[-1]}" if below else _LABEL}},
@@ -323,7 +329,7 @@ def _plot(*, dark: bool) -> dict[str, Any]:
     plot.xaxis.ticker = AdaptiveTicker(base=2, mantissas=[1], desired_num_ticks=6, num_minor_ticks=0)
     plot.xaxis.formatter = CustomJSTickFormatter(code=BYTE_TICKS)
     plot.xaxis[0].update(name="peak axis", axis_label="predicted peak")
-    plot.yaxis.axis_label = "ms of one step, predicted"
+    plot.yaxis[0].update(name="step axis", axis_label="ms of one step, predicted", major_label_text_alpha=0.0)
     below = []
     for name, (color, dash) in _ADDING.items():
         plot.step("x", "y", source=sources[name], mode="after", line_color=colors[color], line_dash=dash)

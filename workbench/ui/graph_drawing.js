@@ -13,7 +13,6 @@ class Drawing extends Places {
   readOnly = false;
   hover = /** @type {any} */ (null);
   drag = /** @type {any} */ (null);
-  matches = /** @type {Set<number> | null} */ (null); // nodes that the search found
   asked = /** @type {Map<number, number> | undefined} */ (undefined);
   texts = /** @type {Map<string, string>} */ (new Map()); // texts as they were shortened
 
@@ -65,6 +64,7 @@ class Drawing extends Places {
       this.drawArcs(low, high);
       this.drawBars();
       this.drawNodes(low, high);
+      this.drawModules(low, high);
       this.drawSelection();
       this.drawTurn();
       this.drawHeadings();
@@ -72,6 +72,62 @@ class Drawing extends Places {
     }
     this.drawHead();
     this.drawn = performance.now() - began;
+  }
+
+  /** From far away the modules, in place of statements that are too small to read. */
+  drawModules(low, high) {
+    if (!this.far) return;
+    const c = this.context, { module, sections, strings } = this.scene, { label, sides } = this.columns(), ink = this.ink;
+    const heads = sections.map((section) => this.y(section.y));
+    const texts = /** @type {[number, number, number, string][]} */ ([]);
+    for (const i of this.bands()) {
+      if (module.y[i] + module.height[i] < low || module.y[i] > high) continue;
+      const top = this.y(module.y[i]), bottom = top + module.height[i] * this.zoom, middle = (top + bottom) / 2;
+      const over = this.hover?.kind === "module" && this.hover.index === i;
+      for (const side of [0, 1]) {
+        const [x0, x1] = sides[side], rows = side === 0 ? module.forward[i] : module.backward[i];
+        if (!rows) continue;
+        c.beginPath();
+        c.roundRect(x0 + 0.5, top + 0.5, x1 - x0 - 1, bottom - top - 2, 3.5);
+        c.fillStyle = ink.fills[side];
+        c.fill();
+        c.lineWidth = over ? 1.5 : 1;
+        c.strokeStyle = over ? ink.select : ink.strokes[side];
+        c.stroke();
+        const size = Math.min(11, bottom - top - 2), count = x1 - x0 > 170 ? `${rows} statement${rows === 1 ? "" : "s"}` : "";
+        this.font(size - 0.5, SANS);
+        c.fillStyle = ink.soft[side];
+        c.textAlign = "right";
+        c.fillText(count, x1 - 8, middle);
+        const taken = count ? c.measureText(count).width + 10 : 0;
+        c.textAlign = "left";
+        this.font(size, MONO, 500);
+        c.fillStyle = ink.texts[side];
+        c.fillText(this.shorten(strings[module.name[i]] || strings[module.scope[i]], x1 - x0 - 14 - taken), x0 + 7, middle);
+      }
+      if (strings[module.saved[i]]) texts.push([sides[0][1] + 6, middle, Math.min(14, bottom - top - 1), strings[module.saved[i]]]);
+      // A layer's heading covers what is right below it.
+      const under = heads.find((at) => top >= at - 1 && top < at + FAR) ?? -Infinity;
+      const free = Math.max(top, under + FAR);
+      c.fillStyle = ink.hair;
+      c.fillRect(label[0], Math.round(bottom) - 1, label[1] - label[0], 1);
+      if (bottom - free < NAMED || !strings[module.name[i]]) continue;
+      this.font(11, MONO, 500);
+      c.fillStyle = over ? ink.select : ink.ink;
+      c.fillText(this.shorten(strings[module.name[i]], label[1] - label[0]), label[0], (free + bottom) / 2);
+    }
+    for (const [x, y, tall, text] of texts) {
+      this.font(Math.min(10, tall - 1), MONO, 500);
+      const width = c.measureText(text).width + 10;
+      c.beginPath();
+      c.roundRect(x, y - tall / 2, width, tall, tall / 2);
+      c.fillStyle = this.paper;
+      c.fill();
+      c.lineWidth = 0.75;
+      c.strokeStyle = c.fillStyle = ink.arcs[SAVED];
+      c.stroke();
+      c.fillText(text, x + 5, y + 0.5);
+    }
   }
 
   /** Collectives on their way: a bar from issue to wait, its wait a filled end; what is dragged follows the pointer. */
@@ -145,9 +201,12 @@ class Drawing extends Places {
     const size = 11 * Math.max(1, this.zoom), lead = 15 * Math.max(1, this.zoom);
     // From far away a layer's name stands over its first lines (`drawSections`).
     const names = SECTION * this.zoom < FAR ? this.scene.sections.map((section) => this.y(section.y)) : [];
-    for (let i = 0; i < line.y.length; i++) {
+    const { module } = this.scene, bands = this.far ? this.bands() : [];
+    for (let i = 0, band = 0; i < line.y.length; i++) {
       if (line.y[i] + line.height[i] < low) continue;
       if (line.y[i] > high) break;
+      while (band < bands.length && module.y[bands[band]] + module.height[bands[band]] <= line.y[i]) band++;
+      if (band < bands.length && module.y[bands[band]] <= line.y[i]) continue;
       const edge = this.y(line.y[i]), bottom = edge + line.height[i] * this.zoom;
       if (bottom - edge > 3) { c.fillStyle = ink.hair; c.fillRect(label[0], Math.round(edge), this.width * this.scaleX, 1); }
       // A long block's words stay in view as long as anything of the block does.

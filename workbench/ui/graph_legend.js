@@ -23,6 +23,8 @@ function legendRows(ink, bars) {
     [sample(`<path d="M6 2 V13 H40 V4 M36 8 L40 3 L44 8" fill="none" stroke="${ink.muted}" stroke-width="1.5"/>`), "The end of the forward, where the backward begins."],
     [sample(`<rect x="1" y="3" width="44" height="12" fill="${ink.band}"/><text x="6" y="12.5" font-size="10" fill="${ink.ink}">▸ ×4</text>`), "A layer, or identical ones shown as one: a click opens and closes them. Beside its name: in what it differs from those above."],
     [box(ink.fills[1], again, 'stroke-dasharray="4 3"'), "Computed again in the backward; without colour: made in the forward no more."],
+    [sample(`<rect x="1" y="3" width="44" height="12" rx="3" fill="${ink.fills[0]}" stroke="${ink.strokes[0]}"/><text x="6" y="12" font-size="8.5" font-family="monospace" fill="${ink.texts[0]}">mlp</text>`),
+      "From far away: a module, with how many statements it has in each column and what it saves for the backward. A click comes near enough to read them."],
     [pill("keep", ink.fusionText, "none", ink.fusionText), "A choice on a statement, and what it is now."],
     [pill("drop", ink.select, ink.select, ink.paper), "Chosen otherwise than unmodified Thunder does."],
     [pill("stock", ink.muted, "none", ink.muted, 'stroke-dasharray="2 2"'), "Nothing else is legal there; pointing at it says why."],

@@ -7,6 +7,7 @@ class Places {
   top = 0;
   width = 0; // of the canvas, in pixels
   heightPx = 0;
+  matches = /** @type {Set<number> | null} */ (null); // nodes that the search found
   // Zooming out squeezes heights alone: the columns stay as wide as the view, so that what is written stays readable.
   get scaleX() { return Math.max(1, this.zoom); }
 
@@ -141,6 +142,22 @@ class Places {
     return { x: x0 + (this.scene.arc.side[index] === 1 ? -9 : 9), y: y0 };
   }
 
+  /** Whether statements are so small that modules are shown in their place. */
+  get far() { return !this.labelled() && !this.matches && this.scene.module.y.length > 0; }
+
+  /** Modules to show from here: the innermost that have room for their names, and of which most are. */
+  bands() {
+    const { module } = this.scene, count = module.y.length, found = /** @type {number[]} */ ([]);
+    const tall = (/** @type {number} */ index) => module.height[index] * this.zoom;
+    for (let at = 0; at < count;) {
+      let end = at + 1, within = 0;
+      for (; end < count && module.depth[end] > module.depth[at]; end++)
+        if (module.depth[end] === module.depth[at] + 1 && tall(end) >= NAMED) within += tall(end);
+      if (tall(at) >= NAMED && within < 0.5 * tall(at)) { found.push(at); at = end; } else at++;
+    }
+    return found;
+  }
+
   // ---- hit test ----------------------------------------------------------------------------------------------
 
   /** What is at a place on the canvas: `{kind, index, id}` or null. */
@@ -154,6 +171,11 @@ class Places {
     const bar = this.barHit(x, y);
     if (bar) return bar;
     const world = this.worldY(y);
+    if (this.far && (x <= sides[0][1] || x >= sides[1][0])) {
+      const { module } = this.scene;
+      const index = this.bands().find((one) => module.y[one] <= world && world < module.y[one] + module.height[one]);
+      if (index !== undefined) return { kind: "module", index, id: `module:${index}` };
+    }
     for (const side of [0, 1]) {
       if (x < sides[side][0] || x > sides[side][1]) continue;
       const order = this.scene.columns[side];

@@ -14,6 +14,7 @@ const ROW = 20; // height of a statement at zoom 1; `drawing.ROW`
 const BLOCK_PAD = 4; // empty height at the top of a block at zoom 1; `drawing.BLOCK_PAD`
 const SECTION = 26; // height of a layer's heading at zoom 1; `drawing.SECTION`
 const FAR = 14; // least height of a layer's heading, in pixels: seen from farther it is as readable
+const NAMED = 11; // least height of a module that is shown in place of its statements, in pixels
 const NARROWEST = 330; // a narrower view is scrolled sideways, in pixels; `drawing.NARROWEST`
 const SLIM = 420; // a view narrower than this has no overview, in pixels
 const ROOMY = 640; // in a narrower view the program's column gives way first; `drawing.ROOMY`
@@ -75,6 +76,7 @@ function scene(data) {
     out[table] = {};
     for (const [name, [code, view]] of Object.entries(columns)) out[table][name] = array(TYPES[code], view);
   }
+  out.module ??= { y: [], height: [], depth: [] }; // a plan saved before there were any
   const { node, arc } = out;
   out.at = new Map();
   for (let i = 0; i < node.id.length; i++) out.at.set(out.strings[node.id[i]], { kind: "node", index: i });

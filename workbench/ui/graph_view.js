@@ -177,6 +177,15 @@ class View extends Drawing {
     this.atFit = true;
   }
 
+  /** Come so near to a module that its statements can be read. */
+  approach(index) {
+    const { module } = this.scene, room = this.heightPx - HEAD - 16;
+    this.setZoom(Math.max(0.75, Math.min(1, room / module.height[index])));
+    this.top = (module.y[index] - HEAD) * this.zoom - 8;
+    this.clamp();
+    this.redraw();
+  }
+
   /** Ask to have an end of a bar right before a node. */
   place(id, node) {
     if (node >= 0) this.model.send({ type: "place", id, node: this.scene.strings[this.scene.node.id[node]] });
@@ -239,6 +248,7 @@ class View extends Drawing {
     const target = this.hit(...this.pointer(event));
     if (!target) this.select("");
     else if (target.kind === "section") this.fold(target.index);
+    else if (target.kind === "module") this.approach(target.index);
     else {
       if (target.kind === "node" && target.id === this.model.get("selected")) this.unfold(target.index);
       this.select(target.id);
@@ -427,9 +437,13 @@ class View extends Drawing {
   }
 
   showTip(target, x, y) {
-    const { node, arc, mark, strings } = this.scene;
+    const { node, arc, mark, module, strings } = this.scene;
     const rows = [];
-    if (target.kind === "node") {
+    if (target.kind === "module") {
+      const i = target.index, saved = strings[module.saved[i]];
+      rows.push(["b", strings[module.scope[i]]], ["", `${module.forward[i]} statements in the forward, ${module.backward[i]} in the backward`]);
+      rows.push(["", saved && `${saved} saved for the backward`], ["i", "click: come near enough to read them"]);
+    } else if (target.kind === "node") {
       const i = target.index, flags = node.flags[i];
       rows.push(["b", strings[node.full[i]]], ["", strings[node.detail[i]]]);
       const traits = [
@@ -477,6 +491,7 @@ function render({ model, el }) {
         arcs: s ? Array.from(s.arc.id, (id, i) => ({ id: s.strings[id], style: s.arc.style[i], asked: view.askedOf(i) ?? null, label: s.strings[s.arc.label[i]] })) : [],
         marks: s ? Array.from(s.mark.id, (id, i) => ({ id: s.strings[id], text: s.strings[s.mark.text[i]], state: s.mark.state[i] })) : [],
         bars: s ? Array.from(s.bar.side, (side, i) => ({ side, ...view.barAt(i), id: s.strings[s.bar.issue[i]], wait_id: s.strings[s.bar.wait[i]] })) : [],
+        modules: s && view.far ? view.bands().map((i) => ({ scope: s.strings[s.module.scope[i]], y: view.y(s.module.y[i]), height: s.module.height[i] * view.zoom })) : [],
         ids: s ? Array.from(s.node.id, (id) => s.strings[id]) : [], matches: view.matches?.size ?? null,
       };
     },

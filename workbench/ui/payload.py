@@ -16,6 +16,7 @@ from workbench.ui.drawing import Layout, Style
 from workbench.ui.ends import Index
 from workbench.ui.grouped import parts_of
 from workbench.ui.hiding import views_of
+from workbench.ui.modules import Module, modules_of
 from workbench.ui.names import next_option, node_ids, short_name
 
 HEADING, GHOST, RANDOM, CLONE, VIEW, COLLECTIVE, MOMENT, COMPOSITE = 1, 2, 4, 8, 16, 32, 64, 128
@@ -105,6 +106,7 @@ def payload(
         },
         "bar": _bar_columns(lanes.bars(graph, layout, sites), sites, graph.groups, strings, acts),
         "edge": _edges(graph, layout),
+        "module": _module_columns(modules_of(graph, layout), strings),
         "alias": _aliases(layout, sites, strings),
     }
     return {
@@ -116,6 +118,19 @@ def payload(
             table: {name: [_code(column), column.tobytes()] for name, column in columns.items()}
             for table, columns in tables.items()
         },
+    }
+
+
+def _module_columns(modules: Sequence[Module], strings: Strings) -> dict[str, NDArray[Any]]:
+    return {
+        "y": np.asarray([module.y for module in modules], np.float32),
+        "height": np.asarray([module.height for module in modules], np.float32),
+        "depth": np.asarray([module.depth for module in modules], np.int32),
+        "forward": np.asarray([module.forward for module in modules], np.int32),
+        "backward": np.asarray([module.backward for module in modules], np.int32),
+        "scope": strings.column([module.scope for module in modules]),
+        "name": strings.column([module.name for module in modules]),
+        "saved": strings.column([human_bytes(m.saved_bytes) if m.saved_bytes else "" for m in modules]),
     }
 
 

@@ -1,0 +1,98 @@
+"""Modules of the program as they stand in the layout: what the graph view names where statements are too small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.graph import BACKWARD, FORWARD, Graph, layer_of
+from workbench.ui.drawing import Layout, Shape, Style
+
+
+@dataclass(frozen=True)
+class Module:
+    """Consecutive blocks of one module.
+
+    Attributes
+    ----------
+    scope : str
+        Of the module: ``layers.0.self_attn``.
+    name : str
+        The same within its layer; empty for a layer, which has a heading.
+    depth : int
+        How many modules of this kind it is in. Modules come before those within them.
+    y, height : float
+        Extent in pixels at zoom 1.
+    forward, backward : int
+        Statements in each column, without views that are left out.
+    saved_bytes : int
+        That what is made in it keeps for the backward, on the device.
+    """
+
+    scope: str
+    name: str
+    depth: int
+    y: float
+    height: float
+    forward: int
+    backward: int
+    saved_bytes: int
+
+
+def modules_of(graph: Graph, layout: Layout) -> list[Module]:
+    """All modules in the layout, from the top, each before those within it; one that is all of another comes as one."""
+    blocks, nodes, arcs = layout.blocks, layout.nodes, layout.arcs
+    scopes = [_parts(graph.origins[origin].scope) if origin >= 0 else () for origin in blocks.origin.tolist()]
+    # A composite's row, and one for waits of one moment, is that many statements.
+    counted = np.where((nodes.statement >= 0) & ~nodes.heading, np.maximum(np.maximum(nodes.parts, nodes.waits), 1), 0)
+    rows = {
+        side: np.bincount(nodes.block, np.where(nodes.side == side, counted, 0), len(blocks))
+        for side in (FORWARD, BACKWARD)
+    }
+    kept = (arcs.shape == Shape.CROSS) & (arcs.style == Style.SAVED)
+    saved = np.zeros(len(blocks), np.int64)
+    np.add.at(saved, nodes.block[arcs.source[kept]], arcs.bytes[kept])
+    found = []
+    for first, stop, parts, depth in _spans(scopes, 0, len(scopes), 0, 0):
+        layer = layer_of(".".join(parts))
+        found.append(
+            Module(
+                scope=".".join(parts),
+                name=".".join(parts[1:] if layer else parts),
+                depth=depth,
+                y=float(blocks.y[first]),
+                height=float(blocks.y[stop - 1] + blocks.height[stop - 1] - blocks.y[first]),
+                forward=int(rows[FORWARD][first:stop].sum()),
+                backward=int(rows[BACKWARD][first:stop].sum()),
+                saved_bytes=int(saved[first:stop].sum()),
+            )
+        )
+    return found
+
+
+def _parts(scope: str) -> tuple[str, ...]:
+    """The names on the way to a module; those up to a layer are one."""
+    layer = layer_of(scope)
+    rest = scope.removeprefix(layer).removeprefix(".")
+    return (*([layer] if layer else []), *(rest.split(".") if rest else []))
+
+
+def _spans(
+    scopes: list[tuple[str, ...]], start: int, stop: int, level: int, depth: int
+) -> Iterator[tuple[int, int, tuple[str, ...], int]]:
+    """First block, the one after the last, names and depth of each module among some blocks."""
+    while start < stop:
+        parts = scopes[start][: level + 1]
+        end = start + 1
+        while end < stop and scopes[end][: level + 1] == parts:
+            end += 1
+        if len(parts) > level:
+            # As far as all blocks of it go on alike, it is one.
+            inner = scopes[start:end]
+            while all(len(one) > len(parts) and one[len(parts)] == inner[0][len(parts)] for one in inner):
+                parts = inner[0][: len(parts) + 1]
+            yield start, end, parts, depth
+            yield from _spans(scopes, start, end, len(parts), depth + 1)
+        start = end
