@@ -11,7 +11,7 @@ import torch
 
 import workbench as wb
 from workbench.ui.app import App
-from workbench.ui.fit import FitTab
+from workbench.ui.fit import CurvePlot, FitTab
 
 
 @pytest.fixture(scope="module")
@@ -120,3 +120,18 @@ def test_the_app_finds_the_curve_when_its_tab_is_opened(bench: wb.Workbench) -> 
     app.fit.panel._handle_custom_msg({"type": "fit", "peak": "no size"}, [])
     until(lambda: "a peak is a number of bytes" in str(app.controls.content.get("message")))
     app.close()
+
+
+def test_a_run_of_a_busy_machine_leaves_the_curve_in_sight_and_is_told() -> None:
+    plot = CurvePlot(lambda _source, _index: None)
+    plot.show((), None, [], "this CPU", 4096)
+    empty = plot.content["set"]
+    assert empty["step axis"] == {"major_label_text_alpha": 0.0}
+    assert empty["peak"]["start"] <= 0 < 4096 <= empty["peak"]["end"]
+    near, far = ("one", 2048, 2.5e-3), ("other", 3000, 1.2)
+    plot.show((), (2048, 1e-3), [near, far], "this CPU", 4096)
+    shown = plot.content["set"]
+    assert shown["step axis"] == {"major_label_text_alpha": 1.0}
+    assert shown["step"]["start"] < 1.0 < 2.5 < shown["step"]["end"] < 10
+    assert shown["peak axis"]["axis_label"].endswith("; 1 measured above, at 1.20 s at most")
+    assert plot.content["sources"]["measured"]["y"] == [2.5, 1200.0]

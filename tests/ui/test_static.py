@@ -161,7 +161,7 @@ def test_the_accuracy_figure_says_which_bits_and_what_is_allowed():
     unknown = Accuracy(**told)
     shown = [figures._accuracy(SimpleNamespace(accuracy=each), "measured")[2:] for each in (same, other, unknown)]
     assert shown == [
-        [{"text": "bitwise", "kind": "unmodified Thunder's", "tip": "bit for bit unmodified Thunder's"}],
+        [{"text": "bitwise", "kind": "as Thunder's", "tip": "bit for bit unmodified Thunder's"}],
         [{"text": "within 1e-04", "kind": "1 other kernel", "tip": other.words}],
         [],
     ]

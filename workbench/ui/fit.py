@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _LABEL = "plans found: click one to choose it"
 _ROOM = 0.06
 """Share of the range that is left free around the points."""
+_NEAR = 3.0
+"""Times the longest predicted step up to which a measured one is on the axis."""
 _COLUMNS = "x y label why"
 _ADDING = {"recompute": ("start", "2 3"), "offload": ("chosen", "6 3"), "order": ("measured", "solid")}
 """Lines below that of all there is to choose from, each by what it adds: colour and dashes."""
@@ -250,19 +252,29 @@ class CurvePlot(Panel):
             "now": _marks([("the plan in force, predicted", *now)] if now is not None else []),
             "measured": _marks([(f"{name}, measured", peak, step_s) for name, peak, step_s in measured]),
         }
-        every = [(x, y) for source in sources.values() for x, y in zip(source["x"], source["y"], strict=True)]
+        found = [(x, y) for name in sources if name != "measured" for x, y in _pairs(sources[name])]
+        runs = _pairs(sources["measured"])
+        # A run on a busy machine took many times as long: it would leave the curve a flat line.
+        near = [(x, y) for x, y in runs if not found or y <= _NEAR * max(step for _, step in found)]
+        every = [*found, *near]
+        above = len(runs) - len(near)
+        more = f"; {above} measured above, at {human_seconds(max(y for _, y in runs) / 1e3)} at most" if above else ""
         self.content = {
             "sources": sources,
             "set": {
                 "peak": _range([x for x, _ in every] or [0, stock_bytes]),
                 "step": _range([y for _, y in every]),
-                "peak axis": {"axis_label": f"predicted peak; steps by {machine}'s rates"},
+                "peak axis": {"axis_label": f"predicted peak; steps by {machine}'s rates{more}"},
                 "step axis": {"major_label_text_alpha": 1.0 if every else 0.0},
                 "measured legend": {"visible": bool(measured)},
                 **{f"{name} legend": {"visible": name in below} for name in _ADDING},
                 "points legend": {"label": {"value": f"with {lines[-1].using[-1]}" if below else _LABEL}},
             },
         }
+
+
+def _pairs(source: Mapping[str, list[Any]]) -> list[tuple[float, float]]:
+    return list(zip(source["x"], source["y"], strict=True))
 
 
 def _figures(peak_bytes: int, step_s: float) -> str:

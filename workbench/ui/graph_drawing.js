@@ -184,14 +184,11 @@ class Drawing extends Places {
     const put = (/** @type {string} */ text, /** @type {number} */ x, /** @type {string} */ color, /** @type {CanvasTextAlign} */ align = "left") => { c.textAlign = align; c.fillStyle = color; c.fillText(text, x, HEAD / 2); };
     put("program", label[0], ink.muted);
     put("forward ↓", sides[0][0], ink.texts[0]);
-    const gap = sides[1][0] - sides[0][1] - 16, fits = c.measureText("saved for backward").width <= gap;
-    put(fits ? "saved for backward" : "saved", (sides[0][1] + sides[1][0]) / 2, ink.muted, "center");
-    if (this.scene?.lane) {
-      const [left, right] = this.lane();
-      c.fillStyle = this.paper;
-      c.fillRect(left - 24, 0, right - left + 48, HEAD - 1);
-      put("CPU", (left + right) / 2, ink.arcs[OFFLOADED], "center");
-    }
+    // Beside the CPU's lane there is room for a word at its left, or for none.
+    const lane = this.scene?.lane ? this.lane() : null, from = sides[0][1], to = lane ? lane[0] : sides[1][0];
+    const words = ["saved for backward", "saved"].find((text) => c.measureText(text).width <= to - from - 16);
+    if (words) put(words, (from + to) / 2, ink.muted, "center");
+    if (lane) put("CPU", (lane[0] + lane[1]) / 2, ink.arcs[OFFLOADED], "center");
     put("↑ backward", sides[1][0], ink.texts[1]);
     c.textAlign = "left";
   }
