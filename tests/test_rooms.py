@@ -44,6 +44,8 @@ UPWARD = {
     # Each registry imports every file of the room in which levers or executors are, by its name.
     ("lever", "levers"),
     ("executor", "executors"),
+    # A plan shows itself in a few lines.
+    ("compiler", "summary"),
     # The bench shows itself as the app in a notebook.
     ("bench", "ui"),
     # A prediction shows itself as a widget in a notebook.
@@ -53,6 +55,8 @@ UPWARD = {
 WHEN_CALLED = {
     # A config replays itself through the compiler, which reads configs.
     ("workbench.config", "workbench.compiler.pipeline"),
+    # A plan shows itself in the words of the summary, which tells of runs, too.
+    ("workbench.compiler.plan", "workbench.summary"),
 }
 """The imports inside a function that close a circle of modules; none at module level does."""
 

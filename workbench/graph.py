@@ -311,6 +311,14 @@ class Graph:
     groups: tuple[int, ...] = ()
     ends: Ends = Ends()
 
+    def __repr__(self) -> str:
+        forward = self.first_backward
+        backward = len(self.statements) - forward
+        return (
+            f"{self.stage} graph: {forward} forward and {backward} backward statements, {len(self.values)} values "
+            f"on {len(self.storages)} storages, {len(self.saved())} saved"
+        )
+
     @cached_property
     def value_index(self) -> dict[str, int]:
         """Index of a value by its name."""

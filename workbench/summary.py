@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
+    from workbench.compiler.plan import Plan
     from workbench.runs.jobs import Run
 
 PHASES = {
@@ -100,15 +101,40 @@ def human_change(name: str, by: int) -> str:
 
 def text_summary(bench: Workbench) -> str:
     """A bench in a few lines: what is open, what is predicted, what is chosen, and the latest run."""
-    plan, stock = bench.plan, bench.stock_plan
-    program = bench.program
+    plan, program = bench.plan, bench.program
     settings = ", ".join(f"{name}={value}" for name, value in program.settings.items())
+    known = plan.site_of
+    chosen = [f"{id}: {option}" for id, option in bench.choices.items() if id in known]
+    rows = _rows_of_plan(plan, bench.stock_plan, chosen)
+    if bench.runs:
+        from workbench.runs.store import choices_of
+
+        other = "" if choices_of(bench.runs[-1]) == bench.choices else ", under other choices"
+        rows.append(("latest run", run_line(bench.runs[-1]) + other))
+    head = f"{program.name}{f'({settings})' if settings else ''} on {program.device}, {bench.executor} executor"
+    return _under(head, rows)
+
+
+def plan_text(plan: Plan) -> str:
+    """A plan in a few lines."""
+    chosen = [f"{site.id}: {site.choice}" for site in plan.sites if site.choice != site.default]
+    return _under(
+        f"plan of {plan.program} on {plan.device}, {plan.executor} executor", _rows_of_plan(plan, plan, chosen)
+    )
+
+
+def _under(head: str, rows: Sequence[tuple[str, str]]) -> str:
+    wide = max(len(name) for name, _ in rows)
+    return "\n".join([head, *(f"  {name:<{wide}}  {text}" for name, text in rows)])
+
+
+def _rows_of_plan(plan: Plan, stock: Plan, chosen: Sequence[str]) -> list[tuple[str, str]]:
     rows = [
         ("statements", f"{plan.statements}"),
         ("peak memory", against(plan.peak_bytes, stock.peak_bytes) + ", predicted"),
         ("saved", f"{against(plan.saved_bytes, stock.saved_bytes)} in {plan.saved_tensors} tensors, predicted"),
     ]
-    rows.append(("capture", f"by {bench.capture}: {bench.capture_reason}"))
+    rows.append(("capture", f"by {plan.capture}: {plan.capture_reason}"))
     if plan.census.count:
         largest = f"the largest of {plan.census.largest} ops"
         rows.append(("fusions", f"{plan.census.unique} unique of {plan.census.count}, {largest}, predicted"))
@@ -119,19 +145,10 @@ def text_summary(bench: Workbench) -> str:
     # A setting of a whole lever is no place in the program.
     counts = Counter(site.lever for site in plan.sites if not site.id.startswith(f"{site.lever}."))
     rows.append(("sites", ", ".join(f"{count} {lever}" for lever, count in sorted(counts.items())) or "none"))
-    known = plan.site_of
-    chosen = [f"{id}: {option}" for id, option in bench.choices.items() if id in known]
     rows.append(("choices", chosen_text(chosen)))
     rows.append(("proof", proof_text(plan.proof.proven, plan.proof.rules, plan.proof.fault)))
     rows.extend(("warning", warning) for warning in plan.warnings)
-    if bench.runs:
-        from workbench.runs.store import choices_of
-
-        other = "" if choices_of(bench.runs[-1]) == bench.choices else ", under other choices"
-        rows.append(("latest run", run_line(bench.runs[-1]) + other))
-    wide = max(len(name) for name, _ in rows)
-    head = f"{program.name}{f'({settings})' if settings else ''} on {program.device}, {bench.executor} executor"
-    return "\n".join([head, *(f"  {name:<{wide}}  {text}" for name, text in rows)])
+    return rows
 
 
 def text_table(rows: Sequence[tuple[str, str]]) -> str:
@@ -142,8 +159,28 @@ def text_table(rows: Sequence[tuple[str, str]]) -> str:
 
 def html_table(heads: tuple[str, str], rows: Sequence[tuple[str, str]]) -> str:
     """The same as HTML, with heads."""
+    return html_columns(heads, rows)
+
+
+def text_columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Rows of any number of columns as aligned text, under their heads; without columns that are empty.
+
+    Examples
+    --------
+    >>> print(text_columns(("site", "size", "refused"), [("saved:mlp/silu", "16 KiB", "")]))
+    site            size
+    saved:mlp/silu  16 KiB
+    """
+    used = [at for at in range(len(heads)) if any(row[at] for row in rows)]
+    wide = [max(len(row[at]) for row in [heads, *rows]) for at in used]
+    lines = ["  ".join(f"{row[at]:<{width}}" for at, width in zip(used, wide, strict=True)) for row in [heads, *rows]]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def html_columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The same as HTML, with all columns."""
     head = "".join(f"<th>{escape(name)}</th>" for name in heads)
-    body = "".join(f"<tr><td>{escape(name)}</td><td>{escape(text)}</td></tr>" for name, text in rows)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 

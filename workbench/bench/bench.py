@@ -13,6 +13,7 @@ from workbench.analysis.overlap import Overlap
 from workbench.bench.changes import Effects, PlanDiff, diff, effect_of
 from workbench.bench.files import Files
 from workbench.bench.history import History
+from workbench.bench.listed import Sites
 from workbench.bench.planning import Planner, Request
 from workbench.bench.rates import machine_of, of_device
 from workbench.config import Config, installed_versions
@@ -197,8 +198,8 @@ class Workbench(Files):
         plan = self.plan_under(choices)
         return next(iter(plan.unmatched), ""), list(plan.site_of)
 
-    def sites(self, lever: str | None = None) -> tuple[Site, ...]:
-        """All sites under the choices in force, or those of one lever.
+    def sites(self, lever: str | None = None) -> Sites:
+        """All sites under the choices in force, or those of one lever: a tuple that is shown as a table.
 
         Raises
         ------
@@ -208,7 +209,7 @@ class Workbench(Files):
         names = [known.name for known in all_levers()]
         if lever is not None and lever not in names:
             raise ChoiceError(f"there is no lever {shown(lever)}; legal: {', '.join(names)}")
-        return tuple(site for site in self.plan.sites if lever is None or site.lever == lever)
+        return Sites(site for site in self.plan.sites if lever is None or site.lever == lever)
 
     def site(self, id: str) -> Site:
         """One site.
@@ -333,7 +334,7 @@ class Workbench(Files):
         return effect_of(now, then, choices, self.machine)
 
     def worth(self) -> Worth:
-        """What weighs further choices on top of those in force, one by one; times by the device's own rates."""
+        """What weighs further choices on top of those in force; shown as the best ten. Times by the device's rates."""
         from workbench.bench.worth import Worth
 
         machine = of_device(self)

@@ -12,6 +12,7 @@ from workbench.analysis.joined import Inside, Joined, inside_of, join
 from workbench.analysis.machines import H100, Machine
 from workbench.bench.bench import Workbench
 from workbench.bench.changes import PlanDiff
+from workbench.bench.listed import Sites
 from workbench.config import EAGER, THUNDER, Config, choices_of_part, installed_versions
 from workbench.errors import Advice, ChoiceError, PlanError, nearest, shown
 from workbench.lever import Effect, Site
@@ -294,9 +295,9 @@ class PartsBench(Workbench):
     def overlap(self, plan: Plan | None = None) -> None:
         """None: no ranks share a program of several graphs."""
 
-    def sites(self, lever: str | None = None) -> tuple[Site, ...]:
+    def sites(self, lever: str | None = None) -> Sites:
         """All sites of all parts, or those of one lever, by ids that begin with the part's name."""
-        return tuple(
+        return Sites(
             dataclasses.replace(site, id=f"{part.name}:{site.id}")
             for part in self.benches
             for site in part.sites(lever)

@@ -16,7 +16,7 @@ from workbench.analysis.places import OFFLOAD, RECOMPUTE
 from workbench.analysis.transfers import exposed_s, hidden_s
 from workbench.graph import Kind
 from workbench.lever import lever_of
-from workbench.summary import human_bytes
+from workbench.summary import html_columns, human_bytes, human_seconds, text_columns
 
 if TYPE_CHECKING:
     from workbench.analysis.machines import Machine
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from workbench.lever import Site
 
 _TRANSFERS = (Kind.OFFLOAD, Kind.RELOAD, Kind.FENCE)
+_HEADS = ("peak", "saved", "step", "choice")
+_LEAST_S = 5e-7
+"""Seconds below which a step is said to stay."""
+_MOST_WEIGHED = 400
+"""Choices weighed for one ranking: each takes milliseconds."""
 _NAMED = 3
 """Storages named where the peak is."""
 
@@ -52,6 +57,33 @@ class Gain:
     step_s: float
     estimated: bool
     why: str = ""
+
+
+class Gains(tuple[Gain, ...]):
+    """Gains, shown as a table."""
+
+    def __repr__(self) -> str:
+        return text_columns(_HEADS, self._rows())
+
+    def _repr_html_(self) -> str:
+        return html_columns(_HEADS, self._rows())
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        def moved(gain: Gain, by: int) -> str:
+            return f"{'≈ ' if gain.estimated and by else ''}{human_bytes(by, signed=True)}" if by else "–"
+
+        def longer(seconds: float) -> str:
+            return "–" if abs(seconds) < _LEAST_S else f"{'+' if seconds > 0 else '−'}{human_seconds(abs(seconds))}"
+
+        return [
+            (
+                moved(gain, gain.peak_bytes),
+                moved(gain, gain.saved_bytes),
+                longer(gain.step_s),
+                "; ".join(f"{id}: {option}" for id, option in gain.choices.items()),
+            )
+            for gain in self
+        ]
 
 
 class Worth:
@@ -86,6 +118,27 @@ class Worth:
         self.plan, self.machine = plan, machine
         self._captured, self._in_force, self._planned = captured, dict(in_force), planned
         self._on_gpu = captured.program.device != "cpu"
+
+    def __repr__(self) -> str:
+        ranked = self.ranked()
+        if not ranked:
+            return "what further choices are worth only a plan can tell here: .exact(choices)"
+        return f"one further choice, the lowest peak first; steps by {self.machine.name}'s rates\n{ranked!r}"
+
+    def ranked(self, most: int = 10) -> Gains:
+        """The best of all single choices that arithmetic can weigh: the lowest peak, then the least saved and time.
+
+        Of very large programs the choices for the largest storages alone are weighed.
+
+        Parameters
+        ----------
+        most : int
+            How many at most.
+        """
+        sites = sorted(self.plan.sites, key=lambda site: -site.bytes)
+        able = [choices for site in sites if site.values for choices in options_of([site])]
+        weighed = [gain for choices in able[:_MOST_WEIGHED] if (gain := self.quick(choices)) is not None]
+        return Gains(sorted(weighed, key=lambda gain: (gain.peak_bytes, gain.saved_bytes, gain.step_s))[:most])
 
     def quick(self, choices: Mapping[str, str]) -> Gain | None:
         """What choices come to, in milliseconds; None where only a plan can tell."""

@@ -67,6 +67,11 @@ class Pass:
     fusions: int = 0
     seconds: float | None = dataclasses.field(default=None, compare=False)
 
+    def __repr__(self) -> str:
+        took = "" if self.seconds is None else f", {1e3 * self.seconds:.0f} ms"
+        lines = f"{self.text.count(chr(10)) + 1} lines of .text"
+        return f"{self.name}: {self.statements} statements, {self.fusions} fusions{took}, {lines}"
+
 
 def passes_of(traces: Iterable[tuple[str, tuple[TraceCtx, ...]]], stages: Sequence[StageTime]) -> tuple[Pass, ...]:
     """The program after each step, without the steps that changed nothing.

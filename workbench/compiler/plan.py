@@ -124,6 +124,11 @@ class Plan:
     capture_reason: str = ""
     opening: tuple[StageTime, ...] = ()
 
+    def __repr__(self) -> str:
+        from workbench.summary import plan_text
+
+        return plan_text(self)
+
     @property
     def peak_bytes(self) -> int:
         """Predicted peak, arguments included."""
