@@ -105,7 +105,7 @@ def text_summary(bench: Workbench) -> str:
     settings = ", ".join(f"{name}={value}" for name, value in program.settings.items())
     known = plan.site_of
     chosen = [f"{id}: {option}" for id, option in bench.choices.items() if id in known]
-    rows = _rows_of_plan(plan, bench.stock_plan, chosen)
+    rows = _rows_of_plan(plan, bench.stock_plan, chosen, f"by {bench.capture}: {bench.capture_reason}")
     if bench.runs:
         from workbench.runs.store import choices_of
 
@@ -118,9 +118,8 @@ def text_summary(bench: Workbench) -> str:
 def plan_text(plan: Plan) -> str:
     """A plan in a few lines."""
     chosen = [f"{site.id}: {site.choice}" for site in plan.sites if site.choice != site.default]
-    return _under(
-        f"plan of {plan.program} on {plan.device}, {plan.executor} executor", _rows_of_plan(plan, plan, chosen)
-    )
+    head = f"plan of {plan.program} on {plan.device}, {plan.executor} executor"
+    return _under(head, _rows_of_plan(plan, plan, chosen, f"by {plan.capture}: {plan.capture_reason}"))
 
 
 def _under(head: str, rows: Sequence[tuple[str, str]]) -> str:
@@ -128,13 +127,13 @@ def _under(head: str, rows: Sequence[tuple[str, str]]) -> str:
     return "\n".join([head, *(f"  {name:<{wide}}  {text}" for name, text in rows)])
 
 
-def _rows_of_plan(plan: Plan, stock: Plan, chosen: Sequence[str]) -> list[tuple[str, str]]:
+def _rows_of_plan(plan: Plan, stock: Plan, chosen: Sequence[str], capture: str) -> list[tuple[str, str]]:
     rows = [
         ("statements", f"{plan.statements}"),
         ("peak memory", against(plan.peak_bytes, stock.peak_bytes) + ", predicted"),
         ("saved", f"{against(plan.saved_bytes, stock.saved_bytes)} in {plan.saved_tensors} tensors, predicted"),
     ]
-    rows.append(("capture", f"by {plan.capture}: {plan.capture_reason}"))
+    rows.append(("capture", capture))
     if plan.census.count:
         largest = f"the largest of {plan.census.largest} ops"
         rows.append(("fusions", f"{plan.census.unique} unique of {plan.census.count}, {largest}, predicted"))

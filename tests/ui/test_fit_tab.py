@@ -73,6 +73,7 @@ def test_a_point_that_is_clicked_is_chosen(bench: wb.Workbench) -> None:
     assert bench.plan.peak_bytes == points["x"][0]
 
 
+@pytest.mark.slow
 def test_what_each_adds_is_a_line_of_its_own_that_can_be_clicked(bench: wb.Workbench) -> None:
     tab, _ = tab_of(bench)
     assert tab.panel.content["each"] == ["recompute", "offload", "order"]
