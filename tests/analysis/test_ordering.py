@@ -11,7 +11,19 @@ import pytest
 from tests.analysis.graphs import graph
 from workbench.analysis import order_groups
 from workbench.analysis.memory import timeline
-from workbench.analysis.ordering import Half, _beam, early, half_of, in_place, just_in_time, late, least_peak, order_of
+from workbench.analysis.ordering import (
+    Half,
+    _beam,
+    early,
+    half_of,
+    held_of,
+    in_place,
+    just_in_time,
+    late,
+    least_peak,
+    order_of,
+    stands_late,
+)
 from workbench.analysis.reordered import reordered, top_rows, with_members
 from workbench.graph import BACKWARD, FORWARD, Graph, StatementFlag, ValueFlag
 
@@ -127,6 +139,18 @@ def test_a_group_goes_as_late_or_as_early_as_what_it_waits_for_allows(seed: int)
             first = min(map(later.index, half.after[one]))
             assert members >= set(later[later.index(one) + 1 : first])
     assert late(half, stock, ()) == early(half, stock, ()) == stock
+
+
+def test_a_group_stands_late_where_going_late_would_move_nothing() -> None:
+    draw, found = random.Random(0), set()
+    for seed in range(40):
+        held = held_of(drawn(seed, 9), FORWARD)
+        stock = in_place(held)
+        groups = [{one for one in stock if draw.random() < share} for share in (0.2, 0.5, 0.8) for _ in range(4)]
+        for members in (*groups, *({one} for one in stock), set()):
+            assert stands_late(held, members) == (late(held, stock, members) == stock)
+            found.add(stands_late(held, members))
+    assert found == {True, False}
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from workbench.analysis.ordering import Half
+from workbench.analysis.ordering import Half, Held
 from workbench.graph import Graph, StatementFlag, ValueFlag, layer_of
 
 _KEPT = ValueFlag.OUTPUT | ValueFlag.GRADIENT | ValueFlag.SAVED
 
 
-def recomputed(graph: Graph, half: Half) -> dict[str, list[int]]:
+def recomputed(graph: Graph, half: Held) -> dict[str, list[int]]:
     """What is computed again in the backward, by the layer that it is of, or the module where there are no layers."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for place, clone in enumerate(half.clones):

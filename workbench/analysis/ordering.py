@@ -35,8 +35,8 @@ _HELD = ValueFlag.ARGUMENT | ValueFlag.OUTPUT | ValueFlag.GRADIENT
 
 
 @dataclasses.dataclass(frozen=True)
-class Half:
-    """The statements of a forward or a backward, by their place in the order there is.
+class Held:
+    """The statements of a forward or a backward, by their place in the order there is, and what holds them in it.
 
     Attributes
     ----------
@@ -46,30 +46,11 @@ class Half:
         For each, as a set of bits, those that must stand before it.
     clones : tuple of bool
         Which are recomputed in the backward by a choice.
-    touches : tuple of tuple of int
-        Storages of this half that each reads, writes or makes; those alive throughout are left out.
-    touched : tuple of int
-        For each of those storages, as a set of bits, the statements that touch it.
-    bytes : tuple of int
-        Of each storage.
-    made, freed : tuple of bool
-        Whether the storage is made in this half, and whether it is given back in it.
-    transient_bytes : tuple of int
-        Of each statement.
-    start_bytes : int
-        Alive in such storages before the first statement.
     """
 
     rows: NDArray[np.intp]
     before: tuple[int, ...]
     clones: tuple[bool, ...]
-    touches: tuple[tuple[int, ...], ...]
-    touched: tuple[int, ...]
-    bytes: tuple[int, ...]
-    made: tuple[bool, ...]
-    freed: tuple[bool, ...]
-    transient_bytes: tuple[int, ...]
-    start_bytes: int
 
     @cached_property
     def before_of(self) -> tuple[list[int], ...]:
@@ -84,6 +65,35 @@ class Half:
             for one in before:
                 found[one].append(statement)
         return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Half(Held):
+    """The same with what each statement does to memory.
+
+    Attributes
+    ----------
+    touches : tuple of tuple of int
+        Storages of this half that each reads, writes or makes; those alive throughout are left out.
+    touched : tuple of int
+        For each of those storages, as a set of bits, the statements that touch it.
+    bytes : tuple of int
+        Of each storage.
+    made, freed : tuple of bool
+        Whether the storage is made in this half, and whether it is given back in it.
+    transient_bytes : tuple of int
+        Of each statement.
+    start_bytes : int
+        Alive in such storages before the first statement.
+    """
+
+    touches: tuple[tuple[int, ...], ...]
+    touched: tuple[int, ...]
+    bytes: tuple[int, ...]
+    made: tuple[bool, ...]
+    freed: tuple[bool, ...]
+    transient_bytes: tuple[int, ...]
+    start_bytes: int
 
     def step(self, statement: int, done: int) -> tuple[int, int]:
         """Bytes that a statement adds while it runs, and that it leaves behind, where the set `done` has run."""
@@ -133,11 +143,20 @@ class Ordered:
     refused: bool = False
 
 
+def held_of(graph: Graph, side: int) -> Held:
+    """What holds the statements of one side of an execution graph in their order."""
+    statements = graph.statements
+    top = top_rows(graph)
+    rows = top[statements.side[top] == side]
+    clones = (statements.flags[rows] & StatementFlag.CLONE) != 0
+    return Held(rows=rows, before=_before(graph, rows, graph.values.storage.tolist()), clones=tuple(clones.tolist()))
+
+
 def half_of(graph: Graph, side: int) -> Half:
     """What holds the statements of one side of an execution graph in their order, and what each does to memory."""
     statements, values = graph.statements, graph.values
-    top = top_rows(graph)
-    rows = top[statements.side[top] == side]
+    held = held_of(graph, side)
+    rows = held.rows
     index = {int(row): place for place, row in enumerate(rows)}
     storage = values.storage.tolist()
     touches = [sorted({storage[v] for v in (*statements.inputs[row], *statements.outputs[row])} - {-1}) for row in rows]
@@ -150,8 +169,8 @@ def half_of(graph: Graph, side: int) -> Half:
     place_of = {one: place for place, one in enumerate(counted)}
     return Half(
         rows=rows,
-        before=_before(graph, rows, storage),
-        clones=tuple(((statements.flags[rows] & StatementFlag.CLONE) != 0).tolist()),
+        before=held.before,
+        clones=held.clones,
         touches=tuple(tuple(place_of[one] for one in found if one in place_of) for found in touches),
         touched=tuple(touched[one] for one in counted),
         bytes=tuple(int(graph.storages.bytes[one]) for one in counted),
@@ -238,22 +257,33 @@ def _before(graph: Graph, rows: NDArray[np.intp], storage: list[int]) -> tuple[i
     return tuple(before)
 
 
-def in_place(half: Half) -> list[int]:
+def in_place(half: Held) -> list[int]:
     """The order there is."""
     return list(range(len(half.rows)))
 
 
-def just_in_time(half: Half) -> list[int]:
+def just_in_time(half: Held) -> list[int]:
     """The order there is, with what is recomputed right before the first statement that needs it."""
     return late(half, in_place(half), {place for place, clone in enumerate(half.clones) if clone})
 
 
-def late(half: Half, order: Sequence[int], members: Collection[int]) -> list[int]:
+def late(half: Held, order: Sequence[int], members: Collection[int]) -> list[int]:
     """An order with its members each right before the first statement that needs it."""
     return _pulled(order[::-1], [len(after) for after in half.after], half.before_of, members)[::-1]
 
 
-def early(half: Half, order: Sequence[int], members: Collection[int]) -> list[int]:
+def stands_late(half: Held, members: Collection[int]) -> bool:
+    """Whether `late` leaves the order there is."""
+    others = [0]
+    for statement in range(len(half.rows)):
+        others.append(others[-1] + (statement not in members))
+    # With another statement between it and what first needs it, a member would go past that.
+    if any(after and others[min(after)] > others[m + 1] for m in members if (after := half.after[m])):
+        return False
+    return late(half, in_place(half), members) == in_place(half)
+
+
+def early(half: Held, order: Sequence[int], members: Collection[int]) -> list[int]:
     """An order with its members each right after the last statement that it needs."""
     return _pulled(order, [len(before) for before in half.before_of], half.after, members)
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
+from workbench.compiler.kept import structure_of
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     BoundSymbolTag,
@@ -62,6 +63,17 @@ def is_fence(bsym: BoundSymbol) -> bool:
     return bool(bsym.sym.id is prims.PrimIDs.UPDATE_ALIASES or bsym.sym.name == "update_aliases")
 
 
+def inside_of(bsym: BoundSymbol) -> tuple[int, int]:
+    """How many in-place copies and fences are inside of a statement, or are it: counted once for its structure."""
+
+    def count() -> tuple[int, int]:
+        found = list(leaves([bsym]))
+        return sum(map(is_copy, found)), sum(map(is_fence, found))
+
+    counted: tuple[int, int] = structure_of(bsym).once("copies and fences", count)
+    return counted
+
+
 @dataclasses.dataclass(frozen=True)
 class CopyFact:
     """One in-place copy inside a fusion.
@@ -85,6 +97,8 @@ class CopyFact:
 
 def facts(fusion: BoundSymbol) -> list[CopyFact]:
     """The copies of a fusion, in order."""
+    if not inside_of(fusion)[0]:
+        return []
     inputs = {a.name for a in fusion.flat_proxy_args}
     members = list(leaves(fusion.subsymbols))
     # Names of one value: nvFuser's translation of a shallow copy, of a cast to the same type too, is its argument.

@@ -330,7 +330,7 @@ def _roles(statements: Sequence[BoundSymbol], returned: set[str]) -> list[Role]:
 
 
 def _writes(bsym: BoundSymbol) -> bool:
-    return any(copies.is_copy(leaf) for leaf in copies.leaves([bsym])) or reduces_in_place(bsym)
+    return copies.inside_of(bsym)[0] > 0 or reduces_in_place(bsym)
 
 
 def _written(bsym: BoundSymbol) -> list[str]:

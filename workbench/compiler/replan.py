@@ -291,7 +291,7 @@ def _counts(
     moved = sum(int(graph.values.bytes[graph.statements.outputs[row]].sum()) for row in offloads)
     bsyms = [b for trace in (forward, backward) if trace is not None for b in trace.bound_symbols]
     fusions, options = _fusions(forward, backward), made.options
-    inside = list(copies.leaves(bsyms))
+    inside = [copies.inside_of(bsym) for bsym in bsyms]
     sets = 0
     for fusion in fusions if executor_named(executor).copies == "sets" else ():
         facts = copies.facts(fusion)
@@ -302,9 +302,9 @@ def _counts(
         "compilations": compilations(fusions, share=options.share),
         "offloaded_bytes": moved,
         "offload_us": round(2e6 * moved / devices.copy_bandwidth(device)) if moved else 0,
-        "copies": sum(copies.is_copy(leaf) for leaf in inside),
+        "copies": sum(count for count, _ in inside),
         "sets": sets,
-        "fences": sum(copies.is_fence(leaf) for leaf in inside),
+        "fences": sum(count for _, count in inside),
         "buckets": len(packs),
         "moved_statements": made.moved_statements,
         "bucket_copied_bytes": _bucket_copied_bytes(graph) if packs else 0,

@@ -11,7 +11,17 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from workbench.analysis import order_groups
-from workbench.analysis.ordering import Half, early, half_of, in_place, just_in_time, late, least_peak, order_of
+from workbench.analysis.ordering import (
+    Half,
+    early,
+    held_of,
+    in_place,
+    just_in_time,
+    late,
+    least_peak,
+    order_of,
+    stands_late,
+)
 from workbench.analysis.reordered import top_rows
 from workbench.compiler import reorder
 from workbench.compiler.names import is_statement
@@ -90,7 +100,7 @@ class Order(Lever):
             return [_site(id, choices, outcome) for id, outcome in made.ordered.items()]
         if not (graph.statements.flags & StatementFlag.CLONE).any():
             return []
-        half, way = half_of(graph, BACKWARD), _way(choices, BACKWARD)
+        half, way = held_of(graph, BACKWARD), _way(choices, BACKWARD)
         found = []
         for layer, members in order_groups.recomputed(graph, half).items():
             id = RECOMPUTED + layer
@@ -100,7 +110,7 @@ class Order(Lever):
             if way == LEAST_PEAK:
                 why_not = f"{BACKWARDS} is {LEAST_PEAK}, which decides where it stands"
                 illegal = dict.fromkeys((STOCK, JUST_IN_TIME), why_not)
-            elif outcome == STOCK and late(half, in_place(half), set(members)) == in_place(half):
+            elif outcome == STOCK and stands_late(half, set(members)):
                 illegal = {JUST_IN_TIME: "each of its statements stands right before its first reader already"}
             illegal.pop(choice, None)
             found.append(dataclasses.replace(_site(id, choices, outcome), illegal=illegal))
