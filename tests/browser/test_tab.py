@@ -164,3 +164,34 @@ def out_of_sight(lab: Lab, parts: list[str]) -> list[str]:
         for part, at in found.items()
         if at["x"] < tab["x"] or at["y"] < tab["y"] or at["x"] + at["width"] > right or at["y"] + at["height"] > bottom
     ]
+
+
+def test_the_tab_of_a_program_in_parts_has_the_row_of_its_parts(lab: Lab) -> None:
+    lab.page.set_viewport_size({"width": 1440, "height": 900})
+    source = (
+        "import torch, workbench as wb\n"
+        "def speaks(x, w):\n"
+        "    y = torch.sin(x @ w)\n"
+        "    print('half way')\n"
+        "    return (y @ w).cos().sum()\n"
+        "x, w = (torch.randn(8, 8, requires_grad=True) for _ in range(2))\n"
+        "bench = wb.open(speaks, x, w, device='cpu')\n"
+        "bench.show(tab=True)"
+    )
+    lab.write_notebook("parts.ipynb", [source, "print('all', 'ran')"])
+    lab.open_notebook("parts.ipynb")
+    lab.run_all()
+    lab.page.wait_for_selector(f"{TAB} .wb-graph canvas", timeout=240_000)
+    row = lab.page.locator(f"{TAB} .wb-parts")
+    assert row.get_by_role("button").all_inner_texts() == ["part1", "part2"]
+    assert lab.page.evaluate("() => jupyterapp.shell.currentWidget.title.label") == "speaks"
+    shown = lab.page.locator(f"{TAB} .wb-controls .wb-program")
+    lab.wait_until(lambda: "part1" in shown.inner_text())
+    row.get_by_role("button", name="part2").click()
+    lab.wait_until(lambda: shown.count() == 1 and "part2" in shown.inner_text())
+    lab.wait_until(lambda: in_tab(lab, "state().drawn_ms") > 0)
+    # All of the part is in sight below the row.
+    assert out_of_sight(lab, [".wb-controls", ".wb-strip", ".wb-graph", ".wb-inspector", ".widget-tab-contents"]) == []
+    assert box(lab, ".wb-controls")["y"] >= row.bounding_box()["y"] + row.bounding_box()["height"]
+    assert lab.page.locator(TAB).count() == 1
+    lab.screenshot("tab-parts")

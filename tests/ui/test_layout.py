@@ -263,7 +263,7 @@ def test_modules_come_before_those_within_them_and_count_what_is_in_them():
     layout = compute(*(made := llama(2)), unfolded=["layers"])
     found = modules_of(made[0], layout)
     layers = [module for module in found if module.scope in ("layers.0", "layers.1")]
-    assert [(module.name, module.depth) for module in layers] == [("", 0), ("", 0)]
+    assert [(m.name, m.short, m.depth) for m in layers] == [("", "layers.0", 0), ("", "layers.1", 0)]
     for layer in layers:
         inner = [module for module in found if module.scope.startswith(f"{layer.scope}.")]
         assert {module.name for module in inner} >= {"attn", "mlp"}

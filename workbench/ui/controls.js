@@ -44,7 +44,7 @@ function render({ model, el }) {
   /** Said by this page and not by Python, until there is another message. */
   let own = null;
   function openTab() {
-    const ask = new CustomEvent(ASK_TAB, { bubbles: true, cancelable: true, detail: { app: model.get("app"), name: model.get("content").program } });
+    const ask = new CustomEvent(ASK_TAB, { bubbles: true, cancelable: true, detail: { app: model.get("app"), name: model.get("app_name") || model.get("content").program } });
     own = el.dispatchEvent(ask) ? { text: NO_TAB } : null;
     draw();
   }
@@ -117,7 +117,7 @@ function render({ model, el }) {
     machine.disabled = search.disabled = Boolean(shown.busy);
     search.textContent = shown.busy === "searching" ? "Searching…" : "Search the best order";
     search.title = `Simulate orders of the collectives on ${shown.machine} and choose the best within the limit`;
-    el.dataset.name = shown.program ?? "";
+    el.dataset.name = model.get("app_name") || (shown.program ?? "");
     const said = shown.message ?? own;
     message.className = `wb-message ${said ? (said.bad ? "wb-error" : "wb-said") : ""}`;
     message.setAttribute("role", said?.bad ? "alert" : "status");

@@ -34,6 +34,8 @@ class Controls(Panel):
     ----------
     app : str
         The number of the widget that is all of the app, for who shows it in another place of the page.
+    app_name : str
+        What is shown there; the program by default.
     tab_asked : bool
         Whether the first view is to ask for a tab of its own.
     """
@@ -42,6 +44,7 @@ class Controls(Panel):
     file = traitlets.Unicode("choices.py").tag(sync=True)
     samples = traitlets.Bytes(b"").tag(sync=True)
     app = traitlets.Unicode("").tag(sync=True)
+    app_name = traitlets.Unicode("").tag(sync=True)
     tab_asked = traitlets.Bool(False).tag(sync=True)
 
     def __init__(self, on_message: Callable[[dict[str, Any]], None] | None = None, **traits: Any) -> None:

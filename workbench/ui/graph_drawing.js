@@ -103,7 +103,7 @@ class Drawing extends Places {
         c.textAlign = "left";
         this.font(size, MONO, 500);
         c.fillStyle = ink.texts[side];
-        c.fillText(this.shorten(strings[module.name[i]] || strings[module.scope[i]], x1 - x0 - 14 - taken), x0 + 7, middle);
+        c.fillText(this.shorten(strings[module.short[i]], x1 - x0 - 14 - taken), x0 + 7, middle);
       }
       if (strings[module.saved[i]]) texts.push([sides[0][1] + 6, middle, Math.min(14, bottom - top - 1), strings[module.saved[i]]]);
       // A layer's heading covers what is right below it.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from workbench.runs.jobs import Run
     from workbench.ui.figures import Against
 
-_HEADROOM = 1.3
+_HEADROOM = 1.6
 """Room for the peak's label above the curves."""
 
 
@@ -208,7 +208,7 @@ def _plot(*, dark: bool) -> dict[str, Any]:
         "x", "y", source=sources["peak"], size=9, line_width=2, fill_color=None, line_color=colors["predicted"]
     )
     label = plot.text(
-        "x", "y", "label", source=sources["peak"], y_offset=-12, text_font_size="12px", text_color=colors["predicted"]
+        "x", "y", "label", source=sources["peak"], y_offset=-8, text_font_size="12px", text_color=colors["predicted"]
     )
     label.glyph.update(
         name="peak label", background_fill_color=colors["paper"], background_fill_alpha=0.85, padding=(2, 2)

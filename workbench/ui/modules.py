@@ -19,8 +19,8 @@ class Module:
     ----------
     scope : str
         Of the module: ``layers.0.self_attn``.
-    name : str
-        The same within its layer; empty for a layer, which has a heading.
+    name, short : str
+        The same within its layer, empty for a layer, which has a heading; and its last names, which are never empty.
     depth : int
         How many modules of this kind it is in. Modules come before those within them.
     y, height : float
@@ -33,6 +33,7 @@ class Module:
 
     scope: str
     name: str
+    short: str
     depth: int
     y: float
     height: float
@@ -60,7 +61,8 @@ def modules_of(graph: Graph, layout: Layout) -> list[Module]:
         found.append(
             Module(
                 scope=".".join(parts),
-                name=".".join(parts[1:] if layer else parts),
+                name=(name := ".".join(parts[1:] if layer else parts)),
+                short=name or ".".join(layer.split(".")[-2:]),
                 depth=depth,
                 y=float(blocks.y[first]),
                 height=float(blocks.y[stop - 1] + blocks.height[stop - 1] - blocks.y[first]),

@@ -48,6 +48,7 @@ class PartsApp:
         self.root = ipywidgets.VBox(
             [self.row, self.told, self._shown], layout=ipywidgets.Layout(width="100%", grid_gap="6px")
         )
+        self.root.add_class("wb-of-parts")
         self.row.observe(lambda _: self._show(), names="value")
         self._forget = bench.observe(self._tell)
         self.root.observe(lambda _: self.close(), names="comm")
@@ -73,7 +74,9 @@ class PartsApp:
         part = self.shown
         if not part.opaque and part.name not in self._apps:
             bench = next(each for each in self.bench.benches if each.name == part.name)
-            self._apps[part.name] = App(bench, tab=self._tab)
+            # A tab shows the row of parts, too: it is asked for once.
+            self._apps[part.name] = app = App(bench, tab=self._tab and not self._apps)
+            app.controls.app_name, app.controls.app = self.bench.program.name, str(self.root.model_id)
         self._shown.children = () if part.opaque else (self._apps[part.name].root,)
         self._tell()
 

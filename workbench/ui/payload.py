@@ -130,6 +130,7 @@ def _module_columns(modules: Sequence[Module], strings: Strings) -> dict[str, ND
         "backward": np.asarray([module.backward for module in modules], np.int32),
         "scope": strings.column([module.scope for module in modules]),
         "name": strings.column([module.name for module in modules]),
+        "short": strings.column([module.short for module in modules]),
         "saved": strings.column([human_bytes(m.saved_bytes) if m.saved_bytes else "" for m in modules]),
     }
 
