@@ -296,8 +296,8 @@ def test_a_module_that_is_all_of_another_comes_as_one():
         made.add("sin", FORWARD, made.origin(scope, "sin", line, "x = x.sin()"), [x], [y])
         x = y
     found = modules_of(graph := made.graph(), compute(graph))
-    assert [(module.scope, module.depth, module.forward) for module in found] == [
-        ("net.body", 0, 3),
-        ("net.body.first", 1, 2),
-        ("net.body.second", 1, 1),
+    assert [(module.scope, module.depth, module.forward, module.operations) for module in found] == [
+        ("net.body", 0, 3, ("sin × 3", "")),
+        ("net.body.first", 1, 2, ("sin × 2", "")),
+        ("net.body.second", 1, 1, ("sin", "")),
     ]

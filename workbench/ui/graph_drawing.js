@@ -94,16 +94,22 @@ class Drawing extends Places {
         c.lineWidth = over ? 1.5 : 1;
         c.strokeStyle = over ? ink.select : ink.strokes[side];
         c.stroke();
+        // Where there is room, below the name what is done there.
+        const tall = bottom - top >= 36, line = middle - (tall ? 8 : 0);
         const size = Math.min(11, bottom - top - 2), count = x1 - x0 > 170 ? `${rows} statement${rows === 1 ? "" : "s"}` : "";
         this.font(size - 0.5, SANS);
         c.fillStyle = ink.soft[side];
         c.textAlign = "right";
-        c.fillText(count, x1 - 8, middle);
+        c.fillText(count, x1 - 8, line);
         const taken = count ? c.measureText(count).width + 10 : 0;
         c.textAlign = "left";
         this.font(size, MONO, 500);
         c.fillStyle = ink.texts[side];
-        c.fillText(this.shorten(strings[module.short[i]], x1 - x0 - 14 - taken), x0 + 7, middle);
+        c.fillText(this.shorten(strings[module.short[i]], x1 - x0 - 14 - taken), x0 + 7, line);
+        if (!tall) continue;
+        this.font(10, MONO);
+        c.fillStyle = ink.soft[side];
+        c.fillText(this.shorten(strings[(side === 0 ? module.forward_ops : module.backward_ops)[i]], x1 - x0 - 14), x0 + 7, middle + 9);
       }
       if (strings[module.saved[i]]) texts.push([sides[0][1] + 6, middle, Math.min(14, bottom - top - 1), strings[module.saved[i]]]);
       // A layer's heading covers what is right below it.

@@ -442,6 +442,7 @@ class View extends Drawing {
     if (target.kind === "module") {
       const i = target.index, saved = strings[module.saved[i]];
       rows.push(["b", strings[module.scope[i]]], ["", `${module.forward[i]} statements in the forward, ${module.backward[i]} in the backward`]);
+      rows.push(["", `↓ ${strings[module.forward_ops[i]]}`], ["", module.backward[i] ? `↑ ${strings[module.backward_ops[i]]}` : ""]);
       rows.push(["", saved && `${saved} saved for the backward`], ["i", "click: come near enough to read them"]);
     } else if (target.kind === "node") {
       const i = target.index, flags = node.flags[i];

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from workbench.graph import BACKWARD, FORWARD, Graph, layer_of
 from workbench.ui.drawing import Layout, Shape, Style
+from workbench.ui.names import short_name
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,8 @@ class Module:
         Extent in pixels at zoom 1.
     forward, backward : int
         Statements in each column, without views that are left out.
+    operations : tuple of str
+        Of each column, what the program asks for there, most of it first: ``linear × 4, mul``.
     saved_bytes : int
         That what is made in it keeps for the backward, on the device.
     """
@@ -40,6 +45,7 @@ class Module:
     forward: int
     backward: int
     saved_bytes: int
+    operations: tuple[str, str]
 
 
 def modules_of(graph: Graph, layout: Layout) -> list[Module]:
@@ -55,6 +61,9 @@ def modules_of(graph: Graph, layout: Layout) -> list[Module]:
     kept = (arcs.shape == Shape.CROSS) & (arcs.style == Style.SAVED)
     saved = np.zeros(len(blocks), np.int64)
     np.add.at(saved, nodes.block[arcs.source[kept]], arcs.bytes[kept])
+    asked: tuple[list[list[str]], ...] = tuple([[] for _ in range(len(blocks))] for _ in (FORWARD, BACKWARD))
+    for node in np.flatnonzero(counted).tolist():
+        asked[int(nodes.side[node])][int(nodes.block[node])].append(_operation(graph, layout, node))
     found = []
     for first, stop, parts, depth in _spans(scopes, 0, len(scopes), 0, 0):
         layer = layer_of(".".join(parts))
@@ -69,9 +78,23 @@ def modules_of(graph: Graph, layout: Layout) -> list[Module]:
                 forward=int(rows[FORWARD][first:stop].sum()),
                 backward=int(rows[BACKWARD][first:stop].sum()),
                 saved_bytes=int(saved[first:stop].sum()),
+                operations=(_told(asked[FORWARD][first:stop]), _told(asked[BACKWARD][first:stop])),
             )
         )
     return found
+
+
+def _operation(graph: Graph, layout: Layout, node: int) -> str:
+    """What a row is: a composite by what the program calls it, all else by its statement."""
+    origin = int(layout.blocks.origin[layout.nodes.block[node]])
+    if layout.nodes.parts[node] > 0 and origin >= 0:
+        return graph.origins[origin].symbol
+    return short_name(graph.statements.name[int(layout.nodes.statement[node])])
+
+
+def _told(names: Iterable[Iterable[str]]) -> str:
+    counts = Counter(itertools.chain.from_iterable(names)).most_common()
+    return ", ".join(f"{name} × {count}" if count > 1 else name for name, count in counts)
 
 
 def _parts(scope: str) -> tuple[str, ...]:

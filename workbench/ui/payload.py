@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.graph import Graph, Kind, StatementFlag, ValueFlag
+from workbench.graph import BACKWARD, FORWARD, Graph, Kind, StatementFlag, ValueFlag
 from workbench.lever import Site
 from workbench.summary import human_bytes, human_shape
 from workbench.ui import lanes
@@ -131,6 +131,8 @@ def _module_columns(modules: Sequence[Module], strings: Strings) -> dict[str, ND
         "scope": strings.column([module.scope for module in modules]),
         "name": strings.column([module.name for module in modules]),
         "short": strings.column([module.short for module in modules]),
+        "forward_ops": strings.column([module.operations[FORWARD] for module in modules]),
+        "backward_ops": strings.column([module.operations[BACKWARD] for module in modules]),
         "saved": strings.column([human_bytes(m.saved_bytes) if m.saved_bytes else "" for m in modules]),
     }
 
