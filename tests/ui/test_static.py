@@ -158,11 +158,14 @@ def test_the_accuracy_figure_says_which_bits_and_what_is_allowed():
     told = {"ok": True, "max_error": 1e-6, "against": THUNDER, "tensors": (fused,)}
     same = Accuracy(**told, bitwise=True, changed_kernels=())
     other = Accuracy(**told, bitwise=False, changed_kernels=("TorchCompile0",))
+    moved = Accuracy(**told, bitwise=False, changed_kernels=())
     unknown = Accuracy(**told)
-    shown = [figures._accuracy(SimpleNamespace(accuracy=each), "measured")[2:] for each in (same, other, unknown)]
+    each = (same, other, moved, unknown)
+    shown = [figures._accuracy(SimpleNamespace(accuracy=one), "measured")[2:] for one in each]
     assert shown == [
         [{"text": "bitwise", "kind": "as Thunder's", "tip": "bit for bit unmodified Thunder's"}],
         [{"text": "within 1e-04", "kind": "1 other kernel", "tip": other.words}],
+        [{"text": "within 1e-04", "kind": "same kernels, other bits", "tip": moved.words}],
         [],
     ]
     assert other.words.startswith("1 kernel is not unmodified Thunder's (TorchCompile0): RELATIVE_TOLERANCE 0.0001")

@@ -308,5 +308,6 @@ def _bits(accuracy: Accuracy) -> dict[str, Any]:
     within = f"within {max(accuracy.relative_tolerance.values(), default=0.0):.0e}"
     text = "bitwise" if accuracy.bitwise else within if accuracy.ok else "not bitwise"
     count = len(accuracy.changed_kernels or ())
-    kind = f"{count} other kernel{'s' * (count > 1)}" if count else "as Thunder's"
+    same = "as Thunder's" if accuracy.bitwise else "same kernels, other bits"
+    kind = f"{count} other kernel{'s' * (count > 1)}" if count else same
     return {"text": text, "kind": kind, "tip": accuracy.words}
