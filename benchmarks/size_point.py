@@ -1,14 +1,16 @@
 """One point of `test_size.py`: Llama with the shapes of a 7B model, planned for a GPU, in a process of its own.
 
-``python -m benchmarks.size_point LAYERS workbench`` or ``… stock``; prints one JSON document. Times are CPU seconds.
+``python -m benchmarks.size_point LAYERS WHAT`` with one of `POINTS`; prints one JSON document. Times are CPU seconds.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 SHAPES: dict[str, Any] = {
@@ -20,6 +22,8 @@ SHAPES: dict[str, Any] = {
     "batch": 1,
     "dtype": "bfloat16",
 }
+RANKS = 64
+"""Of `of_ranks`."""
 
 
 def peak_rss_bytes() -> int:
@@ -27,13 +31,11 @@ def peak_rss_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def of_workbench(layers: int) -> dict[str, Any]:
-    """Opened with its stock plan, then two choices one after the other in layers that are apart."""
-    import workbench
-    import workbench.compiler.pipeline  # with Thunder and nvFuser: seconds that every process takes once
+def opened_and_chosen(open_it: Callable[[], Any]) -> dict[str, Any]:
+    """Opened with its stock plan, then three choices one after the other in layers that are apart."""
 
     begun = time.process_time()
-    bench = workbench.open("llama", layers=layers, device="planned", executor="nvfuser", **SHAPES)
+    bench = open_it()
     statements = len(bench.plan.graph.statements)
     open_s = time.process_time() - begun
     able = [site for site in bench.sites("saved") if "recompute" in site.options and "recompute" not in site.illegal]
@@ -44,12 +46,49 @@ def of_workbench(layers: int) -> dict[str, Any]:
         choices.append(time.process_time() - begun)
     return {
         "open_s": open_s,
+        "on_disk": bench.on_disk,
         "choice_s": sorted(choices)[1],
         "choices_s": choices,
         "statements": statements,
+        "opening": {stage.name: round(stage.seconds, 3) for stage in bench.plan.opening},
         "stages": {stage.name: round(stage.seconds, 3) for stage in bench.plan.stages},
         "peak_rss_bytes": peak_rss_bytes(),
     }
+
+
+def of_workbench(layers: int) -> dict[str, Any]:
+    """The built-in Llama."""
+    import workbench
+
+    return opened_and_chosen(
+        lambda: workbench.open("llama", layers=layers, device="planned", executor="nvfuser", **SHAPES)
+    )
+
+
+def of_ranks(layers: int) -> dict[str, Any]:
+    """The built-in Llama, its parameters sharded over `RANKS`."""
+    import workbench
+
+    return opened_and_chosen(
+        lambda: workbench.open("fsdp_llama", layers=layers, device="planned", executor="nvfuser", ranks=RANKS, **SHAPES)
+    )
+
+
+def of_huggingface(layers: int) -> dict[str, Any]:
+    """Hugging Face's Llama with the shapes of Llama-2-7B, made on the ``meta`` device; making it is in the time."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    import workbench
+
+    def open_it() -> Any:
+        config = LlamaConfig(num_hidden_layers=layers, use_cache=False)
+        with torch.device("meta"):
+            model = LlamaForCausalLM(config).to(torch.bfloat16)
+            tokens = torch.zeros((1, SHAPES["sequence"]), dtype=torch.int64)
+        return workbench.open(model, input_ids=tokens, labels=tokens, device="planned", executor="nvfuser")
+
+    return opened_and_chosen(open_it)
 
 
 def of_stock(layers: int) -> dict[str, Any]:
@@ -70,5 +109,9 @@ def of_stock(layers: int) -> dict[str, Any]:
     return {"open_s": open_s, "fusions": fusions, "peak_rss_bytes": peak_rss_bytes()}
 
 
+POINTS = {"workbench": of_workbench, "ranks": of_ranks, "huggingface": of_huggingface, "stock": of_stock}
+
 if __name__ == "__main__":
-    print(json.dumps({"workbench": of_workbench, "stock": of_stock}[sys.argv[2]](int(sys.argv[1]))))
+    # From nothing, unless a folder is given.
+    os.environ.setdefault("THUNDER_WORKBENCH_CACHE", "off")
+    print(json.dumps(POINTS[sys.argv[2]](int(sys.argv[1]))))

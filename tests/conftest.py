@@ -24,6 +24,9 @@ sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # Python's way
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# What a test opens is traced, and not what another left on disk; `tests/compiler/test_on_disk.py` says otherwise.
+os.environ["THUNDER_WORKBENCH_CACHE"] = "off"
+
 # Inductor otherwise has each process that compiles start two others: one that imports PyTorch to try the vector
 # instructions that the processor says it has, and one to compile in beside it, which on two cores saves nothing. That
 # is a quarter of what a small program takes to compile. `make gpu-check` and the benchmarks leave it as it is.

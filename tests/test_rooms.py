@@ -14,6 +14,7 @@ ROOT = Path(workbench.__file__).parent
 ORDER = [
     "errors",
     "paths",
+    "stored",
     "seams",
     "torch_api",
     "graph",

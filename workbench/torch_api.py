@@ -62,7 +62,7 @@ SEAM = Seam(
             "recompile_limit",
         ),
         "eval_frame": ("_debug_get_cache_entry_list", "innermost_fn", "reset_code"),
-        "dynamo_utils": ("compilation_time_metrics", "counters"),
+        "dynamo_utils": ("compilation_time_metrics", "counters", "get_traced_code"),
     },
 )
 

@@ -549,3 +549,20 @@ def test_a_sweeps_figures_have_units() -> None:
     assert _cell("measured_peak_bytes", 1536) == "1.50 KiB"
     assert _cell("compile_s", 0.25) == "250 ms"
     assert (_cell("layers", 4), _cell("ok", True), _cell("step_s", None)) == ("4", "True", "")
+
+
+def test_the_cache_is_told_and_cleared(tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THUNDER_WORKBENCH_CACHE", str(tmp_path / "kept"))
+    assert call("plan", "mlp", "--executor", "torch")[0] == 0
+    (kept,) = (tmp_path / "kept").iterdir()
+    status, out, _ = call("cache", "--json")
+    assert status == 0
+    found = json.loads(out)
+    assert (found["files"], found["total_bytes"]) == (1, kept.stat().st_size)
+    assert re.fullmatch(
+        r"1 program, \S+ KiB of at most 512 MiB, in \S+\n", call("cache")[1].replace("\n", " ").strip() + "\n"
+    )
+    assert call("cache", "--clear")[1].startswith("took away 1 program")
+    assert not list((tmp_path / "kept").iterdir())
+    monkeypatch.setenv("THUNDER_WORKBENCH_CACHE", "off")
+    assert call("cache")[1] == "THUNDER_WORKBENCH_CACHE is off: every program is traced when it is opened\n"

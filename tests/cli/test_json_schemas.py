@@ -65,6 +65,7 @@ def test_run(printed: Printed) -> None:
 
 def test_what_is_here(printed: Printed) -> None:
     held("doctor", printed("doctor"))
+    held("cache", printed("cache"))
     programs = printed("programs")
     held("programs", programs)
     assert {setting["type"] for one in programs["programs"] for setting in one["settings"]} >= {"int", "bool"}

@@ -63,7 +63,7 @@ def test_without_a_policy_nothing_changes(planned: wb.Workbench) -> None:
 def test_every_joint_order_keeps_what_depends_on_what(planned: wb.Workbench, issue: str) -> None:
     stage = planned._captured.stage
     plan = planned._planner.plan({**ORDER, **BEFORE, "waits.issue": issue})
-    trace = dict(plan.traces)["choices before fusion"][0]
+    trace = dict(plan.steps.value)["choices before fusion"][0]
     position = {id(bsym): at for at, bsym in enumerate(trace.bound_symbols)}
     schedule = reorder.joint_schedule(stage.claimed, stage)
     at = [position[id(bsym)] for bsym in schedule.statements]

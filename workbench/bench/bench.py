@@ -114,6 +114,11 @@ class Workbench(Files):
         return self._captured.why
 
     @property
+    def on_disk(self) -> str:
+        """``from disk`` where tracing was spared; else whether it is kept there for the next opening, or why not."""
+        return self._captured.on_disk
+
+    @property
     def machine(self) -> Machine:
         """What ranks are simulated on; given as one, or by name: see `workbench.runs.rates.MACHINE_NAMES`.
 

@@ -11,6 +11,7 @@ import typer
 
 from workbench.cli import output
 from workbench.cli.about import doctor, lab, programs
+from workbench.cli.cache import cache
 from workbench.cli.check import check
 from workbench.cli.compare import compare
 from workbench.cli.fit import fit
@@ -47,6 +48,7 @@ for name, command in (
     ("sweep", sweep),
     ("report", report),
     ("gpu-check", gpu_check),
+    ("cache", cache),
 ):
     app.command(name)(command)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(lab)

@@ -39,6 +39,7 @@ from workbench.programs.tensors import held, state_of
 from workbench.torch_api import FakeTensorMode
 
 if TYPE_CHECKING:
+    from workbench.compiler.on_disk import Entry
     from workbench.compiler.replan import Base
 
 
@@ -90,6 +91,10 @@ class Capture:
     """Plans that levers plan on from, by the choices made in them."""
     kept: Kept = dataclasses.field(default_factory=Kept)
     """What plans found out about statements that are the same in all of them."""
+    entry: Entry | None = None
+    """Where it is kept on disk once its stock plan is there; None where it comes from there, or is not kept."""
+    on_disk: str = ""
+    """Whether it came from disk, else whether it is kept there once it is planned, or why not."""
     planning: threading.RLock = dataclasses.field(default_factory=threading.RLock)
     """Held while it is planned: plans share what is kept, and the executor that knows it."""
 
@@ -177,7 +182,11 @@ class PartsCapture:
 
 @few_collections()
 def capture(
-    program: Program, executor: str, ranks: parallel.Ranks | None = None, way: str = "interpreter"
+    program: Program,
+    executor: str,
+    ranks: parallel.Ranks | None = None,
+    way: str = "interpreter",
+    entry: Entry | None = None,
 ) -> Capture | PartsCapture:
     """Trace a program once, execute nothing, keep the joint trace, or that of each part.
 
@@ -189,6 +198,8 @@ def capture(
         Trace it as rank 0 of so many, the others not being there.
     way : {'auto', 'dynamo', 'interpreter', 'parts'}
         How it is traced; see `workbench.open`.
+    entry : Entry, optional
+        Told which functions tracing goes through, so that the program can be kept on disk.
 
     Raises
     ------
@@ -196,25 +207,27 @@ def capture(
         If it cannot be traced that way; the message holds the reason.
     """
     if way == "interpreter":
-        return _capture(program, executor, ranks, way, "asked for")
+        return _capture(program, executor, ranks, way, "asked for", entry)
     if ranks is not None:
         if way in ("dynamo", "parts"):
             raise ProgramError(
                 f"capture={way!r} is for programs of one process; ranks share a program by its parameters, which "
                 "Thunder's interpreter knows: use capture='interpreter'"
             )
-        return _capture(program, executor, ranks, "interpreter", "ranks share the program")
+        return _capture(program, executor, ranks, "interpreter", "ranks share the program", entry)
     if way == "dynamo":
-        return _capture(program, executor, ranks, way, "asked for")
+        return _capture(program, executor, ranks, way, "asked for", entry)
     if way == "parts":
         return _capture_parts(program, executor, "asked for")
     try:
-        return _capture(program, executor, ranks, "dynamo", "Dynamo gives the whole program as one graph")
+        return _capture(program, executor, ranks, "dynamo", "Dynamo gives the whole program as one graph", entry)
     except ProgramError as first:
-        return _capture_otherwise(program, executor, first)
+        return _capture_otherwise(program, executor, first, entry)
 
 
-def _capture_otherwise(program: Program, executor: str, first: ProgramError) -> Capture | PartsCapture:
+def _capture_otherwise(
+    program: Program, executor: str, first: ProgramError, entry: Entry | None
+) -> Capture | PartsCapture:
     """A program that Dynamo does not give as one graph that Thunder takes: in parts, else by the interpreter."""
     in_parts = None
     takes_steps = bool(held(program.callable).optimizers)
@@ -228,7 +241,7 @@ def _capture_otherwise(program: Program, executor: str, first: ProgramError) -> 
     if in_parts is not None and len(in_parts.parts) > 1 and any(part.captured for part in in_parts.parts):
         return in_parts
     try:
-        return _capture(program, executor, None, "interpreter", f"not by Dynamo: {first}")
+        return _capture(program, executor, None, "interpreter", f"not by Dynamo: {first}", entry)
     except ProgramError as second:
         if remedy(str(first)) or remedy(str(second)):
             raise first from second
@@ -291,7 +304,14 @@ def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
     return PartsCapture(program, executor, tuple(made), why, recorded)
 
 
-def _capture(program: Program, executor: str, ranks: parallel.Ranks | None, way: str, why: str) -> Capture:
+def _capture(
+    program: Program,
+    executor: str,
+    ranks: parallel.Ranks | None,
+    way: str,
+    why: str,
+    entry: Entry | None = None,
+) -> Capture:
     log = StageLog()
     kept = Kept()
     hooks = Hooks(executor, {}, log, ranks.parallel if ranks is not None else "", kept)
@@ -309,6 +329,8 @@ def _capture(program: Program, executor: str, ranks: parallel.Ranks | None, way:
                 hooks.restart()
                 whole = dynamo.whole_graph(function, args, kwargs)
                 function, args, kwargs = whole.function, whole.inputs, {}
+                if entry is not None:
+                    entry.codes.update(whole.codes)
                 if count := checkpointed(whole.graph):
                     regions = "1 region is" if count == 1 else f"{count} regions are"
                     why += (
@@ -318,12 +340,14 @@ def _capture(program: Program, executor: str, ranks: parallel.Ranks | None, way:
                 hooks.mark("capture")
             jitted = thunder_api.jit(function, executors=hooks.executors(), transforms=transforms)
             hooks.restart()
-            with suppress(Claimed):
+            with suppress(Claimed), patches.functions_run() as functions:
                 jitted._lc_cd.get_computation_and_inputs(*args, **kwargs)
             with _thunder(jitted._lc_cd, jitted._lc_cs, hooks.cache_info):
                 inputs, _ = jitted._lc_cs.last_prologue(*args, **kwargs)
             unread = _unread(program, jitted, inputs)
         assert hooks.stage is not None
+        if entry is not None:
+            entry.functions.update(functions)
         if way == "interpreter":
             interpreted.refuse_lost(jitted._lc_cs.last_traces[0])
         names = [

@@ -27,7 +27,7 @@ from workbench.compiler.forgetting import Backend, forget, noted
 from workbench.compiler.fx_trace import Frame, constants_of, frames_of, function_of
 from workbench.errors import ProgramError, WorkbenchError
 from workbench.programs.modes import restored
-from workbench.torch_api import BackendCompilerFailed, TorchDynamoException, dynamo_config
+from workbench.torch_api import BackendCompilerFailed, TorchDynamoException, dynamo_config, dynamo_utils
 
 RECOMPILE_LIMIT = 64
 """Ways to call a program, each captured on its own: shapes, modes, train or eval. PyTorch's own limit is 8."""
@@ -55,11 +55,14 @@ class WholeGraph:
         What the graph takes: parameters, buffers and the tensors of the call.
     function : callable
         For `thunder.jit`; takes the inputs, and the constants that the graph holds.
+    codes : tuple of CodeType
+        What Dynamo went through to make it.
     """
 
     graph: fx.GraphModule
     inputs: tuple[Any, ...]
     function: Callable[..., Any]
+    codes: tuple[CodeType, ...] = ()
 
 
 def whole_graph(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> WholeGraph:
@@ -73,7 +76,8 @@ def whole_graph(program: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
     found: list[WholeGraph] = []
 
     def act(graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        found.append(whole_of(program, args, kwargs, graph, inputs))
+        codes = tuple(dynamo_utils.get_traced_code() or ())
+        found.append(dataclasses.replace(whole_of(program, args, kwargs, graph, inputs), codes=codes))
         raise _CapturedError
 
     def call() -> None:

@@ -126,9 +126,9 @@ class FactsCache:
 _numbers_of_settings: dict[Hashable, int] = {}
 
 
-def _settings() -> int:
-    """A number for what PyTorch is set to and kernels are chosen by, beside what stands in a statement."""
-    found = (
+def settings() -> tuple[Any, ...]:
+    """What PyTorch is set to and kernels are chosen by, beside what stands in a statement."""
+    return (
         torch.get_default_dtype(),
         torch.get_num_threads(),
         torch.are_deterministic_algorithms_enabled(),
@@ -138,7 +138,10 @@ def _settings() -> int:
         torch.backends.cuda.math_sdp_enabled(),
         torch.backends.cuda.cudnn_sdp_enabled(),
     )
-    return _numbers_of_settings.setdefault(found, len(_numbers_of_settings))
+
+
+def _number_of_settings() -> int:
+    return _numbers_of_settings.setdefault(settings(), len(_numbers_of_settings))
 
 
 def facts(
@@ -206,7 +209,7 @@ class _Walk:
 
     def __init__(self, cache: FactsCache) -> None:
         self.cache = cache
-        self.settings = _settings()
+        self.settings = _number_of_settings()
         self.storage_of: dict[str, int] = {}
         self.strides: dict[str, tuple[int, ...]] = {}
         self.tensor_of: dict[str, int] = {}

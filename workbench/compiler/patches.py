@@ -30,6 +30,7 @@ from workbench.compiler.thunder_api import (
     TraceResults,
     get_interpreterruntimectx,
     get_tracectx,
+    interpreter,
     opcode_handlers,
     thunder,
     unwrap,
@@ -137,6 +138,27 @@ def _compare_in_its_place(inst: Any, /, stack: Any, **kwargs: Any) -> Any:
     if trace is not None and any(isinstance(unwrap(operand), Proxy) for operand in (stack[-1], stack[-2])):
         trace.set_current_source_location(*get_interpreterruntimectx().get_current_user_source_location())
     return _compare(inst, stack=stack, **kwargs)
+
+
+@contextlib.contextmanager
+def functions_run() -> Iterator[set[FunctionType]]:
+    """Inside, the functions that Thunder's interpreter goes through are gathered.
+
+    It asks each for its code, by the name that is replaced here. It can go once the interpreter tells.
+    """
+    found: set[FunctionType] = set()
+    stock = interpreter.extract_code
+
+    def extract_code(function: Any) -> Any:
+        if isinstance(function, FunctionType):
+            found.add(function)
+        return stock(function)
+
+    interpreter.extract_code = extract_code
+    try:
+        yield found
+    finally:
+        interpreter.extract_code = stock
 
 
 _interpret = thunder.thunder_general_jit

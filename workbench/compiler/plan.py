@@ -28,6 +28,23 @@ from workbench.lever import Site
 UNPROVEN = Proof(False)
 
 
+class Later[T]:
+    """What is made when it is first asked for.
+
+    Parameters
+    ----------
+    make : callable
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+
+    @cached_property
+    def value(self) -> T:
+        """What was made."""
+        return self._make()
+
+
 class Split:
     """The traces that run, made when first asked for.
 
@@ -53,6 +70,9 @@ class Split:
     def backward(self) -> TraceCtx | None:
         """The backward trace."""
         return self._traces[1]
+
+
+NO_STEPS: Later[tuple[tuple[str, tuple[TraceCtx, ...]], ...]] = Later(lambda: ())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +108,7 @@ class Plan:
         What will be wrong although nothing is refused, each with its cause.
     ranks : int
         Processes that share the program.
-    traces : tuple of (str, tuple of TraceCtx)
+    steps : Later of tuple of (str, tuple of TraceCtx)
         Thunder's traces on the way to `split`, named by the step that made them: one, then forward and backward.
     unordered : Plan or None
         The plan that this one is, but for the order of statements.
@@ -115,7 +135,7 @@ class Plan:
     unmatched: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     ranks: int = 1
-    traces: tuple[tuple[str, tuple[TraceCtx, ...]], ...] = ()
+    steps: Later[tuple[tuple[str, tuple[TraceCtx, ...]], ...]] = NO_STEPS
     unordered: Plan | None = None
     rows: NDArray[np.intp] | None = None
     places: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -256,7 +276,7 @@ class Plan:
     def passes(self) -> tuple[Pass, ...]:
         """The program after each step of its compilation, without the steps that changed nothing."""
         split = tuple(trace for trace in (self.split.forward, self.split.backward) if trace is not None)
-        return passes_of((*self.traces, ("choices after the split", split)), (*self.opening, *self.stages))
+        return passes_of((*self.steps.value, ("choices after the split", split)), (*self.opening, *self.stages))
 
     def to_json(self) -> dict[str, Any]:
         """The plan as plain JSON data."""

@@ -21,7 +21,7 @@ from workbench.compiler.fusion import (
 )
 from workbench.compiler.hooks import Hooks, StageLog, StageTime, executed, sites_under
 from workbench.compiler.keys import fusion_key
-from workbench.compiler.plan import UNPROVEN, Plan, Split, unmatched
+from workbench.compiler.plan import UNPROVEN, Later, Plan, Split, unmatched
 from workbench.compiler.primitives import lost_in_tracing
 from workbench.compiler.reader import read_execution
 from workbench.compiler.reorder import UNPACK
@@ -79,13 +79,13 @@ class Base:
 
     plan: Plan
     stage: Stage
-    made: Made
+    made: Later[Made]
     _replanners: dict[str, Replanner] = dataclasses.field(default_factory=dict)
 
     def replanner(self, lever: Lever) -> Replanner:
         """What puts this plan under quick choices of a lever."""
         if lever.name not in self._replanners:
-            self._replanners[lever.name] = lever.replanner(self.plan, self.stage, self.made)
+            self._replanners[lever.name] = lever.replanner(self.plan, self.stage, self.made.value)
         return self._replanners[lever.name]
 
 
@@ -105,7 +105,9 @@ def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
     planned, made = replan(captured, choices, newer)
     # The stock plan is what all others are held to.
     planned = _proven(captured, planned) if choices else _held_to_the_joint_trace(captured, planned)
-    known = captured.bases[key] = Base(planned, captured.stage, made)
+    known = captured.bases[key] = Base(planned, captured.stage, Later(lambda: made))
+    if captured.entry is not None and not choices:
+        captured.on_disk = captured.entry.keep(captured, planned)
     if len(captured.bases) > BASES_KEPT:
         # The stock plan stays: every screen compares with it.
         del captured.bases[next(kept for kept in captured.bases if kept)]
@@ -206,7 +208,7 @@ def _replan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
         unmatched=unmatched(choices, sites),
         warnings=stage.caveats,
         ranks=captured.ranks.count if captured.ranks is not None else 1,
-        traces=tuple(traces),
+        steps=Later(lambda: tuple(traces)),
         capture=captured.way,
         capture_reason=captured.why,
         places={

@@ -181,7 +181,7 @@ def _under(path: str, name: str) -> str:
 def globals_of(function: FunctionType) -> dict[str, Any]:
     """The globals that a function reads, by name; functions of other modules are not a person's own."""
     known = function.__globals__
-    found = {name: known[name] for name in _globals_read(function.__code__) if name in known}
+    found = {name: known[name] for name in globals_read(function.__code__) if name in known}
     return {
         name: value
         for name, value in found.items()
@@ -190,10 +190,12 @@ def globals_of(function: FunctionType) -> dict[str, Any]:
     }
 
 
-def _globals_read(code: CodeType) -> list[str]:
+@functools.lru_cache(4096)
+def globals_read(code: CodeType) -> tuple[str, ...]:
+    """Names of the globals that code reads, functions inside of it included."""
     own = [instruction.argval for instruction in dis.get_instructions(code) if instruction.opname == "LOAD_GLOBAL"]
-    inner = [name for each in code.co_consts if isinstance(each, CodeType) for name in _globals_read(each)]
-    return list(dict.fromkeys((*own, *inner)))
+    inner = [name for each in code.co_consts if isinstance(each, CodeType) for name in globals_read(each)]
+    return tuple(dict.fromkeys((*own, *inner)))
 
 
 def _contents(function: FunctionType) -> dict[str, Any]:

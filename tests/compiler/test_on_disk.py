@@ -1,0 +1,343 @@
+"""A program opened again comes from disk where all that tracing reads is as it was, and is the same in everything."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+import random
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import workbench
+from tests.models import zoo
+from workbench import stored
+from workbench.errors import ChoiceError
+from workbench.executor import why_no_nvfuser
+from workbench.programs import identity
+
+needs_nvfuser = pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser() or "-")
+
+PROGRAMS: dict[str, dict[str, Any]] = {
+    "mlp": {"layers": 2},
+    "llama": {"layers": 2, "executor": "torchcompile"},
+    "residual_chain": {"layers": 4, "executor": "nvfuser", "device": "planned", "grad": True},
+    "adam": {"executor": "nvfuser", "device": "planned"},
+    "dropout_mlp": {},
+    "batch_norm": {"executor": "torchcompile"},
+    "fsdp_llama": {"ranks": 2, "executor": "torch"},
+    "tensor_parallel_mlp": {"ranks": 2},
+}
+
+SOURCE = """
+import functools
+import torch
+
+SCALE = 2.0
+WIDTHS = [1, 2]
+
+class Table:
+    def __init__(self):
+        self.entries = {"a": 1.0}
+
+TABLE = Table()
+
+def kept(function):
+    @functools.wraps(function)
+    def wrapper(*args):
+        return function(*args)
+    return wrapper
+
+def helper(x):
+    return x.sin()
+
+def silent():
+    return 3.0
+
+class Model(torch.nn.Module):
+    factor = 4.0
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+        self.power = 1.0
+
+    @kept
+    def forward(self, x):
+        return (helper(self.linear(x)) * SCALE * self.factor * silent() * TABLE.entries["a"] + self.power).sum()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(stored.VARIABLE, str(tmp_path / "kept"))
+    return tmp_path / "kept"
+
+
+def described(bench: Any) -> Any:
+    plan = bench.plan.to_json()
+    return {name: value for name, value in plan.items() if name != "stages"}, bench.plan.text(), bench.config
+
+
+def chosen_alike(first: Any, second: Any, seed: int) -> int:
+    """Make the same choices in both, which come to the same; how many were legal."""
+    draw, legal = random.Random(seed), 0
+    able = [site for site in first.sites() if len(site.options) > len(site.illegal)]
+    for _ in range(4):
+        choices = {site.id: draw.choice(site.options) for site in draw.sample(able, min(3, len(able)))}
+        refusals = []
+        for bench in (first, second):
+            try:
+                bench.choose(choices)
+                refusals.append("")
+            except ChoiceError as error:
+                refusals.append(str(error))
+        assert refusals[0] == refusals[1]
+        assert described(first) == described(second)
+        legal += not refusals[0]
+    return legal
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[needs_nvfuser] if settings.get("executor") == "nvfuser" else [])
+        for name, settings in PROGRAMS.items()
+    ],
+)
+def test_what_comes_from_disk_is_the_same_in_everything(name: str, folder: Path) -> None:
+    first = workbench.open(name, **PROGRAMS[name])
+    assert first.on_disk == "kept on disk"
+    second = workbench.open(name, **PROGRAMS[name])
+    assert second.on_disk == "from disk"
+    assert [stage.name for stage in second.plan.opening] == ["read from disk"]
+    assert second.plan.graph.to_json() == first.plan.graph.to_json()
+    assert second.plan.sites == first.plan.sites
+    assert (second.plan.timeline.peak_bytes, second.plan.proof) == (first.plan.timeline.peak_bytes, first.plan.proof)
+    assert described(second) == described(first)
+    assert [each.name for each in second.plan.passes] == [each.name for each in first.plan.passes]
+    assert chosen_alike(first, second, seed=1)
+
+
+def test_another_process_finds_it(folder: Path, tmp_path: Path) -> None:
+    """Nothing that is kept leads to another key, or to another digest of a function, where nothing has changed."""
+    model = tmp_path / "model.py"
+    model.write_text(SOURCE + "\ndef program():\n    return Model(), (torch.ones(2, 3),)\n")
+    opened = f"import workbench; b = workbench.open({str(model) + ':program'!r}); print(b.on_disk, b.plan.peak_bytes)"
+    found = []
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, stored.VARIABLE: str(folder)}
+        done = workbench_process(opened, environment)
+        found.append(done.split())
+    assert found[0][:3] == ["kept", "on", "disk"]
+    assert found[1] == ["from", "disk", found[0][3]]
+
+
+def workbench_process(code: str, environment: dict[str, str]) -> str:
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
+    """Imports a source as the module of one name, as another process would after its file was edited."""
+
+    def load(source: str) -> ModuleType:
+        path = tmp_path / "edited_model.py"
+        path.write_text(source)
+        spec = importlib.util.spec_from_file_location("edited_model", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "edited_model", module)
+        exec(compile(source, str(path), "exec"), vars(module))
+        return module
+
+    return load
+
+
+CHANGES: dict[str, Callable[[Any, ModuleType], None]] = {
+    "a global number": lambda _, module: setattr(module, "SCALE", 3.0),
+    "what a global object holds": lambda _, module: module.TABLE.entries.update(a=5.0),
+    "a helper by another of its name": lambda _, module: setattr(
+        module, "helper", eval("lambda x: x.cos()", {"__name__": "edited_model"})
+    ),
+    "a method": lambda model, module: setattr(
+        type(model), "forward", module.kept(lambda self, x: self.linear(x).sum())
+    ),
+    "an attribute of the class": lambda model, _: setattr(type(model), "factor", 5.0),
+    "an attribute of the module": lambda model, _: setattr(model, "power", 2.0),
+    "a forward of the object's own": lambda model, _: setattr(model, "forward", lambda x: x.sum()),
+    "a hook": lambda model, _: model.linear.register_forward_hook(lambda module, args, output: output * 2),
+    "what needs gradients": lambda model, _: model.linear.weight.requires_grad_(False),
+    "a shape": lambda model, _: setattr(model, "linear", nn.Linear(3, 4)),
+    "a shared parameter": lambda model, _: model.register_parameter("twin", model.linear.weight),
+    "eval": lambda model, _: model.eval(),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_what_tracing_reads_has_to_be_as_it_was(what: str, folder: Path, written: Any) -> None:
+    module = written(SOURCE)
+    assert workbench.open(module.Model(), torch.ones(2, 3)).on_disk == "kept on disk"
+    assert workbench.open(module.Model(), torch.ones(2, 3)).on_disk == "from disk"
+    model = module.Model()
+    CHANGES[what](model, module)
+    assert workbench.open(model, torch.ones(2, 3)).on_disk != "from disk"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("return x.sin()", "return x.cos()"),
+        ("return 3.0", "return 4.0"),
+        ("SCALE = 2.0", "SCALE = 2.5"),
+        ("return function(*args)", "return function(*args) * 2"),
+        ("def helper(x):", "\ndef helper(x):"),  # a line further down: what the sites say
+    ],
+)
+def test_an_edited_file_is_traced_anew(before: str, after: str, folder: Path, written: Any) -> None:
+    assert workbench.open(written(SOURCE).Model(), torch.ones(2, 3)).on_disk == "kept on disk"
+    assert SOURCE.count(before) == 1
+    assert workbench.open(written(SOURCE.replace(before, after)).Model(), torch.ones(2, 3)).on_disk == "kept on disk"
+    assert workbench.open(written(SOURCE).Model(), torch.ones(2, 3)).on_disk == "from disk"
+
+
+def test_other_inputs_settings_and_modes_are_other_programs(folder: Path) -> None:
+    def opened(**options: Any) -> str:
+        found: str = workbench.open("mlp", **({"layers": 1, "executor": "torch"} | options)).on_disk
+        return found
+
+    assert opened() == "kept on disk"
+    for other in ({"layers": 2}, {"batch": 3}, {"executor": "torchcompile"}, {"capture": "interpreter"}):
+        assert opened(**other) == "kept on disk"
+    with torch.no_grad():
+        assert opened() == "kept on disk"
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert opened() == "kept on disk"
+    assert opened() == "from disk"
+
+
+def test_a_function_that_is_made_while_another_runs_is_part_of_the_program(folder: Path) -> None:
+    def made(factor: float) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda x: (x * factor).sum()
+
+    x = torch.ones(3, requires_grad=True)
+    assert workbench.open(made(2.0), x).on_disk == "kept on disk"
+    assert workbench.open(made(2.0), x).on_disk == "from disk"
+    assert workbench.open(made(3.0), x).on_disk == "kept on disk"
+
+
+def test_what_cannot_be_told_is_traced_each_time(folder: Path) -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+            self.stream = iter([1])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x).sum()
+
+    bench = workbench.open(Odd(), torch.ones(1, 2))
+    assert bench.on_disk == "not kept on disk: it holds a builtins.list_iterator"
+    assert bench.plan.peak_bytes
+    assert not folder.exists()
+
+
+def test_a_file_cut_short_costs_no_more_than_tracing(folder: Path) -> None:
+    first = workbench.open("mlp", layers=1)
+    (kept,) = folder.iterdir()
+    content = kept.read_bytes()
+    for broken in (b"", content[: len(content) // 2], b"no pickle", content[:40] + b"\0" * 40 + content[80:]):
+        kept.write_bytes(broken)
+        again = workbench.open("mlp", layers=1)
+        assert again.on_disk == "kept on disk"
+        assert described(again) == described(first)
+        assert workbench.open("mlp", layers=1).on_disk == "from disk"
+
+
+def test_a_full_disk_or_a_folder_of_others_costs_nothing_but_the_cache(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stored.paths, "write", full)
+        bench = workbench.open("mlp", layers=1)
+        assert bench.on_disk == f"not kept on disk: {folder}: no space left on device"
+        assert bench.plan.peak_bytes
+    assert workbench.open("mlp", layers=1).on_disk == "kept on disk"
+    folder.chmod(stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO)
+    again = workbench.open("mlp", layers=1)
+    assert "others may write into it" in again.on_disk
+
+
+def test_off_is_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(stored.VARIABLE, "off")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert workbench.open("mlp", layers=1).on_disk == f"not kept on disk: {stored.VARIABLE} is off"
+    assert not (tmp_path / "cache").exists()
+
+
+def test_those_not_used_for_longest_go_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "MOST_BYTES", 25)
+    for at, key in enumerate("abc"):
+        stored.keep(key, "0", bytes(10))
+        os.utime(folder / f"{key}-0{stored.SUFFIX}", (at, at))
+    assert [path.name[0] for path in sorted(folder.iterdir())] == ["b", "c"]
+    stored.read(folder / f"b-0{stored.SUFFIX}")
+    stored.keep("d", "0", bytes(10))
+    assert [path.name[0] for path in sorted(folder.iterdir())] == ["b", "d"]
+    assert dataclasses.astuple(stored.contents()) == (folder, 2, 20)
+    assert stored.clear().files == 2
+    assert dataclasses.astuple(stored.contents()) == (folder, 0, 0)
+
+
+def test_a_witness_finds_its_function_where_it_stands(written: Any) -> None:
+    module = written(SOURCE)
+    inner = module.Model.forward.__wrapped__
+    seen = identity.witnesses([inner.__code__, module.helper.__code__], [], frozenset())
+    assert {(each.module, each.name) for each in seen} == {
+        ("edited_model", "Model.forward"),
+        ("edited_model", "helper"),
+    }
+    assert all(each.holds for each in seen)
+    module.SCALE = 7.0
+    assert [each.holds for each in sorted(seen, key=lambda each: each.name)] == [False, True]
+    del sys.modules["edited_model"]
+    assert not any(each.holds for each in seen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        "qwen3",
+        pytest.param("vit", marks=pytest.mark.long),
+        pytest.param("t5", marks=pytest.mark.long),
+        pytest.param("mamba2", marks=pytest.mark.long),
+        pytest.param("segformer", marks=pytest.mark.long),
+        pytest.param("efficientnet", marks=pytest.mark.long),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning", "ignore:.*:FutureWarning")
+def test_a_persons_own_model_comes_from_disk(name: str, folder: Path) -> None:
+    opened = []
+    for _ in range(2):
+        module, args, kwargs = zoo.build(name)
+        opened.append(workbench.open(module, *args, device="cpu", **kwargs))
+    first, second = opened
+    assert (first.on_disk, second.on_disk) == ("kept on disk", "from disk")
+    assert described(second) == described(first)
+    assert chosen_alike(first, second, seed=2)

@@ -1,0 +1,40 @@
+"""`cache`: captured programs that are kept between processes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+import typer
+
+from workbench import stored
+from workbench.cli.options import JsonOption
+from workbench.cli.output import print_json, print_line
+from workbench.cli.statuses import DONE
+from workbench.errors import ConfigError
+from workbench.paths import reason
+from workbench.summary import human_bytes
+
+
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Take all of them away.")] = False, as_json: JsonOption = False
+) -> int:
+    """Say where captured programs are kept, so that opening one again costs no tracing, or take them away.
+
+    THUNDER_WORKBENCH_CACHE is the folder, or off. A program is taken from there only where the program, its functions,
+    its settings and all versions are as they were.
+    """
+    try:
+        found = stored.clear() if clear else stored.contents()
+    except OSError as error:
+        raise ConfigError(f"{error.filename or stored.folder()} cannot be taken away: {reason(error)}") from error
+    if as_json:
+        folder = None if found.folder is None else str(found.folder)
+        print_json({**dataclasses.asdict(found), "folder": folder, "most_bytes": stored.MOST_BYTES, "cleared": clear})
+    elif found.folder is None:
+        print_line(f"{stored.VARIABLE} is off: every program is traced when it is opened")
+    else:
+        programs = "1 program" if found.files == 1 else f"{found.files} programs"
+        size = f"{human_bytes(found.total_bytes)} of at most {human_bytes(stored.MOST_BYTES)}"
+        print_line(f"{'took away ' if clear else ''}{programs}, {size}, in {found.folder}")
+    return DONE

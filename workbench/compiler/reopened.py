@@ -1,0 +1,80 @@
+"""A program captured, or taken from disk where it was captured before and nothing that tracing reads has changed."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Any
+
+from workbench.compiler import capture as capturing
+from workbench.compiler import devices, on_disk, parallel, thunder_api
+from workbench.compiler.capture import Capture, PartsCapture
+from workbench.compiler.cycles import few_collections
+from workbench.compiler.hooks import Hooks
+from workbench.compiler.kept import Kept
+from workbench.compiler.plan import Later
+from workbench.compiler.replan import Base, replan
+from workbench.compiler.stage import Stage
+from workbench.programs import Program, modes
+from workbench.torch_api import FakeTensorMode
+
+
+@few_collections()
+def capture(
+    program: Program, executor: str, ranks: parallel.Ranks | None = None, way: str = "interpreter"
+) -> Capture | PartsCapture:
+    """Trace a program once, or take it from disk; as `workbench.compiler.capture.capture`.
+
+    Raises
+    ------
+    ProgramError
+        If it cannot be traced that way; the message holds the reason.
+    """
+    begun = time.perf_counter()
+    entry, why_not = on_disk.entry_of(program, executor, ranks, way)
+    if entry is not None and (known := _from_disk(program, executor, ranks, entry, begun)):
+        return known
+    made = capturing.capture(program, executor, ranks, way, entry)
+    if isinstance(made, Capture):
+        made.entry, made.on_disk = entry, why_not
+    return made
+
+
+def _from_disk(
+    program: Program, executor: str, ranks: parallel.Ranks | None, entry: on_disk.Entry, begun: float
+) -> Capture | None:
+    """The program as an earlier process captured and planned it; None where there is no such, or it has changed."""
+    kept = Kept()
+    hooks = Hooks(executor, {}, None, ranks.parallel if ranks is not None else "", kept)
+    with ExitStack() as inside:
+
+        def enter() -> AbstractContextManager[Any]:
+            inside.enter_context(modes.restored(program.modes))
+            if program.fake_mode is not None:
+                inside.enter_context(devices.planned_gpu(program.fake_mode))
+            if ranks is not None:
+                group = parallel.fake_group(ranks, program.callable, program.device)
+                transforms[1:1] = inside.enter_context(group)
+            return nullcontext()
+
+        # Before it is read: that finds symbols by their executors, which are made known when they are asked for.
+        executors, transforms = hooks.executors(), hooks.transforms()
+        found = entry.found(enter)
+        if found is None:
+            return None
+
+        def stand_in() -> None:
+            """What was traced: Thunder makes its state for something that is called."""
+
+        function = program.callable if found["way"] == "interpreter" else stand_in
+        jitted = thunder_api.jit(function, executors=executors, transforms=transforms)
+        mode = program.fake_mode or FakeTensorMode()
+        arguments, unread = on_disk.tensors_of(found["tensors"], mode)
+    jitted._lc_cs.last_traces = [found["initial"]]
+    stage = Stage(**found["stage"], arguments=arguments, unread=unread)
+    state = (jitted._lc_cd, jitted._lc_cs, found["cache_info"])
+    captured = Capture(program, executor, stage, (), ranks, *state, found["way"], found["why"], kept=kept)
+    plan = on_disk.plan_of(found, captured, time.perf_counter() - begun)
+    captured.stages, captured.on_disk = plan.opening, "from disk"
+    captured.bases[()] = Base(plan, stage, Later(lambda: replan(captured, {})[1]))
+    return captured

@@ -1,0 +1,416 @@
+"""What tells programs apart before they are traced: all that tracing reads of them, and the code that it went through.
+
+What a capture on disk was made of has to be the same, down to the lines of its functions, for it to be taken again.
+Everything is looked at in memory, where a function may be another than in its file. What cannot be told is no match for
+anything: `UnknownError` says what it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import gc
+import hashlib
+import logging
+import os
+import re
+import sys
+import sysconfig
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    GenericAlias,
+    MappingProxyType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    UnionType,
+    WrapperDescriptorType,
+)
+from typing import Any
+
+import torch
+
+from workbench.programs.tensors import globals_read
+from workbench.torch_api import FakeTensor, FakeTensorMode
+
+_MOST = 500_000
+"""Objects that are looked at before a program counts as too large to tell."""
+
+_MOST_WRAPPED = 8
+"""Decorators on one function."""
+
+_STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
+_SITE = sysconfig.get_paths()["purelib"] + os.sep
+_WORKBENCH = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_VERSIONED = ("torch", "thunder", "nvfuser", "numpy")
+"""Packages whose versions are part of every key; of all others, the code that was traced is."""
+
+_NAMED = (
+    BuiltinFunctionType,
+    MethodDescriptorType,
+    WrapperDescriptorType,
+    GenericAlias,
+    UnionType,
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+    logging.Logger,
+    logging.Handler,
+    type(threading.Lock()),
+    type(threading.RLock()),
+    threading.local,
+    re.Pattern,
+    range,
+    slice,
+    FakeTensorMode,
+)
+"""What is what its text says, or has no part in what is computed."""
+
+
+class UnknownError(Exception):
+    """Something of a program cannot be told apart from what it could be."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Witness:
+    """A function that tracing went through, and where it is found again in another process.
+
+    Attributes
+    ----------
+    module, name : str
+        The module that holds it, and its qualified name there.
+    way : tuple of str
+        From what has that name to the function, where something is wrapped around it.
+    digest : str
+        Of its code, lines included, and of what it reads outside of itself.
+    """
+
+    module: str
+    name: str
+    way: tuple[str, ...]
+    digest: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether the function that is found there now has that digest."""
+        try:
+            return digest_of(self._found()) == self.digest
+        except (UnknownError, AttributeError, KeyError, IndexError, ValueError, TypeError):
+            return False
+
+    def _found(self) -> Any:
+        at: Any = sys.modules[self.module]
+        for part in self.name.split("."):
+            at = _static(at, part)
+        for step in self.way:
+            at = _inside(at)[step]
+        return at
+
+
+def is_versioned(file: str) -> bool:
+    """Whether code is of a package whose version is part of every key, of Python's own, or of the workbench."""
+    if file.startswith((_WORKBENCH, "<frozen", "<workbench>", "<graph>")):
+        return True
+    if file.startswith(_SITE):
+        return file[len(_SITE) :].split(os.sep, 1)[0] in _VERSIONED
+    return file.startswith(_STDLIB)
+
+
+def digest_of(*objects: Any) -> str:
+    """A digest of all that is told of some objects.
+
+    Raises
+    ------
+    UnknownError
+        If something in them cannot be told.
+    """
+    return _Reader().digest(objects)
+
+
+def told(*objects: Any) -> tuple[str, frozenset[CodeType]]:
+    """A digest of some objects, and the code of all functions that is part of it.
+
+    Raises
+    ------
+    UnknownError
+        If something in them cannot be told.
+    """
+    reader = _Reader()
+    return reader.digest(objects), frozenset(reader.codes)
+
+
+def witnesses(
+    codes: Iterable[CodeType], functions: Iterable[FunctionType], known: frozenset[CodeType]
+) -> tuple[Witness, ...]:
+    """What has to be as it is for a program to be traced to the same.
+
+    Parameters
+    ----------
+    codes : iterable of CodeType
+        What tracing went through.
+    functions : iterable of FunctionType
+        The same, where functions are at hand.
+    known : set of CodeType
+        What is part of the program's own digest.
+
+    Raises
+    ------
+    UnknownError
+        If a function would not be found again.
+    """
+    left = {code for code in codes if not is_versioned(code.co_filename)}
+    mine = {f for f in functions if not is_versioned(f.__code__.co_filename)}
+    left -= {f.__code__ for f in mine}
+    if left:
+        # Of these the code alone is known: who has it, Python tells.
+        wanted = frozenset(left)
+        mine.update(f for f in gc.get_referrers(*left) if isinstance(f, FunctionType) and f.__code__ in wanted)
+    found: dict[Witness, None] = {}
+    covered, lost = set(_nested(known)), {}
+    for function in mine:
+        try:
+            outer = _named(function) or _around(function)
+            found[outer] = None
+            covered.update(_nested([outer._found().__code__]))
+        except (UnknownError, AttributeError, KeyError) as error:
+            lost[function.__code__] = error
+    for code in (*left, *lost):
+        if code not in covered:
+            why = f": {lost[code]}" if isinstance(lost.get(code), UnknownError) else ""
+            raise UnknownError(f"{code.co_qualname} would not be found again by its name{why}")
+    return tuple(found)
+
+
+def _nested(codes: Iterable[CodeType]) -> Iterator[CodeType]:
+    for code in codes:
+        yield code
+        yield from _nested(each for each in code.co_consts if isinstance(each, CodeType))
+
+
+def _named(function: FunctionType) -> Witness | None:
+    """The witness of a function that has a name of its own in its module; None where it is made by another."""
+    name = function.__qualname__
+    return None if "<locals>" in name else _at(function.__module__, name, lambda found: found is function)
+
+
+def _around(function: FunctionType) -> Witness:
+    """The witness of what made a function of a library: what that was given, the library's version says."""
+    code = function.__code__
+    if not code.co_filename.startswith(_SITE):
+        raise UnknownError("it is made while another function runs")
+    name = code.co_qualname.partition(".<locals>")[0]
+    return _at(function.__globals__["__name__"], name, lambda found: code in _nested([found.__code__]))
+
+
+def _at(module: str, name: str, wanted: Callable[[FunctionType], bool]) -> Witness:
+    at: Any = sys.modules[module]
+    for part in name.split("."):
+        at = _static(at, part)
+    ways: deque[tuple[Any, tuple[str, ...]]] = deque([(at, ())])
+    seen = set()
+    while ways:
+        found, way = ways.popleft()
+        if isinstance(found, FunctionType) and wanted(found):
+            return Witness(module, name, way, digest_of(found))
+        if id(found) in seen or len(way) > _MOST_WRAPPED:
+            continue
+        seen.add(id(found))
+        ways.extend((inner, (*way, step)) for step, inner in _inside(found).items())
+    raise UnknownError("another function has its name now")
+
+
+def _static(holder: Any, name: str) -> Any:
+    """An attribute as it is stored: a method, and not what a class binds it to."""
+    if isinstance(holder, type):
+        return vars(holder)[name]
+    return getattr(holder, name)
+
+
+def _inside(wrapper: Any) -> dict[str, Any]:
+    """What a decorator wrapped, by where it keeps it."""
+    found: dict[str, Any] = {}
+    for name in ("__wrapped__", "__func__", "fget", "func"):
+        inner = getattr(wrapper, name, None)
+        if isinstance(inner, FunctionType | functools.partial | staticmethod | classmethod):
+            found[name] = inner
+    if isinstance(wrapper, FunctionType):
+        for name, cell in zip(wrapper.__code__.co_freevars, wrapper.__closure__ or (), strict=True):
+            try:
+                if isinstance(cell.cell_contents, FunctionType):
+                    found[f"closure {name}"] = cell.cell_contents
+            except ValueError:  # a name that the enclosing function has not yet bound
+                continue
+    return found
+
+
+class _Reader:
+    """Feeds what it is told of objects to a digest; what was met before is referred to by its number."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self._numbers: dict[int, int] = {}
+        self._alive: list[Any] = []
+        self._storages: dict[int, int] = {}
+        self.codes: set[CodeType] = set()
+
+    def digest(self, objects: Any) -> str:
+        try:
+            self._read(objects)
+        except RecursionError:
+            raise UnknownError("it is nested too deeply") from None
+        return self._hash.hexdigest()
+
+    def _say(self, *words: object) -> None:
+        self._hash.update(repr(words).encode(errors="backslashreplace"))
+
+    def _read(self, value: Any) -> None:
+        kind = type(value)
+        if value is None or value is ... or kind in (bool, int, float, complex, str, bytes):
+            self._say(kind.__name__, value)
+            return
+        if id(value) in self._numbers:
+            self._say("again", self._numbers[id(value)])
+            return
+        self._numbers[id(value)] = len(self._numbers)
+        self._alive.append(value)  # so that no other comes to stand there
+        if len(self._numbers) > _MOST:
+            raise UnknownError(f"it holds more than {_MOST:,} objects")
+        self._say(f"{kind.__module__}.{kind.__qualname__}")
+        for kinds, read in _READERS:
+            if isinstance(value, kinds):
+                read(self, value)
+                return
+        self._object(value)
+
+    def _tensor(self, tensor: torch.Tensor) -> None:
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter, FakeTensor) or tensor.layout != torch.strided:
+            raise UnknownError(f"it holds a tensor of a kind of its own, {type(tensor).__name__}")
+        storage = tensor.untyped_storage()
+        number = self._storages.setdefault(storage._cdata, len(self._storages))
+        self._alive.append(storage)
+        self._say(
+            *(tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.dtype, str(tensor.device)),
+            *(tensor.requires_grad, tensor.is_leaf, tensor.is_conj(), tensor.is_neg()),
+            *(number, storage.nbytes(), isinstance(tensor, torch.nn.Parameter)),
+        )
+
+    def _all(self, values: Iterable[Any]) -> None:
+        for value in values:
+            self._read(value)
+        self._say("end")
+
+    def _mapping(self, mapping: Mapping[Any, Any]) -> None:
+        for key, value in list(mapping.items()):
+            self._read(key)
+            self._read(value)
+        self._say("end")
+        if type(mapping) not in (dict, OrderedDict, MappingProxyType):
+            self._attributes(mapping)
+
+    def _set(self, values: Iterable[Any]) -> None:
+        # In no order of their own: each apart, and sorted.
+        self._say(sorted(digest_of(value) for value in values))
+
+    def _variable(self, variable: ContextVar[Any]) -> None:
+        self._say(variable.name)
+        self._read(variable.get(None))
+
+    def _class(self, kind: type) -> None:
+        self._say(kind.__module__, kind.__qualname__)
+
+    def _code(self, code: CodeType) -> None:
+        self.codes.add(code)
+        self._say(
+            *(code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_flags),
+            *(code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_exceptiontable),
+            *(code.co_filename, code.co_firstlineno, code.co_linetable),
+        )
+        self._all(code.co_consts)
+
+    def _function(self, function: FunctionType) -> None:
+        self._say(function.__module__, function.__qualname__)
+        if is_versioned(function.__code__.co_filename):
+            self._contents(function, {})
+            return
+        self._code(function.__code__)
+        known = function.__globals__
+        self._contents(function, {name: known[name] for name in globals_read(function.__code__) if name in known})
+
+    def _contents(self, function: FunctionType, read: Mapping[str, Any]) -> None:
+        """What a function holds; of globals that are functions, classes and modules no more than which they are."""
+        for name, value in read.items():
+            self._say("global", name)
+            if isinstance(value, FunctionType | type | ModuleType):
+                self._say(getattr(value, "__module__", ""), getattr(value, "__qualname__", value.__name__))
+            else:
+                self._read(value)
+        self._read(function.__defaults__)
+        self._read(function.__kwdefaults__)
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            try:
+                content = cell.cell_contents
+            except ValueError:  # a name that the enclosing function has not yet bound
+                content = None
+            self._say("closure", name)
+            self._read(content)
+
+    def _object(self, value: Any) -> None:
+        if type(value) is object:  # a mark, which is nothing but itself
+            return
+        if type(value).__module__ == "typing":
+            self._say(str(value))
+            return
+        if not hasattr(value, "__dict__") and not _slots(type(value)):
+            raise UnknownError(f"it holds a {type(value).__module__}.{type(value).__qualname__}")
+        self._attributes(value)
+        for kind in type(value).__mro__:
+            if kind.__module__.split(".", 1)[0] in (*_VERSIONED, "builtins"):
+                continue
+            # What is set in a class's body and read by its methods.
+            plain = {k: v for k, v in vars(kind).items() if isinstance(v, bool | int | float | str | tuple)}
+            self._say(kind.__qualname__, {k: repr(v) for k, v in sorted(plain.items()) if not k.startswith("__")})
+
+    def _attributes(self, value: Any) -> None:
+        for name, content in sorted(getattr(value, "__dict__", {}).items()):
+            self._say("attribute", name)
+            if isinstance(value, torch.nn.Module) and "_hooks" in name and isinstance(content, dict):
+                # By numbers that count all hooks of a process.
+                self._all(content.values())
+            else:
+                self._read(content)
+        for name in _slots(type(value)):
+            self._say("slot", name)
+            self._read(getattr(value, name, None))
+
+
+def _slots(kind: type) -> list[str]:
+    found = [vars(each).get("__slots__", ()) for each in kind.__mro__ if each.__module__ != "builtins"]
+    names = [name for slots in found for name in ((slots,) if isinstance(slots, str) else slots)]
+    return [name for name in names if name not in ("__dict__", "__weakref__")]
+
+
+_READERS: tuple[tuple[Any, Callable[[_Reader, Any], None]], ...] = (
+    (torch.Tensor, _Reader._tensor),
+    (enum.Enum, lambda reader, value: reader._say(value.name)),
+    (_NAMED, lambda reader, value: reader._say("" if type(value).__module__ == "_thread" else str(value)[:500])),
+    (ContextVar, _Reader._variable),
+    (type, _Reader._class),
+    (ModuleType, lambda reader, value: reader._say(value.__name__)),
+    (FunctionType, _Reader._function),
+    (CodeType, _Reader._code),
+    (MethodType, lambda reader, value: reader._all((value.__self__, value.__func__))),
+    (functools.partial, lambda reader, value: reader._all((value.func, value.args, value.keywords))),
+    (int | float | complex | str | bytes, lambda reader, value: reader._say(repr(value))),
+    (Mapping, _Reader._mapping),
+    (list | tuple | deque, _Reader._all),
+    (set | frozenset, _Reader._set),
+)
+"""How what is of a kind is told; the first that fits."""
