@@ -9,6 +9,7 @@ import random
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -21,9 +22,12 @@ from torch import nn
 import workbench
 from tests.models import zoo
 from workbench import stored
+from workbench.compiler import reopened
 from workbench.errors import ChoiceError
 from workbench.executor import why_no_nvfuser
 from workbench.programs import identity
+from workbench.ui import choosing
+from workbench.ui.app import App
 
 needs_nvfuser = pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser() or "-")
 
@@ -341,3 +345,24 @@ def test_a_persons_own_model_comes_from_disk(name: str, folder: Path) -> None:
     assert (first.on_disk, second.on_disk) == ("kept on disk", "from disk")
     assert described(second) == described(first)
     assert chosen_alike(first, second, seed=2)
+
+
+def test_what_a_choice_needs_is_made_once_and_ahead_where_there_is_a_page(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    replan = reopened.replan
+    monkeypatch.setattr(reopened, "replan", lambda *given: (made.append(given[1]), replan(*given))[1])
+    monkeypatch.setattr(choosing, "WARM_AFTER_S", 0.0)
+    workbench.open("mlp", layers=1)
+    bench = workbench.open("mlp", layers=1)
+    assert (bench.on_disk, made) == ("from disk", [])
+    app = App(bench)
+    deadline = time.monotonic() + 60
+    while not made and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert bench.plan.text().startswith("import torch")
+    assert bench.plan.passes
+    bench.choose({bench.sites("saved")[0].id: "recompute"})
+    assert made == [{}]
+    app.close()

@@ -16,6 +16,7 @@ from workbench.bench.history import History
 from workbench.bench.listed import Sites
 from workbench.bench.planning import Planner, Request
 from workbench.bench.rates import machine_of, of_device
+from workbench.bench.way_in import WayIn
 from workbench.config import Config, installed_versions
 from workbench.errors import Advice, ChoiceError, RunError, nearest, shown
 from workbench.lever import Effect, Site, all_levers, widened
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from workbench.runs.request import RunOptions
 
 
-class Workbench(Files):
+class Workbench(WayIn, Files):
     """A program with its choices, plan and runs. Made by `workbench.open`.
 
     Parameters
@@ -102,21 +103,6 @@ class Workbench(Files):
     def ranks(self) -> int:
         """Processes that the program is for."""
         return self._captured.ranks.count if self._captured.ranks is not None else 1
-
-    @property
-    def capture(self) -> str:
-        """How the program came in: ``dynamo``, ``interpreter`` or ``parts``."""
-        return self._captured.way
-
-    @property
-    def capture_reason(self) -> str:
-        """Why it came in that way."""
-        return self._captured.why
-
-    @property
-    def on_disk(self) -> str:
-        """``from disk`` where tracing was spared; else whether it is kept there for the next opening, or why not."""
-        return self._captured.on_disk
 
     @property
     def machine(self) -> Machine:

@@ -230,6 +230,11 @@ class PartsBench(Workbench):
         return self._parts_captured.why
 
     @property
+    def on_disk(self) -> str:
+        """That programs in parts are traced each time."""
+        return "not kept on disk: it comes in as parts"
+
+    @property
     def machine(self) -> Machine:
         """What overlap is simulated on, in each part; see `Workbench.machine`."""
         return self._machine

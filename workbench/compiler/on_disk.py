@@ -29,7 +29,7 @@ from workbench.compiler.facts import settings
 from workbench.compiler.hooks import StageTime
 from workbench.compiler.patches import SourceFile
 from workbench.compiler.plan import Later, Plan, Split
-from workbench.compiler.replan import replan
+from workbench.compiler.stage import Made
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     Proxy,
@@ -203,17 +203,12 @@ def tensors_of(written: Iterable[Mapping[str, tuple[Any, ...]]], mode: FakeTenso
     return tables
 
 
-def plan_of(found: Mapping[str, Any], captured: Capture, seconds: float) -> Plan:
-    """The stock plan as it was kept; the traces that run are made when they are asked for."""
-    again = Later(lambda: replan(captured, {})[0])
-
-    def split() -> tuple[TraceCtx, TraceCtx | None]:
-        return again.value.split.forward, again.value.split.backward
-
+def plan_of(found: Mapping[str, Any], again: Later[tuple[Plan, Made]], seconds: float) -> Plan:
+    """The stock plan as it was kept; traces are those of the plan made again, once they are asked for."""
     return Plan(
         **found["plan"],
-        split=Split(split),
-        steps=Later(lambda: again.value.steps.value),
+        split=Split(lambda: (again.value[0].split.forward, again.value[0].split.backward)),
+        steps=Later(lambda: again.value[0].steps.value),
         opening=(StageTime("read from disk", seconds),),
         stages=(),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Any
@@ -38,10 +39,16 @@ class Later[T]:
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
+        self._one_at_a_time = threading.RLock()
+
+    @property
+    def value(self) -> T:
+        """What was made; whoever asks meanwhile waits for it."""
+        with self._one_at_a_time:
+            return self._made
 
     @cached_property
-    def value(self) -> T:
-        """What was made."""
+    def _made(self) -> T:
         return self._make()
 
 

@@ -74,7 +74,8 @@ def _from_disk(
     stage = Stage(**found["stage"], arguments=arguments, unread=unread)
     state = (jitted._lc_cd, jitted._lc_cs, found["cache_info"])
     captured = Capture(program, executor, stage, (), ranks, *state, found["way"], found["why"], kept=kept)
-    plan = on_disk.plan_of(found, captured, time.perf_counter() - begun)
+    again = Later(lambda: replan(captured, {}))
+    plan = on_disk.plan_of(found, again, time.perf_counter() - begun)
     captured.stages, captured.on_disk = plan.opening, "from disk"
-    captured.bases[()] = Base(plan, stage, Later(lambda: replan(captured, {})[1]))
+    captured.bases[()] = Base(plan, stage, Later(lambda: again.value[1]))
     return captured

@@ -147,6 +147,7 @@ class App:
     def close(self) -> None:
         """Stop following the bench."""
         self._forget()
+        self.choosing.close()
         self._questions.put(None)
         self.fit.close()
         if self._readout is not None:

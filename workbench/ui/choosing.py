@@ -39,6 +39,10 @@ class _Named:
     """How many layers were shown as one there."""
 
 
+WARM_AFTER_S = 1.0
+"""Once the page has drawn, what the next choice needs of a plan that came from disk is made before one is asked for."""
+
+
 class Choosing:
     """Choices that are asked for, and those that are not planned yet.
 
@@ -71,6 +75,13 @@ class Choosing:
         self._numbers = itertools.count()
         self._weigher: tuple[Plan, Worth] | None = None
         self._weighed: tuple[Plan | None, dict[str, str], Gain | None] = (None, {}, None)
+        self._warming = threading.Timer(WARM_AFTER_S, bench.warm)
+        self._warming.daemon = True
+        self._warming.start()
+
+    def close(self) -> None:
+        """No choice will be made here."""
+        self._warming.cancel()
 
     def turn(self, sites: Sequence[Site]) -> None:
         """Choose the next option of a site, or of those of folded layers."""
