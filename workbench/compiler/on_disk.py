@@ -15,6 +15,7 @@ import os
 import pickle
 import platform
 import sys
+import sysconfig
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -130,7 +131,7 @@ def _device(program: Program) -> tuple[str, str]:
 @functools.cache
 def _versions() -> str:
     """All that makes one installation trace as another does."""
-    own, libraries = Path(__file__).parents[1], Path(torch.__file__).parents[1]
+    own, libraries = Path(__file__).parents[1], Path(sysconfig.get_paths()["purelib"])
     # Whatever is installed, each under a name with its version.
     installed = sorted(path.name for path in libraries.glob("*.dist-info"))
     sources = sorted((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in own.rglob("*.py"))
@@ -252,7 +253,7 @@ class _Pickler(pickle.Pickler):
 
 
 def _bound(fields: dict[str, Any]) -> Any:
-    made = BoundSymbol.__new__(BoundSymbol)
+    made = object.__new__(BoundSymbol)
     made.__dict__.update(fields)
     made.sym._bind_postprocess(made)
     return made
