@@ -231,6 +231,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
     ),
     "ProxyTag": ("DETACHED_AUTOGRAD_GRAPH", "RECOMPUTE_IN_BACKWARD"),
     "Symbol": (
+        "lookup_symbol",
         "_module",
         "bind",
         "executor",
@@ -304,6 +305,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "uint8",
     ),
     "interpreter": (
+        "extract_code",
         "Py_NULL",
         "dis.get_instructions",
         "get_interpreterruntimectx",
@@ -376,7 +378,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "tree_flatten",
         "tree_flatten_with_dataclass",
     ),
-    "thunder_functions": ("__getitem__", "get"),
+    "thunder_functions": ("__getitem__", "get", "items"),
     "torch_executor": (
         "can_execute",
         "get_execution_transform",
