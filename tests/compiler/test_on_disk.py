@@ -132,16 +132,28 @@ def test_what_comes_from_disk_is_the_same_in_everything(name: str, folder: Path)
     assert chosen_alike(first, second, seed=1)
 
 
-def test_another_process_finds_it(folder: Path, tmp_path: Path) -> None:
+OPENED = """
+import workbench
+{prepared}
+bench = workbench.open({given})
+print(bench.on_disk, bench.plan.peak_bytes)
+"""
+
+
+@pytest.mark.parametrize("whose", ["a file's", pytest.param("Hugging Face's", marks=pytest.mark.slow)])
+def test_another_process_finds_it(whose: str, folder: Path, tmp_path: Path) -> None:
     """Nothing that is kept leads to another key, or to another digest of a function, where nothing has changed."""
-    model = tmp_path / "model.py"
-    model.write_text(SOURCE + "\ndef program():\n    return Model(), (torch.ones(2, 3),)\n")
-    opened = f"import workbench; b = workbench.open({str(model) + ':program'!r}); print(b.on_disk, b.plan.peak_bytes)"
+    if whose == "a file's":
+        model = tmp_path / "model.py"
+        model.write_text(SOURCE + "\ndef program():\n    return Model(), (torch.ones(2, 3),)\n")
+        code = OPENED.format(prepared="", given=repr(f"{model}:program"))
+    else:
+        prepared = "from tests.models import zoo\nmodule, args, kwargs = zoo.build('qwen3')"
+        code = OPENED.format(prepared=prepared, given="module, *args, device='cpu', **kwargs")
     found = []
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed, stored.VARIABLE: str(folder)}
-        done = workbench_process(opened, environment)
-        found.append(done.split())
+        found.append(workbench_process(code, environment).split())
     assert found[0][:3] == ["kept", "on", "disk"]
     assert found[1] == ["from", "disk", found[0][3]]
 

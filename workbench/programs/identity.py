@@ -18,6 +18,7 @@ import re
 import sys
 import sysconfig
 import threading
+import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
@@ -380,6 +381,8 @@ class _Reader:
 
     def _attributes(self, value: Any) -> None:
         for name, content in sorted(getattr(value, "__dict__", {}).items()):
+            if name.endswith("_hash") and isinstance(content, int):  # each process has other ones
+                continue
             self._say("attribute", name)
             if isinstance(value, torch.nn.Module) and "_hooks" in name and isinstance(content, dict):
                 # By numbers that count all hooks of a process.
@@ -402,6 +405,7 @@ _READERS: tuple[tuple[Any, Callable[[_Reader, Any], None]], ...] = (
     (enum.Enum, lambda reader, value: reader._say(value.name)),
     (_NAMED, lambda reader, value: reader._say("" if type(value).__module__ == "_thread" else str(value)[:500])),
     (ContextVar, _Reader._variable),
+    (weakref.ReferenceType, lambda reader, value: reader._read(value())),
     (type, _Reader._class),
     (ModuleType, lambda reader, value: reader._say(value.__name__)),
     (FunctionType, _Reader._function),
