@@ -101,7 +101,7 @@ def test_a_policy_is_planned_as_anew(planned: wb.Workbench, choices: dict[str, s
 @given(data=st.data())
 @settings(max_examples=4, phases=[Phase.generate])
 def test_places_by_hand_are_planned_as_anew(planned: wb.Workbench, data: st.DataObject) -> None:
-    made = planned._captured.bases[()].made
+    made = planned._captured.bases[()].made.value
     choices = {}
     for schedule in made.communication.values():
         names = (*schedule.names, "end")
@@ -136,7 +136,7 @@ def test_orders_on_top_of_buckets_are_planned_as_anew(sharded: wb.Workbench, buc
 @settings(max_examples=30)
 def test_an_order_takes_the_least_key_of_what_may_come_next(planned: wb.Workbench, seed: int, spread: int) -> None:
     draw = random.Random(seed)
-    for schedule in planned._captured.bases[()].made.communication.values():
+    for schedule in planned._captured.bases[()].made.value.communication.values():
         # Some near what is legal, so that sorting is enough, some not.
         keys = [(slot + draw.randrange(spread), 0, 0, 1.0, 0) for slot in schedule.slot]
         order, left = [], set(range(len(keys)))
