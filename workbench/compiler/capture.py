@@ -337,6 +337,8 @@ def _capture(
                         f"; {regions} checkpointed by torch.utils.checkpoint: what is made there, but for results, is "
                         "computed again in the backward and has no sites. Open the model without it to choose there"
                     )
+                if whole.written.modules:
+                    why += f"; {whole.written} written as another that was traced"
                 hooks.mark("capture")
             jitted = thunder_api.jit(function, executors=hooks.executors(), transforms=transforms)
             hooks.restart()

@@ -25,6 +25,7 @@ from workbench.compiler import patches
 from workbench.compiler.causes import remedy
 from workbench.compiler.forgetting import Backend, forget, noted
 from workbench.compiler.fx_trace import Frame, constants_of, frames_of, function_of
+from workbench.compiler.repeats import Written, traced_once
 from workbench.errors import ProgramError, WorkbenchError
 from workbench.programs.modes import restored
 from workbench.torch_api import BackendCompilerFailed, TorchDynamoException, dynamo_config, dynamo_utils
@@ -57,12 +58,15 @@ class WholeGraph:
         For `thunder.jit`; takes the inputs, and the constants that the graph holds.
     codes : tuple of CodeType
         What Dynamo went through to make it.
+    written : Written
+        Which of its modules were not traced, as others like them were.
     """
 
     graph: fx.GraphModule
     inputs: tuple[Any, ...]
     function: Callable[..., Any]
     codes: tuple[CodeType, ...] = ()
+    written: Written = dataclasses.field(default_factory=Written)
 
 
 def whole_graph(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> WholeGraph:
@@ -77,7 +81,8 @@ def whole_graph(program: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
 
     def act(graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         codes = tuple(dynamo_utils.get_traced_code() or ())
-        found.append(dataclasses.replace(whole_of(program, args, kwargs, graph, inputs), codes=codes))
+        whole = whole_of(program, args, kwargs, graph, inputs)
+        found.append(dataclasses.replace(whole, codes=codes, written=written))
         raise _CapturedError
 
     def call() -> None:
@@ -89,9 +94,16 @@ def whole_graph(program: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
 
     with settings():
         try:
-            _hooked(program, call)
+            with traced_once(program) as written:
+                _hooked(program, call)
         except TorchDynamoException as error:
-            raise NotOneGraphError(_why(error)) from error
+            if not written.modules:
+                raise NotOneGraphError(_why(error)) from error
+            written = Written()
+            try:
+                _hooked(program, call)
+            except TorchDynamoException as again:
+                raise NotOneGraphError(_why(again)) from again
     if not found:
         raise NotOneGraphError("Dynamo found no operator in it")
     return found[0]
