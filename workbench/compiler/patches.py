@@ -11,13 +11,14 @@ import os
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
-from typing import Any
+from typing import Any, Protocol
 from unittest import mock
 from weakref import WeakKeyDictionary
 
 import torch
+from torch import fx
 
 from workbench.compiler.copies import goes_without
 from workbench.compiler.once import backward_once
@@ -41,6 +42,8 @@ from workbench.torch_api import (
     GlobalSource,
     InliningInstructionTranslator,
     InstructionTranslatorBase,
+    SideEffects,
+    UnspecializedNNModuleVariable,
     VariableBuilder,
 )
 
@@ -405,3 +408,58 @@ def attention_of_a_recent_gpu() -> Iterator[None]:
 
     with mock.patch.object(sdpaex, "_fused_sdp_choice", choose):
         yield
+
+
+class Watcher(Protocol):
+    """Told what Dynamo does while it traces."""
+
+    def called(self, var: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any], call: Callable[..., Any]) -> Any:
+        """A module is called: what comes of it, as `call` finds it or otherwise."""
+
+    def changed(self, item: Any) -> None:
+        """One of its variables is changed."""
+
+    def read_changed(self, item: Any) -> None:
+        """An attribute is read that was set while it traced."""
+
+    def renamed(self, node: fx.Node, name: str) -> None:
+        """A node gets the name of the variable that a person's code puts it into."""
+
+
+_WATCHED = threading.RLock()
+
+
+@contextlib.contextmanager
+def dynamo_watched(watcher: Watcher) -> Iterator[None]:
+    """Inside, a watcher is told what Dynamo does in this thread, and stands in for it where a module is called.
+
+    It can go once Dynamo traces like modules once; see `repeats.py`.
+    """
+    here = threading.get_ident()
+
+    def told(stock: Callable[..., Any], tell: Callable[..., None]) -> Callable[..., Any]:
+        def method(self: Any, item: Any, *args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() == here:
+                tell(self, item)
+            return stock(self, item, *args, **kwargs)
+
+        return method
+
+    with _WATCHED:
+        call = UnspecializedNNModuleVariable.call_function
+
+        def call_function(self: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+            if threading.get_ident() != here:
+                return call(self, tx, args, kwargs)
+            return watcher.called(self, tx, args, kwargs, call)
+
+        checked = told(SideEffects.check_allowed_side_effect, lambda _, item: watcher.changed(item))
+        loaded = told(SideEffects.load_attr, lambda _, item: watcher.read_changed(item))
+        renamed = told(fx.Node._rename, watcher.renamed)
+        with (
+            mock.patch.object(UnspecializedNNModuleVariable, "call_function", call_function),
+            mock.patch.object(SideEffects, "check_allowed_side_effect", checked),
+            mock.patch.object(SideEffects, "load_attr", loaded),
+            mock.patch.object(fx.Node, "_rename", renamed),
+        ):
+            yield

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import fx
 
+from workbench.compiler import patches
 from workbench.compiler.alike import Call, NotAlikeError, call_of, differing, reads
 from workbench.compiler.samples import EXISTING, Before, Sample, sample_of, told, write
-from workbench.torch_api import SideEffects, UnspecializedNNModuleVariable
 
 AT_LEAST = 3
 """Of a kind, so that there is one to write after two were traced."""
@@ -60,42 +58,7 @@ def traced_once(program: Any) -> Iterator[Written]:
     if not repeated:
         yield written
         return
-    tracing = _Tracing(written)
-    here = threading.get_ident()
-    stock_rename: Callable[[fx.Node, str], None] = fx.Node._rename
-    call = UnspecializedNNModuleVariable.call_function
-    check, load = SideEffects.check_allowed_side_effect, SideEffects.load_attr
-
-    def call_function(self: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        if threading.get_ident() != here:
-            return call(self, tx, args, kwargs)
-        tracing.begun(tx.output)
-        if tracing.inside or id(self.value) not in repeated:
-            tracing.known.add(id(self.value))
-            return call(self, tx, args, kwargs)
-        return tracing.called(self, tx, args, kwargs, call)
-
-    def check_allowed_side_effect(self: Any, item: Any) -> Any:
-        if threading.get_ident() == here:
-            tracing.changed(item)
-        return check(self, item)
-
-    def rename(self: fx.Node, name: str) -> None:
-        if threading.get_ident() == here:
-            tracing.renamed(self, name)
-        stock_rename(self, name)
-
-    def load_attr(self: Any, item: Any, *args: Any, **kwargs: Any) -> Any:
-        if threading.get_ident() == here:
-            tracing.read_changed(item)
-        return load(self, item, *args, **kwargs)
-
-    with (
-        mock.patch.object(SideEffects, "load_attr", load_attr),
-        mock.patch.object(fx.Node, "_rename", rename),
-        mock.patch.object(UnspecializedNNModuleVariable, "call_function", call_function),
-        mock.patch.object(SideEffects, "check_allowed_side_effect", check_allowed_side_effect),
-    ):
+    with patches.dynamo_watched(_Tracing(repeated, written)):
         yield written
 
 
@@ -143,8 +106,9 @@ class _Kind:
 class _Tracing:
     """What is known while one program is traced."""
 
-    def __init__(self, written: Written) -> None:
-        self.known: set[int] = set()
+    def __init__(self, repeated: Mapping[int, torch.nn.Module], written: Written) -> None:
+        self._repeated = repeated
+        self._known: set[int] = set()
         """Ids of modules that were called. Another call gets names that begin with those of the first."""
         self._sampled: Before | None = None
         self._output: Any = None
@@ -152,20 +116,19 @@ class _Tracing:
         self._kinds: list[_Kind] = []
         self._alike: dict[tuple[int, int], frozenset[str] | None] = {}
 
-    def begun(self, output: Any) -> None:
-        """Dynamo traces for an output; for another one than before, it has begun again from the start."""
-        if output is not self._output:
-            self._output, self._kinds = output, []
+    def called(self, var: Any, tx: Any, args: Sequence[Any], kwargs: dict[str, Any], call: Callable[..., Any]) -> Any:
+        """Dynamo is to trace a call of a module, as `call` does."""
+        if tx.output is not self._output:
+            # It has begun again from the start.
+            self._output, self._kinds = tx.output, []
             self._written.modules.clear()
-            self.known.clear()
-
-    def called(
-        self, var: Any, tx: Any, args: Sequence[Any], kwargs: Mapping[str, Any], call: Callable[..., Any]
-    ) -> Any:
-        """What Dynamo gets for a call of a module that is repeated."""
+            self._known.clear()
+        if self._sampled is not None or id(var.value) not in self._repeated:
+            self._known.add(id(var.value))
+            return call(var, tx, args, kwargs)
         own = {id(module) for module in var.value.modules()}
-        again = not own.isdisjoint(self.known)
-        self.known |= own
+        again = not own.isdisjoint(self._known)
+        self._known |= own
         try:
             made = call_of(var, tx, args, kwargs)
         except NotAlikeError:
@@ -191,11 +154,6 @@ class _Tracing:
         elif sample is not None:
             self._kinds.append(_Kind(sample))
         return result
-
-    @property
-    def inside(self) -> bool:
-        """Whether a module of those repeated is being traced as a sample."""
-        return self._sampled is not None
 
     def changed(self, item: Any) -> None:
         """Dynamo takes note of a change of one of its variables."""
