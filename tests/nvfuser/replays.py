@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 import workbench
 from workbench.bench import Workbench
 from workbench.compiler import pipeline
-from workbench.compiler.fusion import count_sets, definition
+from workbench.compiler.fusion_code import count_sets, definition
 from workbench.compiler.replay import Replayed as Replayed
 from workbench.compiler.replay import replay as replay
 from workbench.compiler.validate import validate

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -64,8 +65,10 @@ def accumulated(
         if isinstance(gradient, TensorProxy) and (argument.name not in tensors or tensors[argument.name].is_leaf)
     ]
     leaves = [leaves[i] for i in accumulation_order(len(leaves))]
+    waiting = _Waiting([gradient for gradient, _ in leaves], found)
     given = []
-    for at, (gradient, argument) in enumerate(leaves):
+    for gradient, argument in leaves:
+        held = waiting.without(gradient)
         strides, of_leaf = found.strides[gradient.name], found.strides[argument.name]
         if tuple(gradient.shape) != tuple(argument.shape) or len(strides) != len(of_leaf):
             # Thunder leaves a gradient as wide as what its leaf was broadcast to, and may not say so; the engine
@@ -73,7 +76,6 @@ def accumulated(
             summed_bytes = math.prod(argument.shape) * to_torch_dtype(gradient.dtype).itemsize
             given.append(Accumulated(gradient, summed_bytes, summed_bytes))
             continue
-        held = any(_holds(waiting, gradient, found) for waiting, _ in leaves[at + 1 :])
         if not held and obeys_layout_contract(strides, gradient.shape, of_leaf):
             given.append(Accumulated(gradient, 0, 0))
             continue
@@ -87,12 +89,23 @@ def accumulated(
     return given
 
 
-def _holds(waiting: Any, gradient: Any, found: TraceFacts) -> bool:
-    """Whether a gradient that has not been accumulated yet is the same tensor, or a view that refers to it."""
-    if found.tensor_of[waiting.name] == found.tensor_of[gradient.name]:
-        return True
-    shares = found.storage_of[waiting.name] == found.storage_of[gradient.name]
-    return shares and waiting.name in found.views and gradient.name not in found.views
+class _Waiting:
+    """Gradients that have not been accumulated yet."""
+
+    def __init__(self, gradients: Sequence[Any], found: TraceFacts) -> None:
+        self._found = found
+        self._tensors = Counter(found.tensor_of[gradient.name] for gradient in gradients)
+        self._views = Counter(found.storage_of[g.name] for g in gradients if g.name in found.views)
+
+    def without(self, gradient: Any) -> bool:
+        """Take out the next; whether one of the others is the same tensor, or a view that refers to it."""
+        found, name = self._found, gradient.name
+        self._tensors[found.tensor_of[name]] -= 1
+        if name in found.views:
+            self._views[found.storage_of[name]] -= 1
+        return self._tensors[found.tensor_of[name]] > 0 or (
+            name not in found.views and self._views[found.storage_of[name]] > 0
+        )
 
 
 def obeys_layout_contract(strides: Sequence[int], shape: Sequence[int], of_leaf: Sequence[int]) -> bool:

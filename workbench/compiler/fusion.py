@@ -6,19 +6,15 @@ report the time of each part of it.
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import copy
 import dataclasses
-import io
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol
-
-import torch
 
 from workbench.compiler import copies, patches
 from workbench.compiler.compile_times import RegionTimes
@@ -36,7 +32,6 @@ from workbench.compiler.thunder_api import (
     Proxy,
     Region,
     Symbol,
-    TensorProxy,
     TorchCompileExecutor,
     TraceCtx,
     TraceProvenance,
@@ -52,7 +47,6 @@ from workbench.compiler.thunder_api import (
     utils,
     variableify,
 )
-from workbench.errors import PlanError
 
 UNFUSED = frozenset(
     {
@@ -101,6 +95,11 @@ class FusionOptions:
     share: bool = False
     set_policy: str = copies.ALWAYS
     set_policies: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def of_fusions(self) -> tuple[Hashable, ...]:
+        """What of them a fusion keeps."""
+        return self.share, self.set_policy, tuple(self.set_policies.items())
 
 
 Configure = Callable[[TraceCtx], FusionOptions]
@@ -351,7 +350,7 @@ class RegionExecutor(TorchCompileExecutor):
         cut = control.timed("remat", lambda: dce(_cut(control, options)))
         if control.unfused:
             cut = copies.kept_in_forward(cut)
-        done = control.finish(control.timed("contexts", lambda: _callable_again(cut)))
+        done = control.finish(control.timed("contexts", lambda: _callable_again(cut, control)))
         done.set_provenance(TraceProvenance("Fusion"))
         return done
 
@@ -378,7 +377,7 @@ def _cut(control: Control, options: FusionOptions) -> TraceCtx:
     return _define_once(rematerialize(control.partitioned, options.remat, control.report, members))
 
 
-def _callable_again(trace: TraceCtx) -> TraceCtx:
+def _callable_again(trace: TraceCtx, control: Control) -> TraceCtx:
     """The trace with each fusion made anew of what is in it now.
 
     Thunder's `update_fusion_call_ctx` does the same, and makes a class for each fusion on the way: of all that planning
@@ -387,14 +386,20 @@ def _callable_again(trace: TraceCtx) -> TraceCtx:
     done = from_trace(trace)
     for bsym in trace.bound_symbols:
         if bsym.sym.is_fusion:
-            region = SimpleNamespace(
-                inputs=[variableify(a) for a in bsym.args if a is not None],
-                outputs=[variableify(out) for out in bsym.output if out is not None],
-                bound_symbols=bsym.subsymbols,
-            )
-            bsym = bsym.sym.executor.fuse(region, int(re.sub(r".*\D", "", bsym.sym.name)))
+            key = ("again", identity(bsym), *control.options.of_fusions)
+            bsym = control.regions.once(key, bsym, partial(_made_again, bsym))
         done.bound_symbols.append(bsym)
     return done
+
+
+def _made_again(bsym: BoundSymbol) -> BoundSymbol:
+    region = SimpleNamespace(
+        inputs=[variableify(a) for a in bsym.args if a is not None],
+        outputs=[variableify(out) for out in bsym.output if out is not None],
+        bound_symbols=bsym.subsymbols,
+    )
+    made: BoundSymbol = bsym.sym.executor.fuse(region, int(re.sub(r".*\D", "", bsym.sym.name)))
+    return made
 
 
 def _define_once(trace: TraceCtx) -> TraceCtx:
@@ -474,72 +479,6 @@ def _timed(definition: Any, compilation: Compilation, name: str, defined_s: floa
     return definition
 
 
-def definition(fusion: BoundSymbol, policy: str | None = None) -> str:
-    """Build the definition that nvFuser gets for a fusion, with contiguous inputs; compile nothing.
-
-    Parameters
-    ----------
-    fusion : BoundSymbol
-        Of a plan under nvFuser.
-    policy : str, optional
-        Take this `set` policy unchecked for every copy, safe or not. By default as planned.
-
-    Returns
-    -------
-    str
-        Its math, as nvFuser prints it.
-
-    Raises
-    ------
-    PlanError
-        If nvFuser refuses it; with nvFuser's reason.
-    """
-    if policy is None:
-        return _math(fusion, fusion._call_ctx[fusion.sym.name].get_fd)
-    word = {fact.output: policy for fact in copies.facts(fusion)}
-    with copies.skip_set(copies.without_set(fusion, word, unchecked=True)):
-        return _math(fusion, _build(fusion, fusion.subsymbols))
-
-
-def count_sets(fusion: BoundSymbol, policy: str | None = None) -> int:
-    """How many `set` nodes a fusion's definition has for its copies, those that nvFuser puts in by itself included.
-
-    Clones, and broadcasts that change nothing, are sets too: they are in the same definition without the copies.
-    """
-    plain = [
-        prims.shallow_copy.bind(member.args[0], output=member.output) if copies.is_copy(member) else member
-        for member in fusion.subsymbols
-    ]
-    return len(_SET.findall(definition(fusion, policy))) - len(_SET.findall(_math(fusion, _build(fusion, plain))))
-
-
-# `str(definition)` shows a set as a cast to the same type; the math shows it as what it is.
-_SET = re.compile(r"= Set\(")
-
-
-def _build(fusion: BoundSymbol, members: Sequence[BoundSymbol]) -> Callable[[Any], Any]:
-    outputs = [out for out in utils.sequencify(fusion.output) if out is not None]
-    return lambda descriptors: nvfuser_module().create_fd(list(members), descriptors, list(fusion.args), outputs)
-
-
-def _math(fusion: BoundSymbol, build: Callable[[Any], Any]) -> str:
-    compute_contiguity = nvfuser_module().compute_contiguity
-    descriptors = tuple(
-        (*compute_contiguity(tuple(a.shape), torch.empty(tuple(a.shape), device="meta").stride()), ())
-        if isinstance(a, TensorProxy)
-        else None
-        for a in fusion.args
-    )
-    # On a refusal nvFuser prints its C++ trace and its Python one.
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        try:
-            return str(build(descriptors).fusion.print_math())
-        except RuntimeError as error:
-            lines = str(error).strip().splitlines()
-            reason = next((line for line in lines if line.startswith("Expected")), lines[0])
-            raise PlanError(f"nvFuser refuses {fusion.sym.name}: {reason.strip()}") from error
-
-
 def nvfuser_executor(control: Control) -> FusionExecutor:
     """A new nvFuser executor under `control`: a copy of Thunder's, sharing its table of supported ops."""
     # Fusions that are kept know the executor that made them, and two of two executors are no pair to be cut.
@@ -556,10 +495,10 @@ def _nvfuser_executor() -> Any:
 
         def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
             control = self.control
-            control.partitioned = control.timed("partition", lambda: _callable_again(self.partition(trace)))
+            control.partitioned = control.timed("partition", lambda: _callable_again(self.partition(trace), control))
             options = control.begin(control.partitioned)
             cut = control.timed("remat", lambda: self._cut(options))
-            done = control.finish(control.timed("contexts", lambda: _callable_again(cut)))
+            done = control.finish(control.timed("contexts", lambda: _callable_again(cut, control)))
             done.set_provenance(TraceProvenance("Fusion"))
             return done
 
@@ -567,7 +506,7 @@ def _nvfuser_executor() -> Any:
             control, options = self.control, self.control.options
             inputs, outputs = [unvariableify(x) for x in region.inputs], [unvariableify(x) for x in region.outputs]
             key = (
-                *("fuse", fusion_counter, options.share, options.set_policy, tuple(options.set_policies.items())),
+                *("fuse", fusion_counter, *options.of_fusions),
                 *(ids(inputs), ids(outputs), ids(region.bound_symbols)),
             )
             alive = (inputs, outputs, tuple(region.bound_symbols))

@@ -24,7 +24,7 @@ from workbench.compiler.names import CLONE_PREFIX, name_places, origin_of
 from workbench.compiler.offload import Offloader
 from workbench.compiler.reader import read_joint
 from workbench.compiler.remat import Report
-from workbench.compiler.thunder_api import BoundSymbol, BoundSymbolTag, TraceCtx, prims
+from workbench.compiler.thunder_api import WAITS, BoundSymbol, BoundSymbolTag, TraceCtx, prims
 from workbench.executor import executor_named
 from workbench.graph import BACKWARD, Graph, Kind, Origin
 
@@ -239,6 +239,11 @@ class Stage:
         origin = self.origins[index]
         source = f"{origin.file}:{origin.line}  {origin.text}" if origin.line else ""
         return self.place(name), source
+
+    @cached_property
+    def waits(self) -> bool:
+        """Whether the program waits for collectives."""
+        return any(bsym.sym.name in WAITS for bsym in self.claimed.bound_symbols)
 
     @cached_property
     def recomputer(self) -> Recomputer:

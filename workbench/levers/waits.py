@@ -110,7 +110,7 @@ class Waits(Lever):
     def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
         """Reorder the joint trace by the settings, where they act before fusion."""
         policies = {id: choices[id] for id in ORDERING if id in choices}
-        if choices.get(STAGE) != BEFORE_FUSION or not policies or not reorder.has_collectives(trace):
+        if choices.get(STAGE) != BEFORE_FUSION or not policies or not stage.waits:
             return trace
         schedule = reorder.joint_schedule(trace, stage)
         return reorder.reordered_joint(trace, schedule, schedule.arrange(keys(schedule, policies)))
@@ -120,7 +120,7 @@ class Waits(Lever):
     ) -> tuple[TraceCtx, Made]:
         """Reorder the forward trace, then the backward trace."""
         backward = TraceTag.BACKWARD in trace.tags
-        if not reorder.has_collectives(trace):
+        if not stage.waits or not reorder.has_collectives(trace):
             return trace, made
         schedule = reorder.schedule(trace, stage)
         if together := together_in(schedule, choices):
@@ -143,4 +143,4 @@ class Waits(Lever):
 
 def _only_with_collectives(stage: Stage) -> str:
     # By the claimed trace: the schedules are known only after the split, when a config is replayed.
-    return "" if reorder.has_collectives(stage.claimed) else "the program has no collectives"
+    return "" if stage.waits else "the program has no collectives"
