@@ -18,7 +18,7 @@ class Traits(NamedTuple):
     device: str
 
 
-_TRAITS = "_workbench_traits"
+TRAITS = "_workbench_traits"
 """Where a proxy has them, beside what they were found from: plan after plan asks the same proxies."""
 _found_from = operator.itemgetter("_shape", "_dtype", "_device")
 """What Thunder's passes may put another in the place of."""
@@ -32,7 +32,7 @@ def is_tensor(proxy: Any) -> bool:
 def traits_of(proxy: Any) -> Traits:
     """Of what stands for a tensor."""
     own = proxy.__dict__
-    given, known = _found_from(own), own.get(_TRAITS)
+    given, known = _found_from(own), own.get(TRAITS)
     if known is not None and all(map(operator.is_, known[0], given)):
         found: Traits = known[1]
         return found
@@ -40,7 +40,7 @@ def traits_of(proxy: Any) -> Traits:
     # By the shape: a sharded parameter's `numel` is stale in Thunder.
     nbytes = math.prod(shape) * int(proxy.dtype.bytes)
     found = Traits(shape, nbytes, str(proxy.dtype).rsplit(".", 1)[-1], str(proxy.device.device_str()))
-    own[_TRAITS] = (given, found)
+    own[TRAITS] = (given, found)
     return found
 
 

@@ -103,13 +103,13 @@ def _swapped(
     if not swap_map or not _concerns(self, swap_map, skip_inputs, skip_output, skip_subsymbols):
         return self
     made = quick_symbols.swapped(self, swap_map, skip_inputs, skip_output, skip_subsymbols)
-    if self.sym.is_fusion and not (skip_inputs or skip_output or skip_subsymbols) and _renames(self, made):
+    if not (skip_inputs or skip_output or skip_subsymbols) and _renames(self, made):
         made.__dict__[STRUCTURE] = structure_of(self)
     return made
 
 
 def _renames(before: Any, after: Any) -> bool:
-    """Whether a swap left all of a fusion but names as it was."""
+    """Whether a swap left all of a statement but names as it was."""
     other = names_in(after)
     if len(other) != len(names_in(before)):  # two values became one
         return False

@@ -12,7 +12,8 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from workbench.compiler.kept import identity
+from workbench.compiler import templates
+from workbench.compiler.kept import STRUCTURE, identity
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     Proxy,
@@ -167,18 +168,23 @@ def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
     ):
         return _stock_call(self, *args, **kwargs)
     inside: list[Any] = []
-    if self.is_prim:
-        if trace.peek_scope() is None:
-            return self.meta(*args, **kwargs)
-        trace.push_scope(None)
-        result = self.meta(*args, **kwargs)
+    if self.is_prim and trace.peek_scope() is None:
+        return self.meta(*args, **kwargs)
+
+    def make() -> Any:
+        recorded: list[Any] = []
+        trace.push_scope(None if self.is_prim else recorded)
+        found = self.meta(*args, **kwargs)
+        if not self.is_prim:
+            found = _copied(found, args, kwargs)
         trace.pop_scope()
-    else:
-        trace.push_scope(inside)
-        result = _copied(self.meta(*args, **kwargs), args, kwargs)
-        trace.pop_scope()
-        inside = dead_code.dce_bsyms(inside, result)
+        inside.extend(dead_code.dce_bsyms(recorded, found) if recorded else ())
+        return found
+
+    result, structure = templates.written(trace, inside, self, args, kwargs, make)
     bsym = self.bind(*args, **kwargs, output=result, subsymbols=inside)
+    if structure is not None:
+        bsym.__dict__[STRUCTURE] = structure
     scope = trace.peek_scope()
     baseutils.check(
         scope is not None,
@@ -260,11 +266,13 @@ METHODS: tuple[tuple[Any, str, Any], ...] = (
     (BoundSymbol, "flat_proxy_outs", _property("flat_proxy_outs", _flat_proxy_outs)),
     (symbol.Symbol, "__call__", _call),
     (proxies, "_infer_tensor_properties", _inferred),
+    *templates.METHODS,
 )
 """A class or module of Thunder's, a name in it, and what stands there instead."""
 
 FUNCTIONS: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (pytree, "tree_flatten", flatten),
     (baseutils, "check_type", _check_type),
+    *templates.FUNCTIONS,
 )
 """Functions that other modules take by name."""

@@ -190,6 +190,7 @@ _NAMES: Mapping[str, str] = {
     "torch_executor": "thunder.executors.torchex:ex",
     "tracectx": "thunder.core.trace:tracectx",
     "transform_to_torch_types": "thunder.common:transform_to_torch_types",
+    "transforms": "thunder.core.transforms",
     "tree_flatten": "thunder.core.pytree:tree_flatten",
     "tree_map": "thunder.core.pytree:tree_map",
     "unvariableify": "thunder.core.proxies:unvariableify",
@@ -255,6 +256,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
     ),
     "TraceCtx": (
         "bound_symbols",
+        "make_name",
         "python",
         "python_callable",
         "set_current_source_location",
@@ -280,6 +282,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "cpu",
     ),
     "passes": ("_transform_for_operator_executor_execution",),
+    "transforms": ("_get_gradfn_and_executor",),
     "distributed_prims": (
         "PrimIDs",
         "PrimIDs.SYNCHRONIZE_TENSOR_PARALLEL_INPUT",

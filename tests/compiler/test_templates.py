@@ -1,0 +1,142 @@
+"""What is written as something that was traced before is what tracing it gives: statements, names, plans, choices."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import workbench
+from tests.amount import amount
+from tests.compiler import test_repeats as layers
+from tests.strategies import RandomProgram, choices_for, programs
+from workbench.bench import Workbench
+from workbench.compiler import dynamo, templates
+from workbench.config import Config
+
+
+@contextlib.contextmanager
+def all_made() -> Iterator[None]:
+    """Inside, each layer is traced, and each operation's statements are made."""
+
+    def made(trace: Any, scope: Any, of: Any, args: Any, kwargs: Any, make: Callable[[], Any]) -> tuple[Any, None]:
+        return make(), None
+
+    with (
+        mock.patch.object(dynamo, "traced_once", layers.each_traced),
+        mock.patch.object(templates, "written", made),
+    ):
+        yield
+
+
+def as_text(bench: Workbench) -> list[str]:
+    """All that a plan is made of, names included, and what it comes to."""
+    stage, plan = bench._captured.stage, bench.plan
+    traces = [stage.program, stage.joint, stage.claimed]
+    return [
+        *(re.sub(r"took \d+ \w+", "", str(trace)) for trace in traces), plan.text(),
+        "\n".join(plan.graph.statements.computes), repr(plan.peak_bytes), repr(plan.saved_bytes), repr(plan.timeline),
+        "\n".join(site.id for site in plan.sites),
+    ]  # fmt: skip
+
+
+@pytest.mark.drawn
+@settings(max_examples=amount(6, 25, 300))
+@given(programs(random=True, writes=True, rare=True), st.sampled_from(["dynamo", "interpreter"]))
+def test_random_programs_that_do_the_same_twice(program: RandomProgram, capture: str) -> None:
+    function, inputs, _ = program.build()
+
+    def twice(*given: Any) -> Any:
+        return function(*given), function(*given)
+
+    def opened() -> list[str]:
+        try:
+            # Of what Thunder gets wrong that way, as well.
+            with warnings.catch_warnings(action="ignore", category=workbench.ProgramWarning):
+                return as_text(workbench.open(twice, *inputs, device="cpu", executor="torch", capture=capture))
+        except workbench.ProgramError as error:
+            # Less where it was, which is a line of this file where all is made.
+            return [str(error).rpartition(": ")[2]]
+
+    with all_made():
+        stock = opened()
+    assert opened() == stock
+
+
+CASES: dict[str, tuple[Any, tuple[Callable[[layers.Stack], None], ...]]] = {
+    "alike": (layers.Layer, ()),
+    "batch norms": (layers.Normed, ()),
+    "pairs": (layers.Two, ()),
+    "other shapes": (layers.Layer, (layers._shapes,)),
+    "shared weights": (layers.Layer, (layers._shared, layers._shared_with_first)),
+    "a layer in eval, one frozen": (layers.Layer, (layers._eval, layers._frozen)),
+    "first and last special": (layers.Layer, (layers._dropping, layers._without_bias)),
+}
+TRIED = list(CASES)[: amount(2, len(CASES), len(CASES))]
+SETS = amount(2, 4, 80)
+"""Of choices, for each of these programs: more than 500 in a search."""
+
+
+@pytest.mark.drawn
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRIED)
+def test_choices_in_programs_with_repeated_layers(name: str) -> None:
+    kind, changes = CASES[name]
+    torch.manual_seed(1)
+    stack = layers.Stack(kind)
+    for change in changes:
+        change(stack)
+    x = torch.randn(4, layers.WIDTH)
+
+    def opened(config: Config | None = None) -> Workbench:
+        return workbench.open(stack, x, device="planned", executor="nvfuser", config=config)
+
+    bench = opened()
+    with all_made():
+        stock = opened()
+    assert "written as another" in bench.capture_reason
+    assert "written as another" not in stock.capture_reason
+    assert as_text(bench) == as_text(stock)
+    random = Random(name)
+    for _ in range(SETS):
+        choices = choices_for(random, bench.sites())
+        for each in (bench, stock):
+            each.choose(choices)
+        assert as_text(bench) == as_text(stock)
+    assert opened(stock.config).plan.text() == stock.plan.text()
+    with all_made():
+        assert opened(bench.config).plan.text() == bench.plan.text()
+
+
+def test_an_operation_is_made_once_for_arguments_that_are_alike() -> None:
+    asked: list[Any] = []
+    recorded: list[Any] = []
+
+    def count(into: list[Any], stock: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*given: Any) -> Any:
+            into.append(None)
+            return stock(*given)
+
+        return counted
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(20):
+            x = torch.nn.functional.gelu(x)
+        return x.sum()
+
+    with (
+        mock.patch.object(templates, "written", count(asked, templates.written)),
+        mock.patch.object(templates, "_recorded", count(recorded, templates._recorded)),
+    ):
+        bench = workbench.open(function, torch.randn(3, 3, requires_grad=True), device="cpu", executor="torch")
+    assert len(bench.plan.graph.statements) > 3 * 20
+    assert 0 < 4 * len(recorded) < len(asked)

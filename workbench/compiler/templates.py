@@ -1,0 +1,314 @@
+"""What Thunder makes of an operation, written again for other values that are like those that it was made of.
+
+A composite operation or a gradient rule is Python that records statements. Called again with arguments of the same
+shapes, types and constants, it records the same with other names: layers of a program are that, and so are most
+statements of one. What is recorded for the first is kept with the trace, for that trace alone, and written for those
+after it. What takes or makes anything but tensors and constants is made each time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from workbench.compiler.kept import STRUCTURE, Structure, identity, structure_of
+from workbench.compiler.proxies import TRAITS
+from workbench.compiler.thunder_api import (
+    BoundSymbol,
+    Proxy,
+    TensorProxy,
+    TraceCtx,
+    compile_data,
+    get_tracectx,
+    transforms,
+)
+
+_TEMPLATES = "_workbench_templates"
+_NUMBERS = (bool, int, complex, str, type(None), slice, type(...))
+_stock_make_name = TraceCtx.make_name
+
+
+class _OtherwiseError(Exception):
+    """Something is none of what is written again."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Template:
+    """What was recorded for one call.
+
+    Attributes
+    ----------
+    names : tuple of (str, str or None)
+        Names that were made meanwhile, each with its prefix, in order.
+    given : tuple of str
+        Names of the values that the call was given.
+    bsyms : tuple of BoundSymbol
+    result : object
+    structure : Structure
+        Of the statement that the call is, the same for all of them.
+    alive : object
+        What the key tells apart by where it is in memory.
+    """
+
+    names: tuple[tuple[str, str | None], ...]
+    given: tuple[str, ...]
+    bsyms: tuple[Any, ...]
+    result: Any
+    structure: Structure
+    alive: Any
+
+
+def written(
+    trace: Any, scope: list[Any], of: Any, args: Any, kwargs: Any, make: Callable[[], Any]
+) -> tuple[Any, Structure | None]:
+    """What `make` gives, which records statements in a scope of a trace; or the like of it, recorded by this.
+
+    With it comes the structure that a statement of that call has, where there is one for all that are alike.
+
+    Parameters
+    ----------
+    trace : TraceCtx
+    scope : list of BoundSymbol
+        Where statements go.
+    of : object
+        What is called; told apart by where it is in memory.
+    args, kwargs : tuple, mapping
+        What it is called with.
+    make : callable
+    """
+    given: dict[str, Any] = {}
+    alive: list[Any] = [of]
+    try:
+        key = (identity(of), _told(args, given, alive), _told(kwargs, given, alive), torch.get_default_dtype())
+    except _OtherwiseError:
+        return make(), None
+    known: dict[Hashable, _Template | None] = trace.__dict__.setdefault(_TEMPLATES, {})
+    if key not in known:
+        return _recorded(trace, scope, key, given, alive, make, known)
+    template = known[key]
+    if template is None:
+        return make(), None
+    values: dict[str, Any] = dict(zip(template.given, given.values(), strict=True))
+    names = {old: trace.make_name(prefix=prefix) for old, prefix in template.names}
+    writer = _Writer(names, values, trace)
+    scope.extend(map(writer.statement, template.bsyms))
+    return writer.tree(template.result), template.structure
+
+
+def _recorded(
+    trace: Any,
+    scope: list[Any],
+    key: Hashable,
+    given: Mapping[str, Any],
+    alive: Any,
+    make: Callable[[], Any],
+    known: dict[Hashable, _Template | None],
+) -> tuple[Any, Structure | None]:
+    begun, place = len(scope), _place(trace)
+    with _noted(trace) as names:
+        result = make()
+    known[key] = None
+    if begun > len(scope) or any(prefix is _NAMED for _, prefix in names):
+        return result, None
+    # As they are now: Thunder tags statements, and takes out what is in them.
+    writer = _Writer({name: name for name, _ in names}, dict(given), trace, place)
+    try:
+        bsyms = tuple(writer.statement(bsym) for bsym in scope[begun:])
+        kept = writer.tree(result)
+    except _OtherwiseError:
+        return result, None
+    template = known[key] = _Template(tuple(names), tuple(given), bsyms, kept, Structure(), alive)
+    return result, template.structure
+
+
+def _told(tree: Any, given: dict[str, Any], alive: list[Any]) -> Hashable:
+    """Arguments as a key: tensors by all but their names, and by which of them are one."""
+    kind = type(tree)
+    if kind is TensorProxy:
+        return _tensor(tree, given, alive)
+    if kind is tuple or kind is list:
+        return (kind, *[_told(each, given, alive) for each in tree])
+    if kind is dict:
+        return (kind, *[(name, _told(each, given, alive)) for name, each in tree.items()])
+    if kind is float:
+        return kind, repr(tree)
+    if kind in _NUMBERS:
+        return kind, repr(tree) if kind is slice or kind is complex else tree
+    if isinstance(tree, Proxy) or kind.__hash__ is None:
+        raise _OtherwiseError
+    if callable(tree) and not isinstance(tree, type):
+        raise _OtherwiseError
+    alive.append(tree)
+    return kind, identity(tree)
+
+
+def _tensor(proxy: Any, given: dict[str, Any], alive: list[Any]) -> Hashable:
+    state = proxy.__dict__
+    if state["_grad"] is not None or not state.keys() <= _STATE:
+        raise _OtherwiseError
+    shape = state["_shape"]
+    for length in shape:
+        if type(length) is not int:
+            raise _OtherwiseError
+    device = state["_device"]
+    known = given.setdefault(state["_name"], proxy)
+    if known is not proxy and known.__dict__ is not state and not _alike(known, proxy):
+        raise _OtherwiseError
+    alive.append(device)
+    return (
+        list(given).index(state["_name"]), shape, identity(device), state["_true_dtype"], state["_dtype"],
+        state["_requires_grad"], state["_distparallel_type"], state["_thunder_fsdp_padding_size"],
+        state["_has_weak_name"], frozenset(state["_tags"]) if state["_tags"] else None,
+    )  # fmt: skip
+
+
+_STATE = {
+    TRAITS,
+    "_name", "_has_weak_name", "history", "_tags", "_shape", "_device", "_dtype", "_true_dtype", "_numel", "_ndim",
+    "_requires_grad", "_grad", "_distparallel_type", "_thunder_fsdp_padding_size",
+}  # fmt: skip
+"""All that a tensor proxy may have; its history says where an input comes from, and nothing is computed by it."""
+
+
+def _alike(one: Any, other: Any) -> bool:
+    return all(one.__dict__.get(name) == other.__dict__.get(name) for name in _STATE - {TRAITS})
+
+
+_NAMED = "\0named"
+"""Stands for the prefix of a name that was not made, but given."""
+
+
+def make_name(self: Any, name: str | None = None, *, prefix: str | None = None) -> str:
+    """As Thunder's, noted where something is recorded."""
+    made = _stock_make_name(self, name, prefix=prefix)
+    for notes in self.__dict__.get(_NOTES, ()):
+        notes.append((made, _NAMED if name is not None else prefix))
+    return made
+
+
+_NOTES = "_workbench_notes"
+
+
+@contextmanager
+def _noted(trace: Any) -> Iterator[list[tuple[str, str | None]]]:
+    """Inside, names that are made are noted."""
+    all_notes = trace.__dict__.setdefault(_NOTES, [])
+    notes: list[tuple[str, str | None]] = []
+    all_notes.append(notes)
+    try:
+        yield notes
+    finally:
+        all_notes.pop()
+
+
+def _place(trace: Any) -> tuple[Any, Any]:
+    return trace._current_source_filename, trace._current_source_positions
+
+
+_FLAT = ("flat_args", "flat_proxy_args", "flat_outs", "flat_proxy_outs")
+_FIELDS = frozenset(field.name for field in dataclasses.fields(BoundSymbol)) | {STRUCTURE, *_FLAT}
+
+
+class _Writer:
+    """Writes statements with other values.
+
+    Parameters
+    ----------
+    names : mapping of str to str
+        New names of values that are made.
+    values : dict of str to Proxy
+        What stands for values: for those that were given from the start, for those that are made once they are met.
+    trace : TraceCtx
+    place : tuple, optional
+        Where each statement has to come from; by default they come from where the trace now is.
+    """
+
+    def __init__(
+        self, names: Mapping[str, str], values: dict[str, Any], trace: Any, place: tuple[Any, Any] | None = None
+    ) -> None:
+        self._names, self._values = names, values
+        self._wanted, self._place = place, _place(trace)
+
+    def statement(self, bsym: Any) -> Any:
+        """The statement with what is in it."""
+        state = bsym.__dict__
+        if self._wanted is not None:
+            there = state["source_filename"], state["source_positions"]
+            if there != self._wanted or state["header"] or bsym.sym._bind_postprocess or bsym.sym.is_fusion:
+                raise _OtherwiseError
+        structure = structure_of(bsym)
+        made = object.__new__(BoundSymbol)
+        new = made.__dict__
+        new.update({name: value for name, value in state.items() if name in _FIELDS})
+        new["args"] = tuple([self.tree(each) for each in state["args"]])
+        if state["kwargs"]:
+            new["kwargs"] = self.tree(state["kwargs"])
+        new["subsymbols"] = [self.statement(sub) for sub in state["subsymbols"]]
+        new["output"] = self.tree(state["output"])
+        new["tags"] = state["tags"].copy()
+        new["source_filename"], new["source_positions"] = self._place
+        new[STRUCTURE] = structure
+        for name in _FLAT:
+            if name in state:
+                new[name] = type(state[name])([self.tree(each) for each in state[name]])
+        return made
+
+    def tree(self, tree: Any) -> Any:
+        """Arguments or results with values in the place of others."""
+        kind = type(tree)
+        if kind is TensorProxy:
+            found = self._values.get(tree._name)
+            return self._made(tree) if found is None else found
+        if kind is tuple:
+            return tuple([self.tree(each) for each in tree])
+        if kind is list:
+            return [self.tree(each) for each in tree]
+        if kind is dict:
+            return {name: self.tree(each) for name, each in tree.items()}
+        if isinstance(tree, Proxy) or (self._wanted is not None and not _plain(tree)):
+            raise _OtherwiseError
+        return tree
+
+    def _made(self, proxy: Any) -> Any:
+        name = self._names.get(proxy._name)
+        if name is None or proxy.__dict__["_grad"] is not None:
+            raise _OtherwiseError
+        made = object.__new__(TensorProxy)
+        made.__dict__.update(proxy.__dict__, _name=name, _tags=set(proxy.__dict__["_tags"]))
+        self._values[proxy._name] = made
+        return made
+
+
+def _plain(leaf: Any) -> bool:
+    """Whether there can be no value inside of a leaf."""
+    return not isinstance(leaf, list | tuple | dict | set) and not dataclasses.is_dataclass(leaf)
+
+
+def gradient_rule(bsym: Any, **kwargs: Any) -> Any:
+    """The gradient rule of a statement, as Thunder finds it, which writes what it wrote for one like it."""
+    rule, executor = _stock_gradient_rule(bsym, **kwargs)
+    if rule is None:
+        return rule, executor
+
+    def apply(*args: Any, **named: Any) -> Any:
+        trace, data = get_tracectx(), compile_data.get_compile_data()
+        scope = None if trace is None else trace.peek_scope()
+        plain = data is None or (data.is_grad_enabled and data.autocast_stack.is_empty())
+        if scope is None or not plain or compile_data.using_symbolic_values():
+            return rule(*args, **named)
+        return written(trace, scope, rule, args, named, lambda: rule(*args, **named))[0]
+
+    return apply, executor
+
+
+_stock_gradient_rule = transforms._get_gradfn_and_executor
+
+METHODS: tuple[tuple[Any, str, Any], ...] = ((TraceCtx, "make_name", make_name),)
+"""A class of Thunder's, a method of it, and what stands there instead."""
+
+FUNCTIONS: tuple[tuple[Any, str, Callable[..., Any]], ...] = ((transforms, "_get_gradfn_and_executor", gradient_rule),)
+"""Functions that other modules take by name."""
