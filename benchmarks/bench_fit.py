@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 import workbench
-from workbench.analysis.choice import SOLVED_TO
+from workbench.analysis.closing import SOLVED_TO
 from workbench.analysis.relaxed import whole
 from workbench.bench import Workbench
 from workbench.bench.fitting import Fitter

@@ -20,7 +20,8 @@ from scipy.optimize import LinearConstraint
 
 import workbench
 from workbench import Workbench, cli
-from workbench.analysis.choice import SOLVED_TO, Chooser, Rates
+from workbench.analysis.choice import Chooser, Rates
+from workbench.analysis.closing import SOLVED_TO
 from workbench.analysis.machines import H100
 from workbench.analysis.places import OFFLOAD, RECOMPUTE, SAVE, ByArithmetic, Places
 from workbench.analysis.solve import solve, solve_whole

@@ -46,6 +46,7 @@ class Incremental:
         produced = {value for outputs in self._outputs for value in outputs}
         ignored = set(np.flatnonzero(flags & ValueFlag.COTANGENT).tolist()) - produced
         self._ignored = np.asarray(sorted({self._storage[value] for value in ignored}), np.int64)
+        self._runs = frozenset(self.rows[self.first_backward :])
         self._forward = frozenset(self.rows[: self.first_backward])
         made = {value for row in self._forward for value in (*self._inputs[row], *self._outputs[row])}
         self._available = made | set(np.flatnonzero(flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT)).tolist())
@@ -57,7 +58,8 @@ class Incremental:
         place_of = {row: place for place, row in enumerate(self.rows)}
         for row in reversed(stock.order.tolist()):
             if row not in self._forward:
-                place = self._next[row] = place_of.get(row, place)
+                place = place_of.get(row, place)
+            self._next[row] = place
         self._baseline_bytes = found.baseline_bytes
         self._after_bytes = found.timeline.after_bytes
 
@@ -87,6 +89,24 @@ class Incremental:
         for storage in self._argument - {-1}:
             start[storage], end[storage] = -1, count
         return start, end, last, touches
+
+    def place_of(self, row: int) -> int:
+        """Where what is put before a statement stands: in the backward."""
+        return self._next[row]
+
+    def runs(self, row: int) -> bool:
+        """Whether a statement is among those that run in the backward."""
+        return row in self._runs
+
+    def absent(self, storage: int) -> tuple[int, int] | None:
+        """After its last use in the forward, and the first in the backward; None if one of both does not use it."""
+        if storage not in self._last_forward or storage not in self._touches:
+            return None
+        return self._last_forward[storage] + 1, self._touches[storage][0]
+
+    def last_touch(self, storage: int) -> int:
+        """The last place in the backward that uses a storage."""
+        return self._touches[storage][-1]
 
     def __call__(
         self, before: Mapping[int, Sequence[int]], away: Collection[int], ahead: int

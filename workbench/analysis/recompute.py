@@ -101,6 +101,7 @@ class Recomputer:
         self._blocked: dict[int, str] = {}
         # As Python's own numbers: they are asked for one at a time, by the ten thousand.
         self._inputs: list[list[int]] = [row.tolist() for row in graph.statements.inputs]
+        self._outputs: list[list[int]] = [row.tolist() for row in graph.statements.outputs]
         self._storage: list[int] = values.storage.tolist()
         self._producer: list[int] = values.producer.tolist()
         backward = self.backward.tolist()
@@ -141,6 +142,69 @@ class Recomputer:
     def values_on(self, storage: int) -> NDArray[np.int32]:
         """Saved values that live in a storage."""
         return np.asarray(self._saved_on.get(storage, ()), np.int32)
+
+    def read_by(self, storage: int) -> list[int]:
+        """Statements of the backward that read what is saved of a storage, in program order."""
+        return self._readers.get(storage, [])
+
+    def first_read(self, storage: int) -> dict[int, int]:
+        """Of each saved value of a storage the first statement of the backward that reads it."""
+        found: dict[int, int] = {}
+        for row in self.read_by(storage):
+            for value in self._inputs[row]:
+                if self._storage[value] == storage:
+                    found.setdefault(value, row)
+        return {value: found[value] for value in self._saved_on.get(storage, ()) if value in found}
+
+    def read_again(self, value: int, storage: int, *, along: bool, gather: bool) -> frozenset[int]:
+        """Saved storages that are read where a value of a storage is made again.
+
+        Parameters
+        ----------
+        value, storage : int
+        along, gather : bool
+            As for `edit`.
+        """
+        repeats = self._repeats(frozenset((storage,)), along=along, gather=gather)
+        queue, seen, found = [value], set(), set()
+        while queue:
+            producer = self._producer[queue.pop()]
+            if producer not in seen:
+                seen.add(producer)
+                for read in self._inputs[producer]:
+                    if repeats(read):
+                        queue.append(read)
+                    elif self._made_by_forward[read] and self._storage[read] in self._held:
+                        found.add(self._storage[read])
+        return frozenset(found)
+
+    def made_beside(self, storage: int, always: Collection[int] = ()) -> dict[int, frozenset[int]]:
+        """Saved storages that may be made again beside a storage, and the statements that make several at once.
+
+        Parameters
+        ----------
+        storage : int
+        always : collection of int
+            Storages that are made again whatever else is.
+        """
+        saved = self._saved_on
+        queue, seen = list(saved.get(storage, ())), set()
+        found: dict[int, frozenset[int]] = {}
+        while queue:
+            producer = self._producer[queue.pop()]
+            if producer in seen:
+                continue
+            seen.add(producer)
+            made = {self._storage[value] for value in self._outputs[producer]} - {-1}
+            for other in made & saved.keys() - {storage} if len(made) > 1 else ():
+                found[other] = found.get(other, frozenset()) | {producer}
+            for read in self._inputs[producer]:
+                lives = self._storage[read]
+                # What another saves is left to that; but for views of it that are not saved themselves.
+                left = lives != storage and lives not in always and read in saved.get(lives, ())
+                if self._made_by_forward[read] and not left:
+                    queue.append(read)
+        return found
 
     def why_not(self, storage: int) -> str:
         """The reason why a storage cannot be recomputed; empty where it can."""
