@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
+import math
 from collections.abc import Callable, Mapping
+from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import workbench
-from workbench.analysis import choice
+from tests.amount import amount
+from tests.strategies import drawn
+from workbench.analysis import relaxed, solve
 from workbench.analysis.choice import Chooser, Rates
 from workbench.analysis.machines import H100
 from workbench.analysis.places import OFFLOAD, RECOMPUTE, SAVE, ByArithmetic, Places, Weighed
-from workbench.analysis.relaxed import fractions, whole
+from workbench.analysis.presence import Presence
 from workbench.analysis.solve import solve_whole
 from workbench.bench.fitting import Fitter
+from workbench.compiler.stage import Stage
+from workbench.errors import ProgramError
 
 
 def residual(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -92,8 +100,8 @@ def test_no_combination_is_quicker_under_any_limit(small: Small, seed: int) -> N
         assert found is not None
         assert found.peak_bytes <= limit
         assert found.added_s == pytest.approx(best, abs=1e-9)
-        asked = chooser.relaxed(limit)
-        assert fractions(asked).added_s <= whole(asked, 5.0) + 1e-6 <= best + 2e-6
+        # What is proven of fractions, and what fitting has proven of whole choices since.
+        assert small.chooser(rates).bound(limit).added_s <= chooser.bound(limit).added_s + 1e-9 <= best + 2e-6
 
 
 @pytest.mark.parametrize("small", [residual], indirect=True)
@@ -153,13 +161,84 @@ def test_what_the_solver_lets_go_of_a_limit_is_asked_for_beside_it(monkeypatch: 
         solved.append(1)
         return solve_whole(*args, **settings)
 
-    monkeypatch.setattr(choice, "solve_whole", counted)
+    monkeypatch.setattr(relaxed, "solve_whole", counted)
     for _ in range(4):
         half = {int(storage): RECOMPUTE for storage in draw.permutation(again)[:7]}
         limit = chooser.point(half).peak_bytes
         solved.clear()
-        found = chooser._cut(limit)
+        chooser._closing.closed(limit)
+        found = chooser.known(limit)
         assert found is not None
         assert found.peak_bytes <= limit
         assert len(found.options) == 7
         assert len(solved) <= 10
+
+
+def test_what_the_solver_prints_is_kept_from_standard_output(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    libc = ctypes.CDLL(None)
+
+    def printing(*_: Any, **__: Any) -> Any:
+        libc.puts(b"HighsMipSolverData::transformNewIntegerFeasibleSolution")
+        return SimpleNamespace(status=0)
+
+    monkeypatch.setattr(solve, "milp", printing)
+    libc.puts(b"before")
+    solve_whole(lambda: None, options={"time_limit": 0.1})
+    libc.puts(b"after")
+    libc.fflush(None)
+    assert capfd.readouterr().out.split() == ["before", "after"]
+
+
+class Counted:
+    """Bytes that are alive at least, as the bound's program has them, under whole options."""
+
+    def __init__(self, stage: Stage, ahead: int) -> None:
+        work = stage.recomputer
+        self.places = Places(work, stage.predictor)
+        self.free = {
+            storage: [o for o, why in ((RECOMPUTE, work.why_not), (OFFLOAD, work.why_no_offload)) if not why(storage)]
+            for storage in work.storages().tolist()
+        }
+        self.exactly = ByArithmetic(work, stage.predictor, self.places, {}, along=True, gather=False, ahead=ahead)
+        variables = [(storage, option) for storage, options in self.free.items() for option in options]
+        self.presence = Presence(work, self.places.stock, variables, along=True, gather=False, ahead=ahead)
+        self.stock, self._bytes = self.exactly({}).peaks, work.graph.storages.bytes
+
+    def least(self, options: Mapping[int, str]) -> Any:
+        """At each place."""
+        absent = {storage: np.zeros(len(self.stock), bool) for storage in {*options, *self.presence.beside}}
+        present = self.presence.present(options)
+        for storage in options:
+            if storage in self.presence.spans:
+                start, end = self.presence.spans[storage]
+                end = min(end, present[storage].place) if storage in present else end
+                for place in range(start, end):
+                    absent[storage][place] = not self.presence.back(options, storage, place)
+        for storage, beside in self.presence.beside.items():
+            made = any(options.get(maker) == RECOMPUTE for maker in beside.makers)
+            if made and options.get(storage) != RECOMPUTE:
+                absent[storage][beside.start : beside.end] = True
+        return self.stock - sum(self._bytes[storage] * places for storage, places in absent.items())
+
+
+@pytest.mark.slow
+@pytest.mark.drawn
+@pytest.mark.filterwarnings("ignore::workbench.errors.ProgramWarning")
+@settings(max_examples=amount(12, 60, 600), suppress_health_check=list(HealthCheck), deadline=None)
+@given(seed=st.integers(0, 10**6), ahead=st.sampled_from((0, 1, 4)))
+def test_no_options_have_fewer_bytes_alive_anywhere_than_the_bound_counts_on(seed: int, ahead: int) -> None:
+    program = drawn(Random(seed), draws=seed % 3 == 0, writes=seed % 2 == 0, most_lines=10)
+    function, arguments, _ = program.build()
+    try:
+        opened = workbench.open(function, *arguments, device="cpu", executor="torch", capture="interpreter")
+    except ProgramError:
+        assume(False)
+    stage = opened._captured.stage
+    assume(stage.has_backward)
+    every = Counted(stage, ahead)
+    assume(len(every.free) >= 2 and math.prod(1 + len(options) for options in every.free.values()) <= 1500)
+    for taken in itertools.product(*((SAVE, *options) for options in every.free.values())):
+        options = {s: o for s, o in zip(every.free, taken, strict=True) if o != SAVE}
+        assert (every.exactly(options).peaks >= every.least(options)).all(), options

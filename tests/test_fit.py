@@ -20,7 +20,8 @@ from scipy.optimize import LinearConstraint
 
 import workbench
 from workbench import Workbench, cli
-from workbench.analysis.choice import SOLVED_TO, Chooser, Rates
+from workbench.analysis.choice import Chooser, Rates
+from workbench.analysis.closing import SOLVED_TO
 from workbench.analysis.machines import H100
 from workbench.analysis.places import OFFLOAD, RECOMPUTE, SAVE, ByArithmetic, Places
 from workbench.analysis.solve import solve, solve_whole
@@ -518,3 +519,74 @@ def test_the_command_writes_a_config_that_replays(tmp_path: Path, invoke: Callab
     again = workbench.open("mlp", config=workbench.load(config))
     assert again.choices == found["choices"]
     assert again.plan.peak_bytes == found["peak_bytes"]
+
+
+MLP = ("fit", "mlp", "--set", "layers=1", "--device", "planned", "--executor", "torch")
+NO_SIZE = "a peak is a number of bytes above zero, or a text such as '24 GiB' or '512 MB'; given "
+NO_TIME = "step_s is a number of seconds above zero; given "
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--peak", "-1"), f"{NO_SIZE}'-1'"),
+        (("--peak", "nan"), f"{NO_SIZE}'nan'"),
+        (("--peak", "24 gigs"), f"{NO_SIZE}'24 gigs'"),
+        (("--step", "0"), f"{NO_TIME}0.0"),
+        (("--step", "-1"), f"{NO_TIME}-1.0"),
+        (("--step", "nan"), f"{NO_TIME}nan"),
+        (("--curve", "1"), "a curve has at least 2 points; given 1"),
+    ],
+)
+def test_the_command_refuses_what_is_no_goal_in_one_line(
+    invoke: Callable[..., tuple[int, str]], arguments: tuple[str, ...], said: str
+) -> None:
+    status, out = invoke(*MLP, *arguments)
+    assert (status, out.strip()) == (2, f"thunder-workbench: {said}")
+
+
+@pytest.mark.slow
+def test_the_command_says_the_least_that_can_be_had(invoke: Callable[..., tuple[int, str]]) -> None:
+    status, out = invoke(*MLP, "--peak", "1KiB")
+    named = re.fullmatch(
+        r"thunder-workbench: no plan of mlp that peaks at 1\.00 KiB or less was found; the least is \d+ KiB "
+        r"\((\d+) bytes\), for parameters and inputs alone are \d+ KiB\s*",
+        out,
+    )
+    assert status == 1
+    assert named is not None
+    least = int(named[1])
+    status, out = invoke(*MLP, "--peak", str(least), "--json")
+    assert (status, json.loads(out)["peak_bytes"]) == (0, least)
+    # What is chosen by hand stays, though with it that peak cannot be had.
+    status, out = invoke(*MLP, "--choose", "saved:blocks.0/gelu>add=recompute", "--peak", str(least))
+    assert status == 1
+    assert re.search(r"the least is \d+ KiB \(\d+ bytes\) beside 1 choice made by hand, which stays", out)
+
+
+@pytest.mark.slow
+def test_of_a_llama_both_together_are_quicker_than_either_alone() -> None:
+    bench = workbench.open("llama", device="planned", executor="torch")
+    alone = [Fitter(bench, bench._captured, bench.machine, using=(option,)) for option in (RECOMPUTE, OFFLOAD)]
+    both = Fitter(bench, bench._captured, bench.machine)
+    lowest, stock = max(fitter.least()[1].peak_bytes for fitter in alone), bench.plan.peak_bytes
+    for share in (0.0, 0.3, 0.6):
+        limit = round(lowest + (stock - lowest) * share)
+        found, plan = both.within(limit)
+        assert plan.peak_bytes <= limit
+        assert set(found.options.values()) == {RECOMPUTE, OFFLOAD}
+        assert found.added_s < 0.9 * min(fitter.within(limit)[0].added_s for fitter in alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("goal", [("--peak", "1GiB"), ("--step", "1"), ("--curve", "3")])
+def test_the_command_refuses_a_program_without_a_backward(
+    tmp_path: Path, invoke: Callable[..., tuple[int, str]], goal: tuple[str, ...]
+) -> None:
+    file = tmp_path / "plain.py"
+    file.write_text("import torch\n\n\ndef program():\n    return torch.sin, (torch.ones(3),)\n")
+    status, out = invoke("fit", f"{file}:program", "--device", "cpu", "--executor", "torch", *goal)
+    assert status == 1
+    assert "has no backward, for which something could be saved or not" in " ".join(out.split())
+    assert out.count("thunder-workbench:") == 1

@@ -12,16 +12,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import LinearConstraint
 from scipy.sparse import csr_array
 
+from workbench.analysis.closing import Closing
 from workbench.analysis.places import OFFLOAD, RECOMPUTE, Places, Weighed
+from workbench.analysis.presence import Presence
 from workbench.analysis.recompute import Recomputer
-from workbench.analysis.relaxed import Bound, Problem, fractions, problem
+from workbench.analysis.relaxed import Bound, Relaxation
 from workbench.analysis.solve import solve_whole
 from workbench.analysis.transfers import exposed_s, hidden_s
 
@@ -41,10 +42,6 @@ _TURNS = (40, 400)
 """Single changes weighed to better what the linear model has ended at: at least, and at most."""
 _TURNED = 400_000
 """Statements of all of these together, in between."""
-SOLVED_TO = 1e-4
-"""What is added to the step is at most this share from the least that the solver could find."""
-_TOLERANCE = 1e-6
-"""What the solver lets go of a row, as a share of the peak with everything saved."""
 _ALONE = 1_000_000
 """Statements times variables up to which each choice is predicted alone, rather than by what it can free at most."""
 
@@ -156,9 +153,17 @@ class Chooser:
         self._bytes = work.graph.storages.bytes
         self._known: dict[frozenset[tuple[int, str]], tuple[Point, NDArray[np.int64]]] = {}
         self.stock, self._stock_peaks = self._evaluate({})
-        self._freed = self._frees()
-        alone = quick and places.count * len(self._variables) <= _ALONE
-        self._model = self._each_alone() if alone else self._freed.astype(float)
+        self._alone = self._each_alone() if quick and places.count * len(self._variables) <= _ALONE else None
+        self._relaxation = self._relaxed()
+        self._closing: Closing[Point] = Closing(
+            self._relaxation,
+            self._evaluate,
+            self.known,
+            self._frees,
+            step_s=float(rates.seconds[work.graph.statements.parent < 0].sum()),
+            solver_s=solver_s,
+            go_on=go_on,
+        )
 
     def point(self, options: Mapping[int, str]) -> Point:
         """What options come to."""
@@ -170,11 +175,27 @@ class Chooser:
             return float(self._rates.seconds[sorted(self._chains[storage])].sum())
         return 2 * float(self._bytes[storage]) / self._rates.offload_bytes_per_s
 
-    def fit(self, limit_bytes: int) -> Point | None:
-        """Options whose peak is at most a limit, in the least time that is found; None if none are found."""
+    def fit(self, limit_bytes: int, *, gap: float = 0.0) -> Point | None:
+        """Options whose peak is at most a limit, in the least time that is found; None if none are found.
+
+        Parameters
+        ----------
+        limit_bytes : int
+        gap : float
+            What is found first is enough if it is this near to the best: a share of the step, as `gap` gives it.
+        """
         if self.stock.peak_bytes <= limit_bytes:
             return self.stock
-        found = self._guided(limit_bytes) or self._cut(limit_bytes)
+        if self._guided(limit_bytes) is None:
+            for further in (self._closing.first, self._closing.nearer, self._closing.closed):
+                if self._closing.within(limit_bytes, gap):
+                    break
+                further(limit_bytes)
+            if gap and self._closing.within(limit_bytes, gap):
+                return self.known(limit_bytes)
+            if self.known(limit_bytes) is None:
+                self.least()
+        found = self.known(limit_bytes)
         if found is not None:
             self._saved_again(found, limit_bytes)
         return self.known(limit_bytes)
@@ -185,7 +206,7 @@ class Chooser:
             return None
         guide = self._guide()
         low, high = guide.least().peak_bytes, guide.stock.peak_bytes
-        aim = limit_bytes + high - self.stock.peak_bytes
+        aim = first = limit_bytes + high - self.stock.peak_bytes
         for _ in range(_AIMS):
             aim = min(max(aim, low), high)
             point = guide.fit(aim)
@@ -204,12 +225,22 @@ class Chooser:
             aim += limit_bytes - peak_bytes
             if not low <= aim <= high:
                 aim = (low + high) // 2
+        # What the guide has weighed on its way may do where what it prefers does not.
+        for point in guide.weighed(first)[:_AIMS]:
+            if self.known(limit_bytes) is not None:
+                break
+            self.point(point.options)
         return self.known(limit_bytes)
+
+    def weighed(self, limit_bytes: int) -> list[Point]:
+        """All within a limit that was weighed so far, the quickest first."""
+        within = [point for point, _ in self._known.values() if point.peak_bytes <= limit_bytes]
+        return sorted(within, key=_quickest)
 
     def known(self, limit_bytes: int) -> Point | None:
         """Of all that was weighed so far, for this limit or another, the quickest within it; then the lowest."""
-        within = [point for point, _ in self._known.values() if point.peak_bytes <= limit_bytes]
-        return min(within, key=lambda point: (point.added_s, point.peak_bytes, len(point.options)), default=None)
+        within = (point for point, _ in self._known.values() if point.peak_bytes <= limit_bytes)
+        return min(within, key=_quickest, default=None)
 
     def known_lowest(self, limit_s: float, before_s: float) -> Point:
         """Of all that was weighed so far, the lowest with which a step of `before_s` takes at most `limit_s`."""
@@ -219,7 +250,7 @@ class Chooser:
     def helpful(self, point: Point, place: int) -> list[tuple[int, str]]:
         """What could be chosen beside a point to free bytes at a place: first what frees the most for its time."""
         costs = self._costs() + self._transfers()[0] * (not self._rates.hides)
-        freed = self._model[:, place]
+        freed = self._frees(place)
         open_ = [
             number
             for number, (storage, _) in enumerate(self._variables)
@@ -243,7 +274,7 @@ class Chooser:
             ):
                 best = point
             for place in self._highest(peaks, int(0.98 * point.peak_bytes)):
-                freed = self._model[:, place]
+                freed = self._frees(place)
                 rows.append(freed)
                 limits.append(float(peaks[place]) + float(freed @ x))
             # The least z of which every statement seen says: at most this many bytes less what is freed.
@@ -280,14 +311,15 @@ class Chooser:
         while left > 0:
             place = int(np.argmax(self._evaluate(point.options)[1]))
             turns: list[dict[int, str]] = []
+            helps = self._relaxation.helps(place)
             # What may free the most there first: of a large program not all are weighed.
-            for number in np.argsort(-self._freed[:, place], kind="stable").tolist():
+            for number in np.argsort(-helps, kind="stable").tolist():
                 storage, option = self._variables[number]
                 if len(turns) == left:
                     break
                 if point.options.get(storage) == option:
                     turns.append({s: o for s, o in point.options.items() if s != storage})
-                elif storage in point.options or self._freed[number, place]:
+                elif storage in point.options or helps[number]:
                     turns.append({**point.options, storage: option})
             left -= len(turns)
             lower = min(
@@ -304,28 +336,52 @@ class Chooser:
         return max(least, min(most, _TURNED // max(1, self._places.count)))
 
     def bound(self, limit_bytes: int) -> Bound:
-        """What no options under a limit can beat, in this model of time."""
-        return fractions(self.relaxed(limit_bytes), self._go_on)
+        """What no options under a limit can beat, in this model of time, as far as it is known by now."""
+        return self._closing.bound(limit_bytes)
 
-    def relaxed(self, limit_bytes: int) -> Problem:
-        """The program that says so, to be solved with whole choices, too."""
-        over = np.flatnonzero(self._stock_peaks > limit_bytes)
-        freed = self._freed.astype(float)
-        if not self._quick:
-            # All of what a fusion covers has its peak: a byte freed in some of it counts in the whole.
-            steps = np.flatnonzero(np.append(True, np.diff(self._stock_peaks) != 0))
-            spread = np.maximum.reduceat(freed, steps, axis=1)
-            freed = np.repeat(spread, np.diff(np.append(steps, freed.shape[1])), axis=1)
-        transfers, hidden = self._transfers()
-        return problem(
-            freed[:, over],
-            self._stock_peaks[over].astype(float) - limit_bytes,
-            [self._chains[storage] if option == RECOMPUTE else () for storage, option in self._variables],
-            self._rates.seconds,
-            transfers,
-            hidden,
-            self._both(),
+    def gap(self, point: Point, limit_bytes: int) -> float:
+        """How far a step may be from the best within a limit: the share of it above the bound."""
+        return self._closing.gap(point, limit_bytes)
+
+    def _relaxed(self) -> Relaxation:
+        stock, fixed = self._places.stock, self._fixed.items()
+        presence = Presence(
+            self._work,
+            stock,
+            self._variables,
+            along=self._along,
+            gather=self._gather,
+            ahead=self._ahead,
+            always=[storage for storage, option in fixed if option == RECOMPUTE],
         )
+        transfers, hidden = self._transfers()
+        away_s = sum(int(self._bytes[s]) for s, o in fixed if o == OFFLOAD) / self._rates.offload_bytes_per_s
+        return Relaxation(
+            variables=self._variables,
+            spans=[self._spread(*presence.spans.get(storage, (0, 0))) for storage, _ in self._variables],
+            sizes=self._bytes[[storage for storage, _ in self._variables]].astype(float),
+            chains=[self._chains[storage] if option == RECOMPUTE else () for storage, option in self._variables],
+            seconds=self._rates.seconds,
+            transfers=transfers,
+            hidden=(hidden[0] - away_s, hidden[1] - away_s),
+            peaks=self._stock_peaks,
+            beside={
+                storage: (dataclasses.replace(found, start=start, end=end), float(self._bytes[storage]))
+                for storage, found in presence.beside.items()
+                for start, end in (self._spread(found.start, found.end),)
+            },
+            presence=presence if self._quick else None,
+        )
+
+    def _spread(self, start: int, end: int) -> tuple[int, int]:
+        """Places where a byte freed from one to before another counts: where statements are fused, in all of these."""
+        if self._quick or start >= end:
+            return start, end
+        # All of what a fusion covers has its peak.
+        steps = np.flatnonzero(np.append(True, np.diff(self._stock_peaks) != 0))
+        ends = np.append(steps[1:], len(self._stock_peaks))
+        first = steps[np.searchsorted(steps, start, side="right") - 1]
+        return int(first), int(ends[np.searchsorted(ends, end - 1, side="right")])
 
     def _evaluate(self, options: Mapping[int, str]) -> tuple[Point, NDArray[np.int64]]:
         key = frozenset(options.items())
@@ -358,26 +414,9 @@ class Chooser:
 
     # The linear model.
 
-    def _frees(self) -> NDArray[np.int64]:
-        """Bytes that each variable frees at each place, and after the last statement.
-
-        Where statements are fused, a storage is alive up to the ends of the fusions that touch it, which are not known
-        here: up to the first and last place that touches it.
-        """
-        graph, values = self._work.graph, self._work.graph.values
-        freed = np.zeros((len(self._variables), self._places.count + 1), np.int64)
-        touched: dict[int, list[int]] = {}
-        for row, place in self._places.of_row.items():
-            for value in (*graph.statements.inputs[row].tolist(), *graph.statements.outputs[row].tolist()):
-                touched.setdefault(int(values.storage[value]), []).append(place)
-        for number, (storage, option) in enumerate(self._variables):
-            places = sorted(touched.get(storage, ()))
-            before = [place for place in places if place < self._places.first_backward]
-            after = [place for place in places if place >= self._places.first_backward]
-            if before and after:
-                ends = after[0] if option == RECOMPUTE else max(self._places.first_backward, after[0] - self._ahead)
-                freed[number, before[-1] + 1 : ends] = self._bytes[storage]
-        return freed
+    def _frees(self, place: int) -> NDArray[np.float64]:
+        """Bytes that each variable frees at a place where it alone is chosen, as far as that is known."""
+        return self._relaxation.helps(place) if self._alone is None else self._alone[:, place]
 
     def _each_alone(self) -> NDArray[np.float64]:
         """Bytes that each variable frees at each statement where it alone is chosen, by exact prediction."""
@@ -433,57 +472,6 @@ class Chooser:
         highest: list[int] = over[np.argsort(-peaks[over], kind="stable")][:_CUTS_PER_ROUND].tolist()
         return highest
 
-    def _cut(self, limit_bytes: int) -> Point | None:
-        """Options within a limit: solve, predict exactly, put what was over the limit into the model, again."""
-        count = len(self._variables)
-        transfers, hidden = self._transfers()
-        costs, scale = self._costs(), max(1.0, float(self.stock.peak_bytes))
-        # What costs nothing is still not taken where it is not needed.
-        weights = np.concatenate([costs + transfers * 1e-3 + max(float(costs.sum()), 1e-6) * 1e-9, [1.0, 1.0]])
-        weights /= max(float(weights[:-2].max()), 1e-12) if count else 1.0
-        exposed = [
-            LinearConstraint(np.append(transfers, [-1.0, 0.0])[None], -np.inf, hidden[0]),
-            LinearConstraint(np.append(transfers, [0.0, -1.0])[None], -np.inf, hidden[1]),
-        ]
-        rows: list[NDArray[np.float64]] = []
-        needed: list[float] = []
-        x = np.zeros(count)
-        best: Point | None = None
-        beyond = 0.0
-        for _ in range(_ROUNDS):
-            point, peaks = self._evaluate(self._options(x))
-            if point.peak_bytes <= limit_bytes:
-                best = point
-                break
-            for place in self._highest(peaks, limit_bytes):
-                freed = self._model[:, place]
-                if np.maximum(freed, 0) @ (1 - x) + np.maximum(-freed, 0) @ x < peaks[place] - limit_bytes:
-                    # Nothing more helps there: what was chosen is in its own way, as the model does not know.
-                    rows.append(np.where(x > 0.5, -1.0, 0.0))
-                    needed.append(1.0 - float(x.sum()))
-                    continue
-                rows.append(freed / scale)
-                needed.append((float(peaks[place]) - limit_bytes + float(freed @ x)) / scale + beyond)
-            matrix = np.hstack([np.vstack(rows), np.zeros((len(rows), 2))])
-            solved: Any = solve_whole(
-                self._go_on,
-                weights,
-                constraints=[LinearConstraint(csr_array(matrix), needed, np.inf), *exposed, *self._one_each(extra=2)],
-                integrality=np.concatenate([np.ones(count), np.zeros(2)]),
-                bounds=(0, np.concatenate([np.ones(count), [np.inf, np.inf]])),
-                options={"time_limit": self._solver_s, "mip_rel_gap": SOLVED_TO},
-            )
-            if solved.x is None:
-                break
-            if np.array_equal(np.round(solved.x[:count]), x):
-                # Over the limit by no more than the solver takes for nothing.
-                beyond = max(_TOLERANCE, 2 * beyond)
-            x = np.round(solved.x[:count])
-        if best is None:
-            least = self.least()
-            best = least if least.peak_bytes <= limit_bytes else None
-        return best
-
     def _saved_again(self, point: Point, limit_bytes: int) -> Point:
         """The same with whatever can be saved again, the dearest first, and dear ones turned into cheaper."""
         tries_left = (
@@ -504,3 +492,7 @@ class Chooser:
                     point = tried
                     break
         return point
+
+
+def _quickest(point: Point) -> tuple[float, int, int]:
+    return point.added_s, point.peak_bytes, len(point.options)

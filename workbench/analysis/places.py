@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.analysis.memory import Predictor
+from workbench.analysis.incremental import Incremental
+from workbench.analysis.memory import Predictor, Schedule
 from workbench.analysis.recompute import Recomputer
 from workbench.graph import BACKWARD, Graph
 
@@ -42,10 +43,9 @@ class Places:
     """
 
     def __init__(self, work: Recomputer, predictor: Predictor) -> None:
-        schedule = work.edit((), along=True).schedule(work.graph)
-        stock = predictor.predict(schedule)
-        self.of_row = {row: place for place, row in enumerate(schedule.order[stock.entries].tolist())}
-        self.first_backward = stock.first_backward
+        self.stock = Incremental(predictor, work.edit((), along=True).schedule(work.graph))
+        self.of_row = {row: place for place, row in enumerate(self.stock.rows)}
+        self.first_backward = self.stock.first_backward
         self.count = len(self.of_row)
 
     def of_plan(self, joint: Graph, plan: Graph, peaks: NDArray[np.int64], after_bytes: int) -> NDArray[np.int64]:
@@ -116,7 +116,15 @@ class ByArithmetic:
         chosen = {**self._fixed, **options}
         again = [storage for storage, option in chosen.items() if option == RECOMPUTE]
         away = [storage for storage, option in chosen.items() if option == OFFLOAD]
-        schedule = self._work.edit(again, along=self._along, gather=self._gather).schedule(self._work.graph)
+        edit = self._work.edit(again, along=self._along, gather=self._gather)
+        known = self._places.stock(edit.before, away, self._ahead)
+        if known is None:
+            return self.whole(edit.schedule(self._work.graph), away)
+        peak_bytes, saved_bytes, peaks = known
+        return Weighed(peak_bytes=peak_bytes, saved_bytes=saved_bytes, peaks=peaks)
+
+    def whole(self, schedule: Schedule, away: Collection[int]) -> Weighed:
+        """Weigh a schedule statement by statement, with storages that are offloaded."""
         found = self._predictor.predict(schedule, away=away, ahead=self._ahead)
         peaks = np.zeros(self._places.count + 1, np.int64)
         place = self._places.count

@@ -99,6 +99,29 @@ class Recomputer:
         self.argument_storage = argument
         self.last_write = self._last_writes()
         self._blocked: dict[int, str] = {}
+        # As Python's own numbers: they are asked for one at a time, by the ten thousand.
+        self._inputs: list[list[int]] = [row.tolist() for row in graph.statements.inputs]
+        self._outputs: list[list[int]] = [row.tolist() for row in graph.statements.outputs]
+        self._storage: list[int] = values.storage.tolist()
+        self._producer: list[int] = values.producer.tolist()
+        backward = self.backward.tolist()
+        self._made_by_forward = [producer >= 0 and not backward[producer] for producer in self._producer]
+        sent = np.isin(graph.statements.kind, (Kind.COLLECTIVE, Kind.WAIT))
+        self._sent = frozenset(np.flatnonzero(sent).tolist())
+        self._saved_on: dict[int, list[int]] = {}
+        for value in self.saved.tolist():
+            self._saved_on.setdefault(self._storage[value], []).append(value)
+        self._held = frozenset(np.flatnonzero(argument).tolist()) | frozenset(self.storages().tolist())
+        self._readers = self._reading()
+
+    def _reading(self) -> dict[int, list[int]]:
+        """Statements of the backward that read what is saved, by its storage."""
+        saved = set(self.saved.tolist())
+        found: dict[int, list[int]] = {}
+        for row in np.flatnonzero(self.backward & (self.graph.statements.kind != Kind.GET_GRAD)).tolist():
+            for storage in {self._storage[value] for value in self._inputs[row] if value in saved}:
+                found.setdefault(storage, []).append(row)
+        return found
 
     def _last_writes(self) -> NDArray[np.int32]:
         statements, values = self.graph.statements, self.graph.values
@@ -118,7 +141,70 @@ class Recomputer:
 
     def values_on(self, storage: int) -> NDArray[np.int32]:
         """Saved values that live in a storage."""
-        return np.asarray(self.saved[self.graph.values.storage[self.saved] == storage])
+        return np.asarray(self._saved_on.get(storage, ()), np.int32)
+
+    def read_by(self, storage: int) -> list[int]:
+        """Statements of the backward that read what is saved of a storage, in program order."""
+        return self._readers.get(storage, [])
+
+    def first_read(self, storage: int) -> dict[int, int]:
+        """Of each saved value of a storage the first statement of the backward that reads it."""
+        found: dict[int, int] = {}
+        for row in self.read_by(storage):
+            for value in self._inputs[row]:
+                if self._storage[value] == storage:
+                    found.setdefault(value, row)
+        return {value: found[value] for value in self._saved_on.get(storage, ()) if value in found}
+
+    def read_again(self, value: int, storage: int, *, along: bool, gather: bool) -> frozenset[int]:
+        """Saved storages that are read where a value of a storage is made again.
+
+        Parameters
+        ----------
+        value, storage : int
+        along, gather : bool
+            As for `edit`.
+        """
+        repeats = self._repeats(frozenset((storage,)), along=along, gather=gather)
+        queue, seen, found = [value], set(), set()
+        while queue:
+            producer = self._producer[queue.pop()]
+            if producer not in seen:
+                seen.add(producer)
+                for read in self._inputs[producer]:
+                    if repeats(read):
+                        queue.append(read)
+                    elif self._made_by_forward[read] and self._storage[read] in self._held:
+                        found.add(self._storage[read])
+        return frozenset(found)
+
+    def made_beside(self, storage: int, always: Collection[int] = ()) -> dict[int, frozenset[int]]:
+        """Saved storages that may be made again beside a storage, and the statements that make several at once.
+
+        Parameters
+        ----------
+        storage : int
+        always : collection of int
+            Storages that are made again whatever else is.
+        """
+        saved = self._saved_on
+        queue, seen = list(saved.get(storage, ())), set()
+        found: dict[int, frozenset[int]] = {}
+        while queue:
+            producer = self._producer[queue.pop()]
+            if producer in seen:
+                continue
+            seen.add(producer)
+            made = {self._storage[value] for value in self._outputs[producer]} - {-1}
+            for other in made & saved.keys() - {storage} if len(made) > 1 else ():
+                found[other] = found.get(other, frozenset()) | {producer}
+            for read in self._inputs[producer]:
+                lives = self._storage[read]
+                # What another saves is left to that; but for views of it that are not saved themselves.
+                left = lives != storage and lives not in always and read in saved.get(lives, ())
+                if self._made_by_forward[read] and not left:
+                    queue.append(read)
+        return found
 
     def why_not(self, storage: int) -> str:
         """The reason why a storage cannot be recomputed; empty where it can."""
@@ -182,39 +268,33 @@ class Recomputer:
         self._blocked[row] = reason
         return reason
 
-    def _repeats(self, chosen: Collection[int], *, along: bool, gather: bool) -> Callable[[int], bool]:
+    def _repeats(self, chosen: frozenset[int], *, along: bool, gather: bool) -> Callable[[int], bool]:
         """Whether a value that is needed again is made again, where so many storages are chosen."""
-        statements, values = self.graph.statements, self.graph.values
-        held = self.argument_storage.copy()
-        for storage in self.storages():
-            if int(storage) not in chosen:
-                held[storage] = True
+        storages, producers, made, held = self._storage, self._producer, self._made_by_forward, self._held
 
         def again(value: int) -> bool:
-            storage = int(values.storage[value])
-            producer = int(values.producer[value])
-            if producer < 0 or self.backward[producer]:
+            storage = storages[value]
+            if not made[value]:
                 return False
             if storage in chosen:
                 return True
-            if storage >= 0 and held[storage]:
+            if storage in held:
                 return False
-            sent = statements.kind[producer] in (Kind.COLLECTIVE, Kind.WAIT)
-            return along and (gather or not sent) and not self._why_not_again(producer)
+            producer = producers[value]
+            return along and (gather or producer not in self._sent) and not self._why_not_again(producer)
 
         return again
 
     def again(self, chosen: Collection[int], *, along: bool, gather: bool = False) -> frozenset[int]:
         """Rows of the statements that are run again for storages; parameters as for `edit`."""
-        statements, values = self.graph.statements, self.graph.values
-        repeats = self._repeats(chosen, along=along, gather=gather)
-        queue = [int(value) for storage in chosen for value in self.values_on(storage)]
+        repeats = self._repeats(frozenset(chosen), along=along, gather=gather)
+        queue = [value for storage in chosen for value in self._saved_on.get(storage, ())]
         rows: set[int] = set()
         while queue:
-            producer = int(values.producer[queue.pop()])
+            producer = self._producer[queue.pop()]
             if producer not in rows:
                 rows.add(producer)
-                queue += [value for value in statements.inputs[producer].tolist() if repeats(value)]
+                queue += [value for value in self._inputs[producer] if repeats(value)]
         return frozenset(rows)
 
     def edit(self, chosen: Collection[int], *, along: bool, gather: bool = False) -> Recompute:
@@ -229,22 +309,21 @@ class Recomputer:
         gather : bool
             Along the way gather again too what nobody chose to gather again.
         """
-        statements, values = self.graph.statements, self.graph.values
-        chosen_set = set(chosen)
+        chosen_set = frozenset(chosen)
         again = self._repeats(chosen_set, along=along, gather=gather)
         done: set[int] = set()
         before: dict[int, tuple[int, ...]] = {}
-        again_in_backward = {int(v) for v in self.saved if int(values.storage[v]) in chosen_set}
-        for row in np.flatnonzero(self.backward & (statements.kind != Kind.GET_GRAD)):
-            queue = [int(v) for v in statements.inputs[row] if int(v) in again_in_backward]
+        again_in_backward = {value for storage in chosen_set for value in self._saved_on.get(storage, ())}
+        for row in sorted({row for storage in chosen_set for row in self._readers.get(storage, ())}):
+            queue = [value for value in self._inputs[row] if value in again_in_backward]
             group: set[int] = set()
             while queue:
-                producer = int(values.producer[queue.pop()])
+                producer = self._producer[queue.pop()]
                 if producer in done or producer in group:
                     continue
                 group.add(producer)
-                queue.extend(int(v) for v in statements.inputs[producer] if again(int(v)))
+                queue.extend(value for value in self._inputs[producer] if again(value))
             if group:
                 done |= group
-                before[int(row)] = tuple(sorted(group))
+                before[row] = tuple(sorted(group))
         return Recompute(before)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import pickle
 import signal
 import subprocess
@@ -69,6 +71,46 @@ def solve(go_on: Callable[[], None], solver: Callable[..., Any], *given: Any, **
     return solving.found
 
 
+class _Quiet:
+    """Keeps from this process's standard output what HiGHS prints now and then, which nobody asked for."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._kept = threading.Lock(), 0, -1
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside > 1:
+                return
+            ctypes.CDLL(None).fflush(None)
+            try:
+                self._kept = os.dup(1)
+            except OSError:
+                return
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, 1)
+            os.close(nothing)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside or self._kept < 0:
+                return
+            # What C has not written yet would go out once its standard output is back.
+            ctypes.CDLL(None).fflush(None)
+            os.dup2(self._kept, 1)
+            os.close(self._kept)
+            self._kept = -1
+
+
+_quiet = _Quiet()
+
+
+def _quietly(*given: Any, **options: Any) -> Any:
+    with _quiet:
+        return milp(*given, **options)
+
+
 def solve_whole(go_on: Callable[[], None], *given: Any, options: dict[str, Any], **program: Any) -> Any:
     """What `scipy.optimize.milp` finds; what takes long is solved in a process that ends at once with the waiting.
 
@@ -87,7 +129,7 @@ def solve_whole(go_on: Callable[[], None], *given: Any, options: dict[str, Any],
         If that process ends without an answer, or never starts.
     """
     here_s = min(_HERE_S, float(options["time_limit"]))
-    found = solve(go_on, milp, *given, **program, options={**options, "time_limit": here_s})
+    found = solve(go_on, _quietly, *given, **program, options={**options, "time_limit": here_s})
     if found.status != _TIME_IS_UP or here_s == options["time_limit"]:
         return found
     with tempfile.TemporaryDirectory(prefix="workbench-solver-") as folder:
