@@ -23,6 +23,7 @@ import torch
 from workbench.compiler import copies, patches
 from workbench.compiler.compile_times import RegionTimes
 from workbench.compiler.devices import nvfuser_module
+from workbench.compiler.direct import Direct
 from workbench.compiler.kept import STRUCTURE, Kept, Structure, identity, ids
 from workbench.compiler.keys import fusion_key
 from workbench.compiler.overwritten import seen_twice
@@ -242,10 +243,9 @@ class LazyRegion:
         with FirstCall(compilation, self.name) as first:
             with patches.inductor_options(compiles=not seen_twice(members, inputs)):
                 compiled = self._context.run(make_compiled, members, inputs, outputs, mode=self.mode)
-            compilation.shared[key] = compiled
-            self.compiled = compiled
+            self.compiled = compilation.shared[key] = Direct(compiled)
             first.defined()
-            return compiled(*args)
+            return self.compiled(*args)
 
 
 class FirstCall:
