@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -255,7 +255,7 @@ def test_random_programs_are_the_same_straight(program: RandomProgram) -> None:
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Direct]]:
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[Direct]:
     """All regions of the programs that are compiled inside."""
     made: list[Direct] = []
 
@@ -265,7 +265,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Direct]]:
             made.append(self)
 
     monkeypatch.setattr(fusion, "Direct", Kept)
-    yield made
+    return made
 
 
 def trained(jitted: Any, model: torch.nn.Module, args: tuple[Any, ...], steps: int) -> Tensors:

@@ -1,9 +1,9 @@
 """Operators that PyTorch differentiates better than Thunder does on a CPU: attention and `addmm`.
 
-Attention is one kernel each way; Thunder takes it apart there, and saves its weights. Of `addmm` Thunder has no rule: it
-runs PyTorch's autograd, which multiplies once more to learn what it knows. The executor stands before Thunder's own and
-claims what it is right for: attention of four dimensions, one data type and one size of head, no mask or one of truth
-values, nothing dropped; `addmm` of a row and two matrices without factors. All else is as before.
+Attention is one kernel each way; Thunder takes it apart there, and saves its weights. Of `addmm` Thunder has no rule:
+it runs PyTorch's autograd, which multiplies once more to learn what it knows. The executor stands before Thunder's own
+and claims what it is right for: attention of four dimensions, one data type and one size of head, no mask or one of
+truth values, nothing dropped; `addmm` of a row and two matrices without factors. All else is as before.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def takes_addmm(bias: TensorProxy, a: TensorProxy, b: TensorProxy, *, beta: Any 
 
 @functools.cache
 def aten_executor() -> Any:
-    """The executor; registered with Thunder, so that its symbols are found by name. Thunder's defaults are as before."""
+    """The executor; registered, so that Thunder finds its symbols by name. Thunder's defaults are as before."""
     executor = OperatorExecutor(NAME, version=torch.__version__)
     register_executor(executor)
     forward = executor.register_operator(_FORWARD, meta=_meta, fn=attention)

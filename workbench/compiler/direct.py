@@ -109,7 +109,8 @@ def _straight(call: Call, args: Sequence[torch.Tensor], outputs: Sequence[Any]) 
 
     def gave(args: tuple[Any, ...]) -> list[Any]:
         given = [args[index] for index in order] if ordered else list(args)
-        return graph.current_callable(given)  # type: ignore[no-any-return]  # PyTorch does not say
+        made: list[Any] = graph.current_callable(given)
+        return made
 
     if [pick.computed for pick in known] == list(range(1, 1 + len(call.gave))):
         return gave
@@ -137,12 +138,12 @@ class _Pick:
 
 
 def _pick(output: Any, gave: Sequence[Any], args: Sequence[torch.Tensor]) -> _Pick | None:
-    for index, given in enumerate(gave):
-        if given is output:
-            return _Pick(lambda gave, args: gave[index], index + 1)
-    for index, arg in enumerate(args):
-        if arg is output:
-            return _Pick(lambda gave, args: args[index])
+    computed = next((index for index, given in enumerate(gave) if given is output), None)
+    if computed is not None:
+        return _Pick(lambda gave, args: gave[computed], computed + 1)
+    given = next((index for index, arg in enumerate(args) if arg is output), None)
+    if given is not None:
+        return _Pick(lambda gave, args: args[given])
     if not isinstance(output, torch.Tensor):
         return None
     storage = output.untyped_storage().data_ptr()
