@@ -17,6 +17,7 @@ import torch
 from workbench.compiler.thunder_api import (
     OperatorExecutor,
     TensorProxy,
+    compile_data,
     devices,
     dtypes,
     prims,
@@ -135,6 +136,13 @@ def _takes_mask(mask: TensorProxy, shape: tuple[int, ...]) -> bool:
     # Of truth values alone: the kernel has no gradient for a mask.
     fits = all(size in (1, whole) for size, whole in zip(reversed(mask.shape), reversed(shape), strict=False))
     return mask.dtype is dtypes.bool8 and mask.ndim in (2, 4) and fits
+
+
+def claims(*args: Any, **kwargs: Any) -> bool:
+    """Whether what is being compiled has this executor, and it takes an attention with these arguments."""
+    compiled = compile_data.get_compile_data()
+    used = compiled is not None and any(executor.name == NAME for executor in compiled.executors_list)
+    return used and takes_attention(*args, **kwargs)
 
 
 def takes_addmm(bias: TensorProxy, a: TensorProxy, b: TensorProxy, *, beta: Any = 1, alpha: Any = 1) -> bool:
