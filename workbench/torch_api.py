@@ -43,6 +43,8 @@ SEAM = Seam(
         "_pytree": "torch.utils._pytree",
         "_record_memory_history": "torch.cuda.memory:_record_memory_history",
         "_weight_norm": "torch:_weight_norm",
+        "_attention_for_cpu": "torch:ops.aten._scaled_dot_product_flash_attention_for_cpu.default",
+        "_attention_for_cpu_backward": "torch:ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default",
         "_snapshot": "torch.cuda.memory:_snapshot",
         "dynamo_config": "torch._dynamo.config",
         "eval_frame": "torch._dynamo.eval_frame",

@@ -24,11 +24,10 @@ from workbench.compiler.thunder_api import (
     register_executor,
     thunder_functions,
 )
+from workbench.torch_api import _attention_for_cpu, _attention_for_cpu_backward
 
 NAME = "workbench_aten"
 _FORWARD, _BACKWARD, _ADDMM = "sdpa_cpu", "sdpa_cpu_backward", "addmm_aten"
-_KERNEL = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-_KERNEL_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 
 def attention(
@@ -60,7 +59,7 @@ def attention(
         As the query; (batch, heads, queries).
     """
     given = map(_readable, (query, key, value))
-    made, sums = _KERNEL(*given, 0.0, is_causal, attn_mask=_added(mask, query), scale=scale)
+    made, sums = _attention_for_cpu(*given, 0.0, is_causal, attn_mask=_added(mask, query), scale=scale)
     return made, sums
 
 
@@ -78,7 +77,7 @@ def attention_backward(
     """Gradients of query, key and value, from what `attention` was given and gave."""
     given = map(_readable, (grad, query, key, value, made))
     added = _added(mask, query)
-    of_query, of_key, of_value = _KERNEL_BACKWARD(*given, sums, 0.0, is_causal, attn_mask=added, scale=scale)
+    of_query, of_key, of_value = _attention_for_cpu_backward(*given, sums, 0.0, is_causal, attn_mask=added, scale=scale)
     return of_query, of_key, of_value
 
 
