@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import multiprocessing
 import sys
 import tempfile
@@ -52,42 +53,49 @@ class Loss(nn.Module):
         return loss
 
 
-def llama() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+def llama(scale: int = 1) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     from workbench.programs.builtin.llama import llama as build
 
-    return build(layers=2, dim=64, heads=4, vocab=256, batch=4, sequence=128)
+    return build(layers=2, dim=64 * scale, heads=4, vocab=256, batch=max(1, 4 // scale), sequence=128 * scale)
 
 
-def gpt2() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+def gpt2(scale: int = 1) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     settings = GPT2Config(
-        n_layer=2, n_embd=64, n_head=4, n_positions=128, vocab_size=256, use_cache=False,
+        n_layer=2, n_embd=64 * scale, n_head=4, n_positions=128 * scale, vocab_size=256, use_cache=False,
         bos_token_id=0, eos_token_id=0, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
     )  # fmt: skip
-    ids = torch.randint(256, (4, 128))
+    ids = torch.randint(256, (max(1, 4 // scale), 128 * scale))
     return Loss(GPT2LMHeadModel(settings)), (ids, ids.clone())
 
 
-def vit() -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+def vit(scale: int = 1) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     from transformers import ViTConfig, ViTForImageClassification
 
+    width, image, batch = 64 * scale, 64 * math.isqrt(scale), max(1, 8 // scale)
     settings = ViTConfig(
-        num_hidden_layers=2, hidden_size=64, num_attention_heads=4, intermediate_size=256, image_size=64, patch_size=8
+        num_hidden_layers=2, hidden_size=width, num_attention_heads=4, intermediate_size=4 * width, image_size=image,
+        patch_size=8,
+    )  # fmt: skip
+    return (
+        Loss(ViTForImageClassification(settings)),
+        (torch.randn(batch, 3, image, image), torch.zeros(batch, dtype=torch.long)),
     )
-    return Loss(ViTForImageClassification(settings)), (torch.randn(8, 3, 64, 64), torch.zeros(8, dtype=torch.long))
 
 
-MODELS: dict[str, Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]] = {"llama": llama, "gpt2": gpt2, "vit": vit}
+type Built = tuple[nn.Module, tuple[torch.Tensor, ...]]
+
+MODELS: dict[str, Callable[[int], Built]] = {"llama": llama, "gpt2": gpt2, "vit": vit}
 
 
-def built(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+def built(name: str, scale: int = 1) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     """A model of MODELS with its inputs: the same each time."""
     torch.manual_seed(0)
-    return MODELS[name]()
+    return MODELS[name](scale)
 
 
-def measure(name: str, config: str | None, budget: float, connection: Any) -> None:
+def measure(name: str, config: str | None, budget: float, scale: int, connection: Any) -> None:
     """One way to run a model, in a process of its own: sends its peak, step times and errors.
 
     Parameters
@@ -98,16 +106,18 @@ def measure(name: str, config: str | None, budget: float, connection: Any) -> No
         File of choices; without it PyTorch compiles the model.
     budget : float
         PyTorch's `activation_memory_budget`, 0 to 1.
+    scale : int
+        Times the width and the sequence; as many tokens.
     connection
         To send what was found.
     """
     torch.set_num_threads(1)
     started = time.process_time()
-    eager = first_step(Stepper(*built(name), {}), 0)
-    model, args = built(name)
+    eager = first_step(Stepper(*built(name, scale), {}), 0)
+    model, args = built(name, scale)
     doubles = tuple(one.double() if one.is_floating_point() else one for one in args)
     exact = first_step(Stepper(model.double(), doubles, {}), 0)
-    model, args = built(name)
+    model, args = built(name, scale)
     if config is not None:
         run = workbench.load(config).jit(model)
     else:
@@ -153,11 +163,13 @@ def measure(name: str, config: str | None, budget: float, connection: Any) -> No
     )
 
 
-def measured(name: str, config: str | None, budget: float = 1.0, limit_s: float = LIMIT_S) -> dict[str, Any]:
+def measured(
+    name: str, config: str | None, budget: float = 1.0, limit_s: float = LIMIT_S, scale: int = 1
+) -> dict[str, Any]:
     """What `measure` found in a process that has run nothing before; `error` alone, if it ended or took too long."""
     context = multiprocessing.get_context("forkserver")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=measure, args=(name, config, budget, theirs))
+    process = context.Process(target=measure, args=(name, config, budget, scale, theirs))
     process.start()
     theirs.close()
     try:

@@ -8,8 +8,10 @@ compared is the median of the CPU time of a step, over all rounds.
 
 Each row is written as soon as it is measured, and what is written is not measured again: start it with the same folder.
 
-``python -m benchmarks.fit_pytorch FOLDER [--budgets 8] [--rounds 3] [--limit 300] [--only NAME] [--plan-s 600]
-[--json FILE] [--plot FILE.svg]``
+A folder is for one executor and one scale: ``--scale`` times the width and the sequence, with as many tokens.
+
+``python -m benchmarks.fit_pytorch FOLDER [--executor torchcompile_aten] [--scale 1] [--budgets 8] [--rounds 3]
+[--limit 300] [--only NAME] [--plan-s 600] [--json FILE] [--plot FILE.svg]``
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ class Rows:
         return [row for row in self.all if all(row.get(key) == value for key, value in wanted.items())]
 
 
-def planned(name: str, budgets: int, folder: Path, limit_s: float) -> list[dict[str, Any]]:
+def planned(name: str, budgets: int, folder: Path, limit_s: float, executor: str, scale: int) -> list[dict[str, Any]]:
     """Plans of a model under so many budgets, their choices in files."""
     rows = Rows(folder / f"{name}.plans.jsonl")
     if rows.of(name="end"):
@@ -86,7 +88,7 @@ def planned(name: str, budgets: int, folder: Path, limit_s: float) -> list[dict[
         if time.monotonic() > ends:
             raise PlanTimeUp
 
-    bench = workbench.open(*_split(built(name)), device="cpu", executor="torchcompile")
+    bench = workbench.open(*_split(built(name, scale)), device="cpu", executor=executor)
     fitter = Fitter(bench, bench._captured, of_device(bench), go_on, using=("recompute",))
     if not rows.of(name=name, number=STOCK):
         config = str(bench.export(folder / f"{name}-stock.py", overwrite=True))
@@ -209,6 +211,8 @@ def main() -> int:
     asked.add_argument("--limit", type=float, default=LIMIT_S)
     asked.add_argument("--plan-s", type=float, default=600.0)
     asked.add_argument("--only", choices=list(MODELS))
+    asked.add_argument("--executor", choices=("torchcompile", "torchcompile_aten"), default="torchcompile_aten")
+    asked.add_argument("--scale", type=int, default=1)
     asked.add_argument("--json", type=Path)
     asked.add_argument("--plot", type=Path)
     options = asked.parse_args()
@@ -217,7 +221,8 @@ def main() -> int:
     options.folder.mkdir(parents=True, exist_ok=True)
     rows = Rows(options.folder / "measured.jsonl")
     names = [options.only] if options.only else list(MODELS)
-    plans = {name: planned(name, options.budgets, options.folder, options.plan_s) for name in names}
+    how = (options.budgets, options.folder, options.plan_s, options.executor, options.scale)
+    plans = {name: planned(name, *how) for name in names}
     for turn in range(options.rounds):
         left = [(name, one) for name in names for one in candidates(plans[name], options.budgets)]
         random.Random(turn).shuffle(left)
@@ -225,7 +230,7 @@ def main() -> int:
             which = {"name": name, "side": one["side"], "number": one["number"], "round": turn}
             if rows.of(**which):
                 continue
-            found = measured(name, one["config"], one["budget"], options.limit)
+            found = measured(name, one["config"], one["budget"], options.limit, options.scale)
             rows.add({**which, **found})
             told = found.get("error") or f"{found['measured_bytes'] / 1e6:.3f} MB, {1e3 * found['cpu_step_s']:.2f} ms"
             print(f"round {turn}, {name}, {one['side']} {one['number']}: {told}", flush=True)

@@ -67,7 +67,7 @@ class Config:
     ----------
     program : str
         The program's name, as a person gave it.
-    executor : {'nvfuser', 'torchcompile', 'torch'}
+    executor : {'nvfuser', 'torchcompile', 'torchcompile_aten', 'torch'}
         What fuses.
     device : {'cpu', 'cuda', 'planned'}
     choices : mapping of str to str

@@ -81,7 +81,8 @@ def test_it_says_where_it_cannot_be_used(tanhs: None) -> None:
 
 
 def test_what_is_no_executor_is_refused_with_all_that_are(tanhs: None) -> None:
-    with pytest.raises(ConfigError, match="no executor 'xla'; legal: nvfuser, torchcompile, torch, tanhs"):
+    known = "nvfuser, torchcompile, torchcompile_aten, torch, tanhs"
+    with pytest.raises(ConfigError, match=f"no executor 'xla'; legal: {known}"):
         workbench.Config(program="mlp", executor="xla", device="cpu")
 
 

@@ -47,7 +47,7 @@ def open(
         Example inputs; for a name, keywords are settings of its factory.
     device : {'cpu', 'cuda', 'planned'}, optional
         By default where the inputs are.
-    executor : {'torch', 'torchcompile', 'nvfuser'}, optional
+    executor : {'torch', 'torchcompile', 'torchcompile_aten', 'nvfuser'}, optional
         What fuses. By default nvFuser on a GPU, PyTorch's own ops on a CPU.
     config : Config or path, optional
         Choices to begin with. What does not fit is left out, with a `ConfigWarning`. There is one, too, if the config

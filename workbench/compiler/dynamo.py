@@ -291,23 +291,33 @@ def _hooked(program: Callable[..., Any], call: Callable[[], Any]) -> Any:
 @contextlib.contextmanager
 def settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
     """Inside, Dynamo compiles as often as there are ways to call a program, up to a limit."""
-    loggers = {getattr(logging.Logger, name) for name in dir(logging.Logger) if not name.startswith("_")}
     fast = torch.backends.mha.get_fastpath_enabled()
-    # In eval() without gradients PyTorch's transformer layers are one operator each, which Thunder does not know.
-    torch.backends.mha.set_fastpath_enabled(False)
+    before = {name: getattr(dynamo_config, name) for name in _SETTINGS}
     try:
-        options = dynamo_config.patch(
-            recompile_limit=limit,
-            accumulated_recompile_limit=limit * 8,
-            # As one operator each, which is written out where a graph is traced.
-            allow_rnn=True,
-            # What a program logs is no part of what it computes.
-            ignore_logger_methods={*dynamo_config.ignore_logger_methods, *filter(callable, loggers)},
-        )
-        with options, patches.global_names_of_functions():
+        # In eval() without gradients PyTorch's transformer layers are one operator each, which Thunder does not know.
+        torch.backends.mha.set_fastpath_enabled(False)
+        dynamo_config.recompile_limit = limit
+        dynamo_config.accumulated_recompile_limit = limit * 8
+        # As one operator each, which is written out where a graph is traced.
+        dynamo_config.allow_rnn = True
+        # What a program logs is no part of what it computes.
+        dynamo_config.ignore_logger_methods = before["ignore_logger_methods"] | _logger_methods()
+        with patches.global_names_of_functions():
             yield
     finally:
+        # Not by PyTorch's own patch, which makes a class each time: that is a third of what a call of ours takes.
+        for name, value in before.items():
+            setattr(dynamo_config, name, value)
         torch.backends.mha.set_fastpath_enabled(fast)
+
+
+_SETTINGS = ("recompile_limit", "accumulated_recompile_limit", "allow_rnn", "ignore_logger_methods")
+
+
+@functools.cache
+def _logger_methods() -> frozenset[Any]:
+    named = (getattr(logging.Logger, name) for name in dir(logging.Logger) if not name.startswith("_"))
+    return frozenset(filter(callable, named))
 
 
 def whole_of(

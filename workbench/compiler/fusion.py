@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from workbench.compiler import copies, patches
 from workbench.compiler.compile_times import RegionTimes
 from workbench.compiler.devices import nvfuser_module
+from workbench.compiler.direct import Direct
 from workbench.compiler.kept import STRUCTURE, Kept, Structure, identity, ids
 from workbench.compiler.keys import fusion_key
 from workbench.compiler.overwritten import seen_twice
@@ -241,10 +242,9 @@ class LazyRegion:
         with FirstCall(compilation, self.name) as first:
             with patches.inductor_options(compiles=not seen_twice(members, inputs)):
                 compiled = self._context.run(make_compiled, members, inputs, outputs, mode=self.mode)
-            compilation.shared[key] = compiled
-            self.compiled = compiled
+            self.compiled = compilation.shared[key] = Direct(compiled)
             first.defined()
-            return compiled(*args)
+            return self.compiled(*args)
 
 
 class FirstCall:

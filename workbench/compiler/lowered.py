@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from workbench.compiler import aten
 from workbench.compiler.thunder_api import ProxyTag, TensorProxy
 from workbench.compiler.written_out import WRITTEN_OUT, known_as
 from workbench.torch_api import _weight_norm
@@ -132,12 +133,12 @@ def _attention(
     """Thunder has no `enable_gqa`; on a GPU it wants a mask for each of the batch, and does not repeat one for all.
 
     On a CPU it drops anew in the backward, so that gradients are of another draw; and where a mask leaves a query no
-    key, it gives no number, and PyTorch zero.
+    key, it gives no number, and PyTorch zero. PyTorch's own kernel needs no help there.
     """
     if enable_gqa:
         repeats = query.shape[-3] // key.shape[-3]
         key, value = (_repeat_interleave(a, repeats, -3) for a in (key, value))
-    if query.device.type == "cpu":
+    if query.device.type == "cpu" and not aten.claims(query, key, value, attn_mask, dropout_p, is_causal, scale=scale):
         attn_mask, alone = (None, None) if attn_mask is None else _with_keys(attn_mask)
         if dropout_p:
             made = _dropped_attention(query, key, value, attn_mask, dropout_p, is_causal, scale)

@@ -369,8 +369,12 @@ def global_names_of_functions() -> Iterator[None]:
         source = GlobalSource(self.output.install_global_by_id("___unnamed_scope", names))
         return names, VariableBuilder(self, source)(names), DictGetItemSource(source, name)
 
-    with mock.patch.object(InliningInstructionTranslator, "get_globals_source_and_value", found):
+    # Each call of a compiled program comes here: `mock` would take half of the time that this does.
+    InliningInstructionTranslator.get_globals_source_and_value = found
+    try:
         yield
+    finally:
+        InliningInstructionTranslator.get_globals_source_and_value = stock
 
 
 @contextlib.contextmanager

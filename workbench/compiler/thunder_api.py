@@ -176,6 +176,7 @@ _NAMES: Mapping[str, str] = {
     "prims": "thunder.core.prims",
     "proxies": "thunder.core.proxies",
     "pytree": "thunder.core.pytree",
+    "register_executor": "thunder.extend:register_executor",
     "register_grad": "thunder.core.transforms:register_grad",
     "replace_uniform": "thunder.core.rematerialization:replace_uniform",
     "sdpaex": "thunder.executors.sdpaex",
@@ -279,6 +280,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
     ),
     "devices": (
         "Device",
+        "DeviceType",
         "cpu",
     ),
     "passes": ("_transform_for_operator_executor_execution",),
@@ -297,6 +299,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "replace_redundant_inputs",
     ),
     "dtypes": (
+        "bool8",
         "bfloat16",
         "float16",
         "float32",

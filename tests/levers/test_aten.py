@@ -1,0 +1,189 @@
+"""Attention and `addmm` differentiated as PyTorch does: claimed where that is right, and right, under every choice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import workbench
+from tests.compiler.test_stepper import WITHIN, assert_arithmetic_equals_stepper, measured_peak
+from workbench.bench import Workbench
+from workbench.compiler import pipeline
+from workbench.compiler.thunder_api import get_default_executors
+from workbench.errors import DeviceError
+from workbench.programs import resolve
+
+EXECUTOR = "torchcompile_aten"
+ATTENTION, ADDMM = "sdpa_cpu", "addmm_aten"
+attend = torch.nn.functional.scaled_dot_product_attention
+
+type Made = tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]
+
+
+def drawn(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    made = torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return made.to(dtype).requires_grad_()
+
+
+def heads(*, dtype: torch.dtype = torch.float32, keys: int = 6, of_keys: int = 2) -> tuple[torch.Tensor, ...]:
+    shapes = (2, 2, 6, 8), (2, of_keys, keys, 8), (2, of_keys, keys, 8)
+    return tuple(drawn(*shape, seed=seed, dtype=dtype) for seed, shape in enumerate(shapes))
+
+
+def visible(*shape: int) -> torch.Tensor:
+    mask = torch.rand(*shape, generator=torch.Generator().manual_seed(9)) > 0.4
+    mask[..., 0] = True
+    return mask
+
+
+def steps_of(run: Callable[..., torch.Tensor], made: Made) -> list[Any]:
+    args = made[1]
+    for arg in args:
+        arg.grad = None
+    out = run(*args)
+    out.square().sum().backward()
+    return [out.detach(), *(arg.grad for arg in args)]
+
+
+def opened(made: Made) -> Workbench:
+    return workbench.open(made[0], *made[1], device="cpu", executor=EXECUTOR)
+
+
+def symbols(bench: Workbench) -> list[str]:
+    return list(bench.plan.graph.statements.name)
+
+
+def causal(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return attend(torch.sin(q), k, v * 2, is_causal=True)
+
+
+def crossed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return attend(q, torch.tanh(k), v, scale=0.3)
+
+
+def turned(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Operands whose last dimension does not lie together."""
+    q, k, v = (a.transpose(2, 3) for a in (q, k, v))
+    return attend(q, k, v)
+
+
+def masked(mask: torch.Tensor) -> Callable[..., torch.Tensor]:
+    return lambda q, k, v: attend(q * 1.5, k, v, attn_mask=mask)
+
+
+CLAIMED: dict[str, Made] = {
+    "causal": (causal, heads()),
+    "other keys than queries": (crossed, heads(keys=9)),
+    "strides": (turned, heads()),
+    "bfloat16": (causal, heads(dtype=torch.bfloat16)),
+    "a mask for all": (masked(visible(6, 6)), heads()),
+    "a mask for each of the batch": (masked(visible(2, 1, 6, 6)), heads()),
+    "a mask that leaves a query no key": (masked(torch.arange(6)[:, None] > torch.arange(6)), heads()),
+    "a mask of keys": (masked(visible(1, 1, 1, 6)), heads()),
+}
+
+
+@pytest.mark.parametrize("name", CLAIMED)
+@pytest.mark.usefixtures("no_compiler")
+def test_attention_runs_pytorch_s_kernel_and_gives_its_results(name: str) -> None:
+    made = CLAIMED[name]
+    bench = opened(made)
+    assert {ATTENTION, f"{ATTENTION}_backward"} <= set(symbols(bench))
+    assert bench.plan.proof.proven
+    eager, found = steps_of(made[0], made), steps_of(bench.config.jit(made[0]), made)
+    tolerance = 2e-2 if made[1][0].dtype is torch.bfloat16 else 1e-6
+    for one, other in zip(found, eager, strict=True):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+LEFT: dict[str, Made] = {
+    "double": (causal, heads(dtype=torch.float64)),
+    "three dimensions": (lambda q, k, v: attend(q[0], k[0], v[0]), heads()),
+    "a mask that is added": (lambda q, k, v: attend(q, k, v, attn_mask=k[:1, :1, :, :6]), heads()),
+    "other sizes of values": (lambda q, k, v: attend(q, k, v[..., :4]), heads()),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+@pytest.mark.usefixtures("no_compiler")
+def test_attention_that_the_kernel_does_not_take_is_taken_apart_as_before(name: str) -> None:
+    made = LEFT[name]
+    bench = opened(made)
+    assert ATTENTION not in symbols(bench)
+    eager, found = steps_of(made[0], made), steps_of(bench.config.jit(made[0]), made)
+    for one, other in zip(found, eager, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+def affine(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.addmm(bias, torch.sin(a), b)
+
+
+def weighted(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.addmm(bias, a, b, beta=2)
+
+
+@pytest.mark.parametrize(
+    ("function", "bias", "claimed"), [(affine, (5,), True), (weighted, (5,), False), (affine, (4, 5), False)]
+)
+@pytest.mark.usefixtures("no_compiler")
+def test_addmm_is_differentiated_by_two_products_where_that_is_right(
+    function: Callable[..., torch.Tensor], bias: tuple[int, ...], claimed: bool
+) -> None:
+    made = (function, (drawn(*bias, seed=0), drawn(4, 3, seed=1), drawn(3, 5, seed=2)))
+    bench = opened(made)
+    assert (ADDMM in symbols(bench), "addmm_vjp" in symbols(bench)) == (claimed, not claimed)
+    eager, found = steps_of(function, made), steps_of(bench.config.jit(function), made)
+    for one, other in zip(found, eager, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_what_attention_saves_can_be_made_again_for_the_backward() -> None:
+    made = CLAIMED["causal"]
+    bench = opened(made)
+    saved = [site.id for site in bench.sites("saved") if ATTENTION in site.id and "recompute" not in site.illegal]
+    assert saved
+    eager, before = steps_of(made[0], made), bench.plan.saved_bytes
+    bench.choose(dict.fromkeys(saved, "recompute"))
+    assert bench.plan.saved_bytes < before
+    assert symbols(bench).count(ATTENTION) == 2
+    for one, other in zip(steps_of(bench.config.jit(made[0]), made), eager, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+
+
+class Attending(torch.nn.Module):
+    """Long enough for the kernel's own work space to be seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = torch.nn.Linear(32, 96)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        q, k, v = (a.unflatten(-1, (4, 8)).transpose(1, 2) for a in self.project(x).chunk(3, -1))
+        return attend(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2).square().mean()
+
+
+@pytest.mark.slow
+def test_the_predicted_peak_of_attention_is_the_measured_one() -> None:
+    program = resolve(Attending(), drawn(2, 64, 32, seed=0), visible(2, 1, 64, 64))
+    plan = assert_arithmetic_equals_stepper(pipeline.capture(program, EXECUTOR), {})
+    assert ATTENTION in plan.graph.statements.name
+    assert plan.peak_bytes == pytest.approx(measured_peak(program, EXECUTOR, {}), rel=WITHIN)
+
+
+def test_it_is_for_a_cpu() -> None:
+    with pytest.raises(DeviceError, match=r"torchcompile_aten.*use 'nvfuser'"):
+        workbench.open("llama", device="planned", executor=EXECUTOR)
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_the_executors_before_it_and_unmodified_thunder_are_as_they_were() -> None:
+    made = CLAIMED["causal"]
+    opened(made)
+    names = workbench.open(made[0], *made[1], device="cpu", executor="torchcompile").plan.graph.statements.name
+    assert ATTENTION not in names
+    assert not any(executor.name == "workbench_aten" for executor in get_default_executors())

@@ -1,0 +1,33 @@
+"""Executor `torchcompile_aten`: as `torchcompile`, attention and `addmm` differentiated as PyTorch does on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from workbench.executor import Executor, register
+
+if TYPE_CHECKING:
+    from workbench.compiler.fusion import Control
+
+
+@register
+class TorchCompileAten(Executor):
+    """Regions between PyTorch's ops, attention one of them; Thunder takes that apart on a CPU."""
+
+    name = "torchcompile_aten"
+    copies = "regions"
+    order = 25
+
+    def why_not(self, device: str) -> str:
+        """Not on a GPU, where Thunder itself has kernels for attention."""
+        if device == "cpu":
+            return ""
+        return "executor 'torchcompile_aten' has a CPU kernel for attention; for a GPU use 'nvfuser' or 'torchcompile'"
+
+    def executors(self, stock: Sequence[Any], control: Control) -> list[Any]:
+        """The one for both, then the regions', before Thunder's own."""
+        from workbench.compiler.aten import aten_executor
+        from workbench.compiler.fusion import region_executor
+
+        return [aten_executor(), region_executor(control), *stock]
