@@ -365,7 +365,7 @@ def test_what_a_choice_needs_is_made_once_and_ahead_where_there_is_a_page(
     made = []
     replan = reopened.replan
     monkeypatch.setattr(reopened, "replan", lambda *given: (made.append(given[1]), replan(*given))[1])
-    monkeypatch.setattr(choosing, "WARM_AFTER_S", 0.0)
+    monkeypatch.setattr(choosing, "REST_S", 0.0)
     workbench.open("mlp", layers=1)
     bench = workbench.open("mlp", layers=1)
     assert (bench.on_disk, made) == ("from disk", [])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import threading
+import types
 
 import comm
 import pytest
@@ -12,11 +14,11 @@ from ipykernel.comm.comm import BaseComm
 import workbench as wb
 from tests.ui.apps import choose, figure, legal, look, settled, strip, turn, until
 from workbench.bench import PlanDiff
-from workbench.compiler import pipeline
+from workbench.compiler import cycles, pipeline
 from workbench.errors import ChoiceError
 from workbench.graph import Kind
 from workbench.summary import human_bytes
-from workbench.ui import graph_view, passes, tables
+from workbench.ui import choosing, graph_view, passes, tables
 from workbench.ui.app import App
 from workbench.ui.controls import Controls
 from workbench.ui.drawing import Style
@@ -229,6 +231,33 @@ def test_a_click_names_the_nodes_once(app, bench, monkeypatch):
         look(app, title)
     turn(app, legal(bench).id)
     assert len(named) == 1
+
+
+def test_python_does_not_look_through_all_objects_while_a_click_is_planned_and_drawn(app, bench, monkeypatch):
+    found = []
+    monkeypatch.setattr(graph_view, "node_ids", lambda *of: found.append(gc.get_threshold()) or node_ids(*of))
+    turn(app, legal(bench).id)
+    bench.undo()
+    App(bench).close()
+    assert found == [cycles.THRESHOLDS] * 3
+
+
+def test_it_looks_through_them_once_nobody_asks_for_anything(bench, monkeypatch):
+    collected = []
+    monkeypatch.setattr(choosing, "gc", types.SimpleNamespace(collect=lambda: collected.append(len(bench.choices))))
+    monkeypatch.setattr(choosing, "REST_S", 0.0)
+    monkeypatch.setattr(choosing, "COLLECT_EVERY", 2)
+    App(bench).close()
+    monkeypatch.setattr(choosing, "LARGE_STATEMENTS", 0)
+    app = App(bench)
+    until(lambda: collected == [0])
+    sites = [s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal]
+    for site in sites[:2]:
+        choose(app, site.id, "recompute")
+    until(lambda: collected == [0, 2])
+    app.close()
+    while bench.can_undo:
+        bench.undo()
 
 
 def test_what_is_offloaded_goes_through_the_cpu_to_where_it_is_brought_back(app, bench):
