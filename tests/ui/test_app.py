@@ -13,6 +13,7 @@ from ipykernel.comm.comm import BaseComm
 
 import workbench as wb
 from tests.ui.apps import choose, figure, legal, look, settled, strip, turn, until
+from tests.ui.synthetic import llama
 from workbench.bench import PlanDiff
 from workbench.compiler import cycles, pipeline
 from workbench.errors import ChoiceError
@@ -231,6 +232,20 @@ def test_a_click_names_the_nodes_once(app, bench, monkeypatch):
         look(app, title)
     turn(app, legal(bench).id)
     assert len(named) == 1
+
+
+def test_a_large_graph_goes_to_the_page_packed_unless_that_asks_for_it_plain():
+    view = GraphView(on_turn=print, on_undo=print, on_redo=print)
+    view.show(*llama(2))
+    assert set(view.data) == {"strings", "sections", "height", "views", "tables"}
+    graph, sites = llama(24)
+    view.show(graph, sites)
+    view._turn_fold("layers")
+    assert set(view.data) == {"packed"}
+    view._receive(view, {"type": "plain"}, [])
+    assert len(view.data["strings"]) > 2000
+    view.show(graph, sites)
+    assert "packed" not in view.data
 
 
 def test_python_does_not_look_through_all_objects_while_a_click_is_planned_and_drawn(app, bench, monkeypatch):
