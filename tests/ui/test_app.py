@@ -394,13 +394,16 @@ def test_what_is_selected_is_marked_in_every_panel_that_shows_statements(app, be
         assert panel.marked == marked
     app.graph.selected = marked[0]
     assert app.trace.marked == [marked[0]]
-    assert marked[0] in app.memory.content["sources"]["predicted"]["id"]
+    (row,) = app.memory.chosen
+    assert app.memory._ids[row] == marked[0]
 
 
 def test_a_click_on_the_memory_curve_and_on_a_line_of_a_pass_select_in_the_graph(app, bench):
-    ids = app.memory.content["sources"]["predicted"]["id"]
-    app.memory._answer({"type": "go", "id": ids[-1]})
-    assert app.graph.selected == ids[-1]
+    last = app.memory.content["sources"]["predicted"]["x"][-1]
+    app.memory._answer({"type": "at", "x": last + 0.4})
+    assert app.graph.selected == app.memory._ids[last] != ""
+    app.memory._answer({"type": "at", "x": last + 0.6})
+    assert app.graph.selected == app.memory._ids[last]
     app.passes._receive({"type": "value", "value": legal(bench).values[0]})
     assert app.graph.selected in app.graph.marked(legal(bench).id)
 
