@@ -141,13 +141,27 @@ def packed(drawn: dict[str, Any]) -> dict[str, Any]:
     columns = [column for table in drawn["tables"].values() for column in table.values()]
     if sum(len(content) for _, content in columns) + sum(map(len, drawn["strings"])) < PACKED_FROM:
         return drawn
-    lengths = {
-        name: {column: [code, len(content)] for column, (code, content) in table.items()}
+    small = {
+        name: {column: _narrowed(code, content) for column, (code, content) in table.items()}
         for name, table in drawn["tables"].items()
     }
+    lengths = {
+        name: {column: [code, len(content)] for column, (code, content) in table.items()}
+        for name, table in small.items()
+    }
     head = json.dumps({**drawn, "tables": lengths}, ensure_ascii=False, separators=(",", ":")).encode()
-    content = b"".join([len(head).to_bytes(4, "little"), head, *(content for _, content in columns)])
+    behind = (content for table in small.values() for _, content in table.values())
+    content = b"".join([len(head).to_bytes(4, "little"), head, *behind])
     return {"packed": zlib.compress(content, _LEVEL)}
+
+
+def _narrowed(code: str, content: bytes) -> tuple[str, bytes]:
+    """A column in half the bytes, where its numbers are that small."""
+    if code == "i":
+        numbers = np.frombuffer(content, np.int32)
+        if len(numbers) and numbers.min() >= 0 and numbers.max() < 1 << 16:
+            return "h", numbers.astype(np.uint16).tobytes()
+    return code, content
 
 
 _LEVEL = 1
