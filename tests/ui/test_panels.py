@@ -36,6 +36,7 @@ PARTS = [
     | {"key": "layers.1", "kind": "module", "label": "1", "depth": 1, "parent": 0, "id": "t:b", "turns": []}
     | {"saved_bytes": 2048},
 ]
+STATEMENT_OF_LAST = PARTS[3] | {"key": "layers.1|m.py:4|9", "depth": 2, "parent": 4, "id": "t:b"}
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +104,15 @@ def test_a_statement_that_was_not_sent_is_shown_where_it_was_selected_once_it_co
     assert page.locator(".wb-tree-statement").count() == 0
     page.evaluate("parts => model.set('content', { parts, machine: '' })", PARTS)
     assert page.locator("[aria-selected=true]").last.get_attribute("data-key") == "layers.0|m.py:3|7"
+
+
+def test_a_part_that_was_gone_to_stays_the_one_gone_to_whatever_comes_meanwhile(mount):
+    page = mount("outline.js", {"parts": PARTS, "machine": ""})
+    page.evaluate("model.set('selected', 'order.statements')")
+    page.locator("[data-key='layers.1']").click()
+    page.evaluate("parts => model.set('content', { parts, machine: 'CPU' })", [*PARTS, STATEMENT_OF_LAST])
+    page.evaluate("model.set('selected', 't:b')")
+    assert page.locator("[tabindex='0'].wb-can").get_attribute("data-key") == "layers.1"
 
 
 def test_a_choice_that_is_ranked_is_sorted_filtered_shown_and_chosen(mount):

@@ -165,7 +165,7 @@ function render({ model, el }) {
   }
   const redraw = () => {
     draw(body.contains(document.activeElement));
-    if (awaited && awaited === model.get("selected")) follow_selection();
+    if (awaited && awaited === model.get("selected") && !asked && rows.some(({ id, kind }) => id === awaited && kind === "statement")) follow_selection();
   };
   const ends = [follow(model, ["content"], redraw), follow(model, ["selected"], follow_selection)];
   return () => [leave, ...ends].forEach((end) => end());
