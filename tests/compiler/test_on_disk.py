@@ -24,7 +24,7 @@ from torch import nn
 import workbench
 from tests.models import zoo
 from workbench import paths, stored
-from workbench.compiler import on_disk, reopened
+from workbench.compiler import interpreted, on_disk, reopened
 from workbench.errors import ChoiceError
 from workbench.executor import why_no_nvfuser
 from workbench.programs import identity
@@ -132,6 +132,22 @@ def test_what_comes_from_disk_is_the_same_in_everything(name: str, folder: Path)
     assert described(second) == described(first)
     assert [each.name for each in second.plan.passes] == [each.name for each in first.plan.passes]
     assert chosen_alike(first, second, seed=1)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_is_doubted_of_a_program_is_told_without_looking_at_its_trace_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scaled(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return (x * scale).sum()
+
+    given = scaled, torch.ones(3, requires_grad=True), torch.ones((), requires_grad=True)
+    with pytest.warns(UserWarning, match="Thunder's gradient of it is wrong"):
+        first = workbench.open(*given, capture="interpreter")
+    monkeypatch.setattr(interpreted, "doubts", lambda trace: pytest.fail("the trace was looked at"))
+    with pytest.warns(UserWarning, match="Thunder's gradient of it is wrong"):
+        second = workbench.open(*given, capture="interpreter")
+    assert (first.on_disk, second.on_disk) == ("kept on disk", "from disk")
 
 
 OPENED = """

@@ -178,6 +178,7 @@ def _state(captured: Capture, plan: Plan) -> dict[str, Any]:
         "cache_info": captured._cache_info,
         "way": captured.way,
         "why": captured.why,
+        "doubts": captured.doubts,
     }
 
 
