@@ -247,7 +247,8 @@ class _Pickler(pickle.Pickler):
         if kind is Symbol:
             return _symbol_of(obj)
         if isinstance(obj, Proxy):
-            return object.__new__, (kind,), obj.__dict__ | {"history": None}
+            # Asked for `__setstate__`, a proxy looks for a method of Thunder's by that name.
+            return object.__new__, (kind,), obj.__dict__ | {"history": None}, None, None, _fill
         if isinstance(obj, TagBase):
             return getattr, (kind, obj._value)
         if kind is devices.Device:
@@ -268,6 +269,10 @@ class _Pickler(pickle.Pickler):
         if isinstance(obj, torch.Tensor | ModuleType):
             raise UnknownError(f"a trace holds a {kind.__name__}")
         return NotImplemented
+
+
+def _fill(made: Any, fields: dict[str, Any]) -> None:
+    made.__dict__.update(fields)
 
 
 def _bound(fields: dict[str, Any]) -> Any:
