@@ -25,6 +25,35 @@ def test_configs_and_errors_need_neither_torch_nor_thunder() -> None:
     assert imported_by("import workbench as wb; wb.Config, wb.load, wb.ChoiceError, wb.Site", *HEAVY) == []
 
 
+@pytest.mark.parametrize(
+    ("typed", "status"),
+    [
+        ("", 2),
+        ("--help", 0),
+        ("plan --help", 0),
+        ("programs", 0),
+        ("programs --json", 0),
+        ("doctor", 0),
+        ("cache", 0),
+        ("nonsense", 2),
+        ("plan", 2),
+        ("plan mlp --nonsense", 2),
+        ("plan nosuchprogram", 2),
+        ("plan mlp --set nosuchsetting=1", 2),
+    ],
+)
+def test_what_needs_no_pytorch_is_answered_without_it(typed: str, status: int) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "workbench.cli", *typed.split()]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    # Of the child that carries the command out, too, which says what it imports as its parent does.
+    imported = {
+        line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines() if "import time:" in line
+    }
+    assert "workbench" in imported
+    assert imported & {"torch", "thunder", "nvfuser_direct", "ipywidgets", "anywidget", "bokeh", "IPython"} == set()
+    assert done.returncode == status, done.stderr[-300:]
+
+
 @pytest.mark.slow
 def test_opening_needs_no_widgets() -> None:
     assert imported_by("import workbench as wb; wb.open", "ipywidgets", "anywidget", "bokeh", "IPython") == []

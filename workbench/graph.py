@@ -8,6 +8,7 @@ ragged ones are stored as `Ragged` (offsets and items).
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -101,6 +102,7 @@ class Origin:
 _LAYER = re.compile(r"^(.*?(?:^|\.)\d+)(?:\.|$)")
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def layer_of(scope: str) -> str:
     """The layer that a scope is in, such as ``layers.0``; empty for none."""
     match = _LAYER.match(scope)

@@ -21,6 +21,8 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
+UNFINISHED = ".tmp"
+"""How the name of a file ends that is being written, or was when its writer was killed."""
 _ODD = "~ names a user that this machine does not have"
 
 
@@ -116,7 +118,13 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def write(path: str | os.PathLike[str], content: bytes, *, may_replace: Callable[[Path], str] | None = None) -> Path:
+def write(
+    path: str | os.PathLike[str],
+    content: bytes,
+    *,
+    may_replace: Callable[[Path], str] | None = None,
+    mode: int = 0o666,
+) -> Path:
     """Write a file in one step: all of it, or nothing, with what was there before left whole.
 
     A file that was there keeps its mode, owner and attributes; a link keeps leading where it led.
@@ -127,6 +135,8 @@ def write(path: str | os.PathLike[str], content: bytes, *, may_replace: Callable
     content : bytes
     may_replace : callable, optional
         Given a file that is there, says why it must not be replaced; an empty string if it may.
+    mode : int
+        Of a new file, before the process's mask is taken away.
 
     Returns
     -------
@@ -142,8 +152,8 @@ def write(path: str | os.PathLike[str], content: bytes, *, may_replace: Callable
     there = target.exists()
     if there and may_replace is not None and (why_not := may_replace(target)):
         raise OSError(errno.EEXIST, why_not)
-    beside = target.with_name(f".workbench-{secrets.token_hex(8)}.tmp")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    beside = target.with_name(f".workbench-{secrets.token_hex(8)}{UNFINISHED}")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)

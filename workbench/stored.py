@@ -5,9 +5,13 @@ What lives here knows nothing of what it keeps, and needs no PyTorch.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 import os
 import stat
+import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,11 +70,18 @@ def _files() -> list[tuple[float, int, Path]]:
     found: list[tuple[float, int, Path]] = []
     for path in place.glob(f"*{SUFFIX}") if (place := _own()) else ():
         try:
-            there = path.stat()
+            there = path.lstat()
         except OSError:  # another process took it away
             continue
         found.append((there.st_mtime, there.st_size, path))
     return sorted(found)
+
+
+def _is_own(path: Path) -> bool:
+    """Whether a file is this person's, and nobody else can write into it."""
+    there = path.lstat()
+    others_write = there.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISREG(there.st_mode) and there.st_uid == os.getuid() and not others_write
 
 
 def contents() -> Contents:
@@ -90,11 +101,30 @@ def read(path: Path) -> bytes:
     Raises
     ------
     OSError
-        If it cannot be read.
+        If it cannot be read, is not as it was written, or others may have written it.
     """
-    content = paths.read(path, MOST_BYTES)
-    os.utime(path)
+    if not _is_own(path):
+        raise PermissionError(errno.EACCES, "it belongs to someone else, or others may write into it")
+    written = paths.read(path, MOST_BYTES + _CHECK_BYTES)
+    content = written[_CHECK_BYTES:]
+    if written[:_CHECK_BYTES] != _check(content):
+        raise OSError(errno.EIO, "it is not as it was written")
+    with contextlib.suppress(OSError):  # on a disk that is read alone
+        os.utime(path)
     return content
+
+
+_CHECK_BYTES = 4
+
+
+def _check(content: bytes) -> bytes:
+    return zlib.crc32(content).to_bytes(_CHECK_BYTES, "little")
+
+
+def forget(path: Path) -> None:
+    """Take a file away, if that can be."""
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 def keep(key: str, part: str, content: bytes) -> None:
@@ -111,17 +141,34 @@ def keep(key: str, part: str, content: bytes) -> None:
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     if _own() is None:
         raise PermissionError(f"{place} belongs to someone else, or others may write into it")
-    paths.write(place / f"{key}-{part}{SUFFIX}", content)
+    target = place / f"{key}-{part}{SUFFIX}"
+    if os.path.lexists(target) and not _is_own(target):
+        target.unlink()
+    paths.write(target, _check(content) + content, mode=0o600)
     left = MOST_BYTES
     for _, size, path in reversed(_files()):
         left -= size
         if left < 0:
-            path.unlink(missing_ok=True)
+            forget(path)
+    for path in _unfinished(place):
+        with contextlib.suppress(OSError):
+            if time.time() - path.lstat().st_mtime > _ABANDONED_S:
+                path.unlink()
+
+
+_ABANDONED_S = 3600.0
+"""Age of a file that is still unfinished, after which whoever wrote it is gone."""
+
+
+def _unfinished(place: Path) -> Iterator[Path]:
+    return place.glob(f".workbench-*{paths.UNFINISHED}")
 
 
 def clear() -> Contents:
     """Take all of it away; what was there."""
     before = contents()
     for _, _, path in _files():
+        path.unlink(missing_ok=True)
+    for path in _unfinished(place) if (place := _own()) else ():
         path.unlink(missing_ok=True)
     return before

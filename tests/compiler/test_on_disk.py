@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import importlib.util
 import os
 import random
@@ -10,6 +11,7 @@ import stat
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -21,8 +23,8 @@ from torch import nn
 
 import workbench
 from tests.models import zoo
-from workbench import stored
-from workbench.compiler import reopened
+from workbench import paths, stored
+from workbench.compiler import interpreted, on_disk, reopened
 from workbench.errors import ChoiceError
 from workbench.executor import why_no_nvfuser
 from workbench.programs import identity
@@ -132,6 +134,22 @@ def test_what_comes_from_disk_is_the_same_in_everything(name: str, folder: Path)
     assert described(second) == described(first)
     assert [each.name for each in second.plan.passes] == [each.name for each in first.plan.passes]
     assert chosen_alike(first, second, seed=1)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_is_doubted_of_a_program_is_told_without_looking_at_its_trace_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scaled(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return (x * scale).sum()
+
+    given = scaled, torch.ones(3, requires_grad=True), torch.ones((), requires_grad=True)
+    with pytest.warns(UserWarning, match="Thunder's gradient of it is wrong"):
+        first = workbench.open(*given, capture="interpreter")
+    monkeypatch.setattr(interpreted, "doubts", lambda trace: pytest.fail("the trace was looked at"))
+    with pytest.warns(UserWarning, match="Thunder's gradient of it is wrong"):
+        second = workbench.open(*given, capture="interpreter")
+    assert (first.on_disk, second.on_disk) == ("kept on disk", "from disk")
 
 
 OPENED = """
@@ -272,16 +290,119 @@ def test_what_cannot_be_told_is_traced_each_time(folder: Path) -> None:
     assert not folder.exists()
 
 
-def test_a_file_cut_short_costs_no_more_than_tracing(folder: Path) -> None:
+def test_a_file_cut_short_costs_no_more_than_tracing_and_is_told_once(folder: Path) -> None:
     first = workbench.open("mlp", layers=1)
     (kept,) = folder.iterdir()
     content = kept.read_bytes()
-    for broken in (b"", content[: len(content) // 2], b"no pickle", content[:40] + b"\0" * 40 + content[80:]):
+    flipped = bytearray(content)
+    flipped[len(content) // 2] ^= 1
+    for broken in (b"", content[: len(content) // 2], b"no pickle", bytes(flipped)):
         kept.write_bytes(broken)
         again = workbench.open("mlp", layers=1)
-        assert again.on_disk == "kept on disk"
+        told = f"kept on disk; what was there could not be read: {kept}: it is not as it was written"
+        assert again.on_disk == told
         assert described(again) == described(first)
         assert workbench.open("mlp", layers=1).on_disk == "from disk"
+
+
+def test_what_another_version_wrote_is_told_by_its_error(folder: Path) -> None:
+    workbench.open("mlp", layers=1)
+    (kept,) = folder.iterdir()
+    key, part = kept.name.removesuffix(stored.SUFFIX).split("-")
+    stored.keep(key, part, b"no pickle")
+    assert "could not be read" in workbench.open("mlp", layers=1).on_disk
+    assert workbench.open("mlp", layers=1).on_disk == "from disk"
+
+
+def test_what_others_may_have_written_is_not_read(folder: Path) -> None:
+    """A pickle runs what it says when it is read."""
+    mask = os.umask(0o002)
+    try:
+        workbench.open("mlp", layers=1)
+    finally:
+        os.umask(mask)
+    (kept,) = folder.iterdir()
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    kept.chmod(0o620)
+    assert "others may write into it" in workbench.open("mlp", layers=1).on_disk
+    assert workbench.open("mlp", layers=1).on_disk == "from disk"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    elsewhere = folder.parent / "elsewhere"
+    kept.rename(elsewhere)
+    kept.symlink_to(elsewhere)
+    assert "others may write into it" in workbench.open("mlp", layers=1).on_disk
+    assert not kept.is_symlink()
+    assert workbench.open("mlp", layers=1).on_disk == "from disk"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
+def test_a_file_of_another_user_is_not_read(folder: Path) -> None:
+    workbench.open("mlp", layers=1)
+    (kept,) = folder.iterdir()
+    os.chown(kept, 12345, -1)
+    assert "it belongs to someone else" in workbench.open("mlp", layers=1).on_disk
+    os.chown(folder, 12345, -1)
+    assert "belongs to someone else" in workbench.open("mlp", layers=1).on_disk
+
+
+def test_a_disk_that_can_be_read_alone_is_as_good(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workbench.open("mlp", layers=1)
+    (kept,) = folder.iterdir()
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "utime", refused)
+    monkeypatch.setattr(Path, "unlink", refused)
+    monkeypatch.setattr(stored.paths, "write", refused)
+    assert workbench.open("mlp", layers=1).on_disk == "from disk"
+    kept.write_bytes(b"broken")
+    again = workbench.open("mlp", layers=1)
+    assert again.on_disk == f"not kept on disk: {folder}: read-only file system"
+    assert again.plan.peak_bytes
+
+
+@pytest.mark.parametrize("package", ["thunder", "workbench"])
+def test_an_edited_file_of_thunder_or_the_workbench_is_another_version(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what people work on, no version says what is in it."""
+    source, real = Path(str(sys.modules[package].__file__)).parent / "__init__.py", Path.stat
+    there = source.stat()
+
+    def edited(path: Path, **options: Any) -> Any:
+        newer = types.SimpleNamespace(st_mtime_ns=there.st_mtime_ns + 1, st_size=there.st_size, st_mode=there.st_mode)
+        return newer if path == source else real(path, **options)
+
+    before = on_disk._versions.__wrapped__()
+    assert on_disk._versions.__wrapped__() == before
+    monkeypatch.setattr(Path, "stat", edited)
+    assert on_disk._versions.__wrapped__() != before
+
+
+def test_two_processes_that_open_a_program_at_once_both_have_it(folder: Path) -> None:
+    code = OPENED.format(prepared="", given="'mlp', layers=2")
+    environment = {**os.environ, stored.VARIABLE: str(folder)}
+    both = [
+        subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    found = [each.communicate(timeout=120)[0].split() for each in both]
+    assert all(each[-3:-1] in (["on", "disk"], ["from", "disk"]) for each in found), found
+    assert workbench_process(code, environment).split()[:2] == ["from", "disk"]
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_what_was_left_unfinished_goes(folder: Path) -> None:
+    stored.keep("a", "0", b"content")
+    new, old = (folder / f".workbench-{name}{paths.UNFINISHED}" for name in ("new", "old"))
+    for path in (new, old):
+        path.write_bytes(bytes(10))
+    os.utime(old, (0, 0))
+    stored.keep("b", "0", b"content")
+    assert (new.exists(), old.exists()) == (True, False)
+    stored.clear()
+    assert list(folder.iterdir()) == []
 
 
 def test_a_full_disk_or_a_folder_of_others_costs_nothing_but_the_cache(
@@ -309,7 +430,7 @@ def test_off_is_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_those_not_used_for_longest_go_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "MOST_BYTES", 25)
+    monkeypatch.setattr(stored, "MOST_BYTES", 33)
     for at, key in enumerate("abc"):
         stored.keep(key, "0", bytes(10))
         os.utime(folder / f"{key}-0{stored.SUFFIX}", (at, at))
@@ -317,7 +438,7 @@ def test_those_not_used_for_longest_go_first(folder: Path, monkeypatch: pytest.M
     stored.read(folder / f"b-0{stored.SUFFIX}")
     stored.keep("d", "0", bytes(10))
     assert [path.name[0] for path in sorted(folder.iterdir())] == ["b", "d"]
-    assert dataclasses.astuple(stored.contents()) == (folder, 2, 20)
+    assert dataclasses.astuple(stored.contents()) == (folder, 2, 28)
     assert stored.clear().files == 2
     assert dataclasses.astuple(stored.contents()) == (folder, 0, 0)
 
@@ -367,7 +488,7 @@ def test_what_a_choice_needs_is_made_once_and_ahead_where_there_is_a_page(
     made = []
     replan = reopened.replan
     monkeypatch.setattr(reopened, "replan", lambda *given: (made.append(given[1]), replan(*given))[1])
-    monkeypatch.setattr(choosing, "WARM_AFTER_S", 0.0)
+    monkeypatch.setattr(choosing, "REST_S", 0.0)
     workbench.open("mlp", layers=1)
     bench = workbench.open("mlp", layers=1)
     assert (bench.on_disk, made) == ("from disk", [])

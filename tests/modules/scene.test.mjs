@@ -2,10 +2,11 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { deflateSync } from "node:zlib";
 
 import { data, load } from "./load.mjs";
 
-const { scene, firstBelow } = load(["dom.js", "graph_scene.js"], ["scene", "firstBelow"]);
+const { scene, firstBelow, unpacked } = load(["dom.js", "graph_scene.js"], ["scene", "firstBelow", "unpacked"]);
 
 test("every name leads to what stands for it, an alias to the mark that it shares", () => {
   const made = scene(data());
@@ -36,4 +37,17 @@ test("what is in view begins with the first node that ends below a height", () =
 
 test("without a graph there is no scene", () => {
   assert.equal(scene({}), null);
+});
+
+test("what is packed is what was packed", async () => {
+  const given = data(), columns = Object.values(given.tables).flatMap((table) => Object.values(table));
+  const head = { ...given, tables: structuredClone(given.tables) };
+  for (const table of Object.values(head.tables)) for (const column of Object.values(table)) column[1] = column[1].byteLength;
+  const text = Buffer.from(JSON.stringify({ ...head, strings: [...given.strings, "≈"] })), length = Buffer.alloc(4);
+  length.writeUInt32LE(text.length);
+  const packed = deflateSync(Buffer.concat([length, text, ...columns.map(([, view]) => Buffer.from(view.buffer))]));
+  const found = await unpacked(packed);
+  assert.deepEqual([found.strings.at(-1), found.height], ["≈", 200]);
+  found.strings.pop();
+  assert.deepEqual(scene(found), scene(data()));
 });

@@ -35,12 +35,13 @@ window.model = {{
   save_changes: () => {{}},
   send: (message) => (message.type === "preview" ? window.previews : window.messages).push(message),
   on: (event, f) => listeners.set(event, [...(listeners.get(event) ?? []), f]),
-  off: () => {{}},
+  off: (event, f) => listeners.set(event, (listeners.get(event) ?? []).filter((other) => other !== f)),
 }};
+window.emit = (event, ...given) => {{ for (const f of listeners.get(event) ?? []) f(...given); }};
 const source = {module};
 const module = await import(URL.createObjectURL(new Blob([source], {{ type: "text/javascript" }})));
-const el = document.getElementById("view");
-await module.default.render({{ model: window.model, el }});
+window.mount = (el) => module.default.render({{ model: window.model, el }});
+await window.mount(document.getElementById("view"));
 window.ready = true;
 </script>
 """

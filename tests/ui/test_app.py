@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import threading
+import types
 
 import comm
 import pytest
@@ -11,12 +13,13 @@ from ipykernel.comm.comm import BaseComm
 
 import workbench as wb
 from tests.ui.apps import choose, figure, legal, look, settled, strip, turn, until
+from tests.ui.synthetic import llama
 from workbench.bench import PlanDiff
-from workbench.compiler import pipeline
+from workbench.compiler import cycles, pipeline
 from workbench.errors import ChoiceError
 from workbench.graph import Kind
 from workbench.summary import human_bytes
-from workbench.ui import graph_view, passes, tables
+from workbench.ui import choosing, graph_view, passes, tables
 from workbench.ui.app import App
 from workbench.ui.controls import Controls
 from workbench.ui.drawing import Style
@@ -231,6 +234,47 @@ def test_a_click_names_the_nodes_once(app, bench, monkeypatch):
     assert len(named) == 1
 
 
+def test_a_large_graph_goes_to_the_page_packed_unless_that_asks_for_it_plain():
+    view = GraphView(on_turn=print, on_undo=print, on_redo=print)
+    view.show(*llama(2))
+    assert set(view.data) == {"strings", "sections", "height", "views", "tables"}
+    graph, sites = llama(24)
+    view.show(graph, sites)
+    view._turn_fold("layers")
+    assert set(view.data) == {"packed"}
+    view._receive(view, {"type": "plain"}, [])
+    assert len(view.data["strings"]) > 2000
+    view.show(graph, sites)
+    assert "packed" not in view.data
+
+
+def test_python_does_not_look_through_all_objects_while_a_click_is_planned_and_drawn(app, bench, monkeypatch):
+    found = []
+    monkeypatch.setattr(graph_view, "node_ids", lambda *of: found.append(gc.get_threshold()) or node_ids(*of))
+    turn(app, legal(bench).id)
+    bench.undo()
+    App(bench).close()
+    assert found == [cycles.THRESHOLDS] * 3
+
+
+def test_it_looks_through_them_once_nobody_asks_for_anything(bench, monkeypatch):
+    collected = []
+    monkeypatch.setattr(choosing, "gc", types.SimpleNamespace(collect=lambda: collected.append(len(bench.choices))))
+    monkeypatch.setattr(choosing, "REST_S", 0.0)
+    monkeypatch.setattr(choosing, "COLLECT_EVERY", 2)
+    App(bench).close()
+    monkeypatch.setattr(choosing, "LARGE_STATEMENTS", 0)
+    app = App(bench)
+    until(lambda: collected == [0])
+    sites = [s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal]
+    for site in sites[:2]:
+        choose(app, site.id, "recompute")
+    until(lambda: collected == [0, 2])
+    app.close()
+    while bench.can_undo:
+        bench.undo()
+
+
 def test_what_is_offloaded_goes_through_the_cpu_to_where_it_is_brought_back(app, bench):
     site = next(s for s in bench.sites("saved") if s.values and "offload" not in s.illegal)
     bench.choose({site.id: "offload"})
@@ -350,13 +394,16 @@ def test_what_is_selected_is_marked_in_every_panel_that_shows_statements(app, be
         assert panel.marked == marked
     app.graph.selected = marked[0]
     assert app.trace.marked == [marked[0]]
-    assert marked[0] in app.memory.content["sources"]["predicted"]["id"]
+    (row,) = app.memory.chosen
+    assert app.memory._ids[row] == marked[0]
 
 
 def test_a_click_on_the_memory_curve_and_on_a_line_of_a_pass_select_in_the_graph(app, bench):
-    ids = app.memory.content["sources"]["predicted"]["id"]
-    app.memory._answer({"type": "go", "id": ids[-1]})
-    assert app.graph.selected == ids[-1]
+    last = app.memory.content["sources"]["predicted"]["x"][-1]
+    app.memory._answer({"type": "at", "x": last + 0.4})
+    assert app.graph.selected == app.memory._ids[last] != ""
+    app.memory._answer({"type": "at", "x": last + 0.6})
+    assert app.graph.selected == app.memory._ids[last]
     app.passes._receive({"type": "value", "value": legal(bench).values[0]})
     assert app.graph.selected in app.graph.marked(legal(bench).id)
 

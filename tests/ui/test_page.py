@@ -14,7 +14,7 @@ from tests.ui.page import page as page_text
 from tests.ui.synthetic import llama
 from workbench.ui.drawing import Columns
 from workbench.ui.layout import compute
-from workbench.ui.payload import payload
+from workbench.ui.payload import packed, payload
 
 pytestmark = pytest.mark.browser
 
@@ -46,6 +46,63 @@ def mount(blank: Page, tmp_path: Path) -> Callable[..., Page]:
         return blank
 
     return open_page
+
+
+def shown(page: Page) -> dict[str, Any]:
+    state: dict[str, Any] = page.evaluate(f"{VIEW}.state()")
+    return {name: value for name, value in state.items() if name != "drawn_ms"}
+
+
+def test_a_large_graph_comes_packed_and_is_the_same_on_the_page(blank: Page, tmp_path: Path) -> None:
+    graph, sites = llama(24)
+    plain = payload(graph, compute(graph, sites, unfolded=("layers",)), sites)
+    small = packed(plain)
+    assert set(small) == {"packed"}
+    assert packed(few := payload(*(one := llama(2))[:1], compute(*one), one[1])) is few
+    found = []
+    for data in (plain, small):
+        file = tmp_path / "view.html"
+        file.write_text(page_text("graph_view.js", {"data": data, "selected": "", "height": 660, "dark": False}))
+        blank.goto(file.as_uri())
+        blank.wait_for_function(f"window.ready && {VIEW}.state().nodes > 0 && {VIEW}.state().zoom < 1")
+        found.append(shown(blank))
+    assert found[0] == found[1]
+
+    # What is asked, revealed and sent again meanwhile is drawn with what came last, and with that alone.
+    other = payload(*(drawn := llama(2))[:1], compute(*drawn), drawn[1])
+    blank.evaluate(
+        f"""(data) => {{
+            const other = ({DECODE})(data), packed = model.get("data");
+            model.set("data", packed);
+            model.set("data", other);
+        }}""",
+        encoded(other),
+    )
+    blank.wait_for_function(f"!{VIEW}.view.coming")
+    blank.wait_for_timeout(100)
+    assert shown(blank)["nodes"] == len(compute(*drawn).nodes)
+    blank.evaluate(
+        f"""([data, site]) => {{
+            model.set("data", ({DECODE})(data));
+            model.set("asked", {{ [site]: 1 }});
+            {VIEW}.view.onReveal({{ type: "reveal", id: site }});
+        }}""",
+        [encoded(small), SITE],
+    )
+    blank.wait_for_function(f"!{VIEW}.view.coming && {VIEW}.state().nodes === {found[0]['nodes']}")
+    assert next(arc["asked"] for arc in shown(blank)["arcs"] if arc["id"] == SITE) == 1
+    assert blank.evaluate(f"{VIEW}.view.locate('{SITE}').y") == pytest.approx(330, abs=300)
+
+
+def test_a_browser_that_inflates_nothing_asks_for_it_plain(blank: Page, tmp_path: Path) -> None:
+    graph, sites = llama(24)
+    data = packed(payload(graph, compute(graph, sites, unfolded=("layers",)), sites))
+    text = page_text("graph_view.js", {"data": data, "selected": "", "height": 660, "dark": False})
+    file = tmp_path / "view.html"
+    file.write_text(text.replace("<script type", "<script>delete window.DecompressionStream</script><script type", 1))
+    blank.goto(file.as_uri())
+    blank.wait_for_function("window.ready === true")
+    assert messages(blank) == [{"type": "plain"}]
 
 
 def point(page: Page, id: str) -> dict[str, float]:

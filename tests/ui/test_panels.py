@@ -17,16 +17,18 @@ from workbench.ui.help import TABS
 pytestmark = pytest.mark.browser
 
 PART = {"source": "", "side": "forward", "saved_bytes": 0, "peak_bytes": 0, "step_s": 0.0, "choices": 0, "made": 0}
+PART |= {"leads": False}
 TURNS = [{"option": "recompute", "count": 3}, {"option": "stock", "count": 0}]
 PARTS = [
     PART
-    | {"key": "layers", "kind": "module", "label": "layers", "depth": 0, "parent": -1, "id": "t:a", "turns": TURNS},
+    | {"key": "layers", "kind": "module", "label": "layers", "depth": 0, "parent": -1, "id": "t:a", "turns": TURNS}
+    | {"leads": True},
     PART
     | {"key": "layers.0", "kind": "module", "label": "0", "depth": 1, "parent": 0, "id": "t:a", "turns": []}
-    | {"saved_bytes": 512},
+    | {"saved_bytes": 512, "leads": True},
     PART
     | {"key": "layers.0|m.py:3", "kind": "line", "label": "y = x @ w", "depth": 2, "parent": 1, "id": "t:a"}
-    | {"turns": [], "source": "m.py:3"},
+    | {"turns": [], "source": "m.py:3", "leads": True},
     PART
     | {"key": "layers.0|m.py:3|7", "kind": "statement", "label": "matmul", "depth": 3, "parent": 2, "id": "t:a"}
     | {"turns": []},
@@ -34,6 +36,7 @@ PARTS = [
     | {"key": "layers.1", "kind": "module", "label": "1", "depth": 1, "parent": 0, "id": "t:b", "turns": []}
     | {"saved_bytes": 2048},
 ]
+STATEMENT_OF_LAST = PARTS[3] | {"key": "layers.1|m.py:4|9", "depth": 2, "parent": 4, "id": "t:b"}
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +82,8 @@ def test_the_outline_is_walked_opened_and_chosen_in_by_keys(mount):
     assert page.evaluate("document.activeElement.dataset.key") == "layers"
     page.get_by_role("button", name="recompute × 3").click()
     assert page.evaluate("window.messages") == [
+        {"type": "open", "key": "layers.0"},
+        {"type": "open", "key": "layers.0|m.py:3"},
         {"type": "go", "id": "t:b"},
         {"type": "choose_in", "key": "layers", "option": "recompute"},
     ]
@@ -90,6 +95,24 @@ def test_the_outline_opens_at_what_is_selected_in_the_graph_and_sorts(mount):
     assert page.locator("[aria-selected=true]").last.get_attribute("data-key") == "layers.0|m.py:3|7"
     page.get_by_role("button", name="saved").click()
     assert names(page)[:2] == ["layers", "layers.1"]
+
+
+def test_a_statement_that_was_not_sent_is_shown_where_it_was_selected_once_it_comes(mount):
+    page = mount("outline.js", {"parts": [*PARTS[:3], PARTS[4]], "machine": ""})
+    assert page.locator("[data-key='layers.0|m.py:3']").get_attribute("aria-expanded") == "false"
+    page.evaluate("model.set('selected', 't:a')")
+    assert page.locator(".wb-tree-statement").count() == 0
+    page.evaluate("parts => model.set('content', { parts, machine: '' })", PARTS)
+    assert page.locator("[aria-selected=true]").last.get_attribute("data-key") == "layers.0|m.py:3|7"
+
+
+def test_a_part_that_was_gone_to_stays_the_one_gone_to_whatever_comes_meanwhile(mount):
+    page = mount("outline.js", {"parts": PARTS, "machine": ""})
+    page.evaluate("model.set('selected', 'order.statements')")
+    page.locator("[data-key='layers.1']").click()
+    page.evaluate("parts => model.set('content', { parts, machine: 'CPU' })", [*PARTS, STATEMENT_OF_LAST])
+    page.evaluate("model.set('selected', 't:b')")
+    assert page.locator("[tabindex='0'].wb-can").get_attribute("data-key") == "layers.1"
 
 
 def test_a_choice_that_is_ranked_is_sorted_filtered_shown_and_chosen(mount):

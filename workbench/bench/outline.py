@@ -70,11 +70,12 @@ def outline(plan: Plan, seconds: NDArray[np.float64] | None = None) -> tuple[Par
     """
     graph = plan.graph
     tree = _Tree(graph)
-    leaves = {row: tree.statement(row) for row in _rows(graph)}
-    for row, leaf in leaves.items():
-        if seconds is not None:
-            tree.add(leaf, step_s=_seconds(graph, row, seconds))
-    maker = _makers(graph)
+    rows = _rows(graph)
+    leaves = {row: tree.statement(row) for row in rows}
+    if seconds is not None:
+        for leaf, step_s in zip(leaves.values(), _shares(graph, seconds)[rows].tolist(), strict=True):
+            tree.add(leaf, step_s=step_s)
+    maker = _makers(graph, rows)
     for storage in graph.saved_storages().tolist():
         made = leaves.get(maker.get(int(graph.storages.root[storage]), -1))
         if made is not None:
@@ -98,20 +99,24 @@ def _rows(graph: Graph) -> list[int]:
     return [int(row) for row in np.flatnonzero(works)]
 
 
-def _makers(graph: Graph) -> dict[int, int]:
+def _makers(graph: Graph, rows: list[int]) -> dict[int, int]:
     """The statement that makes each value, a member rather than its fusion."""
+    starts, made = graph.statements.outputs.offsets.tolist(), graph.statements.outputs.items.tolist()
     maker: dict[int, int] = {}
-    for row in _rows(graph):
-        for value in graph.statements.outputs[row].tolist():
+    for row in rows:
+        for value in made[starts[row] : starts[row + 1]]:
             maker.setdefault(value, row)
     return maker
 
 
-def _seconds(graph: Graph, row: int, seconds: NDArray[np.float64]) -> float:
-    parent = int(graph.statements.parent[row])
-    if parent < 0:
-        return float(seconds[row])
-    return float(seconds[parent]) / int((graph.statements.parent == parent).sum())
+def _shares(graph: Graph, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Seconds of each statement; a fusion's are shared evenly among its members."""
+    parent = graph.statements.parent
+    member = parent >= 0
+    members = np.bincount(parent[member], minlength=len(parent))
+    shares = np.array(seconds, np.float64)
+    shares[member] = seconds[parent[member]] / members[parent[member]]
+    return shares
 
 
 class _Tree:
@@ -119,6 +124,7 @@ class _Tree:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
+        self._line_of: dict[int, int] = {}
         self._parts: list[Part] = []
         self._number: dict[str, int] = {}
         self._inside: dict[int, list[int]] = {}
@@ -126,16 +132,13 @@ class _Tree:
     def statement(self, row: int) -> int:
         """The number of a statement's part."""
         statements = self._graph.statements
-        origin = self._graph.origins[int(statements.origin[row])]
-        line = self._line(origin.scope, f"{origin.file}:{origin.line}" if origin.file else "", origin.text.strip())
-        backward = bool(statements.side[row] == BACKWARD)
+        line = self._line(int(statements.origin[row]))
         name = statements.name[row].rpartition(".")[2]
         number = self._part(f"{self._parts[line].key}|{row}", "statement", name, parent=line)
-        self._parts[number].backward = backward
+        self._parts[number].backward = bool(statements.side[row] == BACKWARD)
         at = number
-        while at >= 0:
-            if self._parts[at].statement < 0:
-                self._parts[at].statement = row
+        while at >= 0 and self._parts[at].statement < 0:
+            self._parts[at].statement = row
             at = self._parts[at].parent
         return number
 
@@ -179,9 +182,16 @@ class _Tree:
             put(top, -1, 0)
         return tuple(found)
 
-    def _line(self, scope: str, place: str, text: str) -> int:
-        parent = self._module(scope)
-        return self._part(f"{scope}|{place}", "line", text or place or "no source line", parent=parent, source=place)
+    def _line(self, origin: int) -> int:
+        """The number of the part that is the line of a statement of the program."""
+        if origin not in self._line_of:
+            source = self._graph.origins[origin]
+            place, text = f"{source.file}:{source.line}" if source.file else "", source.text.strip()
+            parent = self._module(source.scope)
+            self._line_of[origin] = self._part(
+                f"{source.scope}|{place}", "line", text or place or "no source line", parent=parent, source=place
+            )
+        return self._line_of[origin]
 
     def _module(self, scope: str) -> int:
         if not scope:
@@ -195,6 +205,18 @@ class _Tree:
             self._inside.setdefault(parent, []).append(len(self._parts))
             self._parts.append(Part(key=key, kind=kind, label=label, source=source, parent=parent))
         return self._number[key]
+
+
+def turns(sites: Sequence[Site]) -> dict[str, int]:
+    """For how many sites `turned` finds a choice, for each option that they have and for ``'stock'``."""
+    found = dict.fromkeys((option for site in sites for option in site.options), 0)
+    found["stock"] = 0
+    for site in sites:
+        for option in site.options:
+            if option != site.choice and option not in site.illegal:
+                found[option] += 1
+                found["stock"] += option == site.default
+    return found
 
 
 def turned(sites: Sequence[Site], option: str) -> dict[str, str]:

@@ -114,7 +114,7 @@ class Capture:
         first: TraceCtx = self._compile_stats.last_traces[0]
         return first
 
-    @property
+    @cached_property
     def doubts(self) -> tuple[str, ...]:
         """What is likely to come out wrong, in sentences; see `interpreted.doubts`."""
         if self.way != "interpreter":

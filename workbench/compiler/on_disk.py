@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from workbench.compiler.capture import Capture
     from workbench.compiler.parallel import Ranks
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclasses.dataclass
@@ -64,12 +64,15 @@ class Entry:
         Code that is part of the key.
     codes, functions : set
         What tracing went through, noted while it does.
+    unread : str
+        Why something that was kept of it could not be read; empty where nothing of that kind was met.
     """
 
     key: str
     known: frozenset[CodeType]
     codes: set[CodeType] = dataclasses.field(default_factory=set)
     functions: set[FunctionType] = dataclasses.field(default_factory=set)
+    unread: str = ""
 
     def found(self, inside: Callable[[], AbstractContextManager[Any]]) -> Mapping[str, Any] | None:
         """What was kept of the program, if all that tracing it went through is as it was.
@@ -87,8 +90,12 @@ class Entry:
                     with inside():
                         found: Mapping[str, Any] = pickle.load(file)
                     return found
-            except Exception:  # noqa: BLE001  # a file cut short or of another hand may fail in any way
-                path.unlink(missing_ok=True)
+            except OSError as error:
+                self.unread = f"{path}: {paths.reason(error)}"
+                stored.forget(path)
+            except Exception as error:  # noqa: BLE001  # what another version wrote may fail in any way
+                self.unread = f"{path}: {type(error).__name__}"
+                stored.forget(path)
         return None
 
     def keep(self, captured: Capture, plan: Plan) -> str:
@@ -106,7 +113,7 @@ class Entry:
             return f"not kept on disk: {stored.folder()}: {paths.reason(error)}"
         except (pickle.PicklingError, AttributeError, TypeError, ValueError, RecursionError) as error:
             return f"not kept on disk: it cannot be written ({error})"
-        return "kept on disk"
+        return f"kept on disk; what was there could not be read: {self.unread}" if self.unread else "kept on disk"
 
 
 def entry_of(program: Program, executor: str, ranks: Ranks | None, way: str) -> tuple[Entry | None, str]:
@@ -131,11 +138,21 @@ def _device(program: Program) -> tuple[str, str]:
 @functools.cache
 def _versions() -> str:
     """All that makes one installation trace as another does."""
-    own, libraries = Path(__file__).parents[1], Path(sysconfig.get_paths()["purelib"])
-    # Whatever is installed, each under a name with its version.
+    libraries = Path(sysconfig.get_paths()["purelib"])
+    # Whatever is installed, each under a name with its version; what people work on, or have elsewhere, by its files.
     installed = sorted(path.name for path in libraries.glob("*.dist-info"))
-    sources = sorted((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in own.rglob("*.py"))
+    worked_on = [Path(__file__).parents[1], _home("thunder")]
+    if libraries not in _home("torch").parents:
+        worked_on.append(_home("torch"))
+    sources = sorted(
+        (str(path), path.stat().st_mtime_ns, path.stat().st_size) for own in worked_on for path in own.rglob("*.py")
+    )
     return repr((FORMAT, sys.version, platform.machine(), os.cpu_count(), installed, sources))
+
+
+def _home(package: str) -> Path:
+    """Where an imported package's files are."""
+    return Path(str(sys.modules[package].__file__)).parent
 
 
 _LEFT_OUT = {"split", "steps", "unordered", "rows", "opening", "stages"}
@@ -161,6 +178,7 @@ def _state(captured: Capture, plan: Plan) -> dict[str, Any]:
         "cache_info": captured._cache_info,
         "way": captured.way,
         "why": captured.why,
+        "doubts": captured.doubts,
     }
 
 
@@ -229,7 +247,8 @@ class _Pickler(pickle.Pickler):
         if kind is Symbol:
             return _symbol_of(obj)
         if isinstance(obj, Proxy):
-            return object.__new__, (kind,), obj.__dict__ | {"history": None}
+            # Asked for `__setstate__`, a proxy looks for a method of Thunder's by that name.
+            return object.__new__, (kind,), obj.__dict__ | {"history": None}, None, None, _fill
         if isinstance(obj, TagBase):
             return getattr, (kind, obj._value)
         if kind is devices.Device:
@@ -250,6 +269,10 @@ class _Pickler(pickle.Pickler):
         if isinstance(obj, torch.Tensor | ModuleType):
             raise UnknownError(f"a trace holds a {kind.__name__}")
         return NotImplemented
+
+
+def _fill(made: Any, fields: dict[str, Any]) -> None:
+    made.__dict__.update(fields)
 
 
 def _bound(fields: dict[str, Any]) -> Any:

@@ -74,6 +74,7 @@ def _from_disk(
     stage = Stage(**found["stage"], arguments=arguments, unread=unread)
     state = (jitted._lc_cd, jitted._lc_cs, found["cache_info"])
     captured = Capture(program, executor, stage, (), ranks, *state, found["way"], found["why"], kept=kept)
+    vars(captured)["doubts"] = found["doubts"]
     again = Later(lambda: replan(captured, {}))
     plan = on_disk.plan_of(found, again, time.perf_counter() - begun)
     captured.stages, captured.on_disk = plan.opening, "from disk"

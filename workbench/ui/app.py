@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import ipywidgets
 
 from workbench.analysis import chrome
+from workbench.compiler.cycles import few_collections
 from workbench.errors import WorkbenchError
 from workbench.graph import Kind
 from workbench.lever import Effect, Site
@@ -329,6 +330,7 @@ class App:
 
     # What is shown.
 
+    @few_collections()
     def _refresh(self) -> None:
         with self._lock:
             bench, plan = self.bench, self.bench.plan

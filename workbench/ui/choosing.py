@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from workbench.compiler.cycles import few_collections
 from workbench.lever import Site
 from workbench.ui.messages import words_of_change
 from workbench.ui.names import next_option
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from workbench.bench.worth import Gain, Worth
     from workbench.compiler.pipeline import Plan
     from workbench.ui.graph_view import GraphView
+
+LARGE_STATEMENTS = 2000
+"""Of a program whose objects take Python a second to look through."""
 
 UNTOLD_S = 0.05
 """What is planned sooner is shown as it is: without an estimate there is nothing to say meanwhile."""
@@ -39,8 +44,10 @@ class _Named:
     """How many layers were shown as one there."""
 
 
-WARM_AFTER_S = 1.0
-"""Once the page has drawn, what the next choice needs of a plan that came from disk is made before one is asked for."""
+REST_S = 1.0
+"""Once nothing was asked for that long, what would hold up the next choice is done before that is asked for."""
+COLLECT_EVERY = 8
+"""Choices in a large program after which Python looks through all objects, millions that stay, for cycles."""
 
 
 class Choosing:
@@ -75,13 +82,24 @@ class Choosing:
         self._numbers = itertools.count()
         self._weigher: tuple[Plan, Worth] | None = None
         self._weighed: tuple[Plan | None, dict[str, str], Gain | None] = (None, {}, None)
-        self._warming = threading.Timer(WARM_AFTER_S, bench.warm)
-        self._warming.daemon = True
-        self._warming.start()
+        self._made = 0
+        self._resting = self._rest()
 
     def close(self) -> None:
         """No choice will be made here."""
-        self._warming.cancel()
+        self._resting.cancel()
+
+    def _rest(self) -> threading.Timer:
+        resting = threading.Timer(REST_S, self._prepare)
+        resting.daemon = True
+        resting.start()
+        return resting
+
+    def _prepare(self) -> None:
+        """Make what the next choice needs of a plan from disk, and look for cycles, which none is held up by then."""
+        self._bench.warm()
+        if len(self._bench.plan.graph.statements) > LARGE_STATEMENTS:
+            gc.collect()
 
     def turn(self, sites: Sequence[Site]) -> None:
         """Choose the next option of a site, or of those of folded layers."""
@@ -134,15 +152,20 @@ class Choosing:
     def _make(self, number: int, named: _Named) -> None:
         choices = self._asked[number]
         try:
-            diff = self._act(lambda: self._bench.choose(choices))
-            if diff is not None:
-                self._say(self._told(choices, named, diff))
+            with few_collections():
+                diff = self._act(lambda: self._bench.choose(choices))
+                if diff is not None:
+                    self._say(self._told(choices, named, diff))
         finally:
             self._forget({number})
             # What was refused must not stay on the screen as if it were chosen.
             self._act(self._show)
             with self._changed:
                 self._working.remove(number)
+                self._made += 1
+                if not self._made % COLLECT_EVERY:
+                    self._resting.cancel()
+                    self._resting = self._rest()
                 self._changed.notify_all()
 
     def _told(self, choices: Mapping[str, str], named: _Named, diff: PlanDiff) -> str:

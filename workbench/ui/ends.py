@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,9 +64,41 @@ class Index:
         block = _blocks_of_statements(graph, ends)
         return cls(shown, headed, block, producer, start.astype(np.int32), read_by[order].astype(np.int32))
 
+    @cached_property
+    def producers(self) -> list[int]:
+        """`producer` as a list: single ones are looked up by the thousand."""
+        return self.producer.tolist()
+
+    @cached_property
+    def _readers(self) -> tuple[list[int], list[int]]:
+        return self.readers_start.tolist(), self.readers.tolist()
+
     def readers_of(self, value: int) -> list[int]:
         """Statements that read a value."""
-        return self.readers[self.readers_start[value] : self.readers_start[value + 1]].tolist()
+        start, readers = self._readers
+        return readers[start[value] : start[value + 1]]
+
+    @cached_property
+    def blocks(self) -> list[int]:
+        """`block` as a list."""
+        return self.block.tolist()
+
+    @cached_property
+    def members(self) -> dict[int, list[int]]:
+        """Statements of each block that are shown, headings apart, in program order."""
+        rows = np.flatnonzero(self.shown & ~self.headed)
+        return by_key(rows, self.block[rows])
+
+
+def by_key(rows: NDArray[Any], keys: NDArray[Any]) -> dict[int, list[int]]:
+    """Rows by their keys, in the order in which they came."""
+    if not len(rows):
+        return {}
+    order = np.argsort(keys, kind="stable")
+    ordered, found = keys[order], rows[order].tolist()
+    first = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1)).tolist()
+    ends = zip(first, [*first[1:], len(found)], strict=True)
+    return {key: found[start:stop] for key, (start, stop) in zip(ordered[first].tolist(), ends, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -92,8 +126,10 @@ class Mark:
 
 def style_of(site: Site) -> Style:
     """How the arc of a site is drawn."""
-    outcome = site.outcome or site.choice
-    return {"recompute": Style.RECOMPUTED, "offload": Style.OFFLOADED}.get(outcome, Style.SAVED)
+    return _STYLES.get(site.outcome or site.choice, Style.SAVED)
+
+
+_STYLES = {"recompute": Style.RECOMPUTED, "offload": Style.OFFLOADED}
 
 
 def _blocks_of_statements(graph: Graph, ends: NDArray[np.bool_]) -> Ints:
@@ -113,21 +149,20 @@ def arcs_of_sites(graph: Graph, sites: Sequence[Site], index: Index) -> tuple[li
     found: dict[tuple[int | str, bool], Arc] = {}
     unplaced: list[int] = []
     origins = {origin.id: number for number, origin in enumerate(graph.origins)}
-    side = graph.statements.side
+    ends = _Ends(graph, index)
     # What is saved comes first: it owns the arc that crosses, and other levers' sites join it.
     for number in sorted(range(len(sites)), key=lambda n: sites[n].lever != SAVED):
         site = sites[number]
         if not site.values or site.lever not in CROSSING:
             continue
         values = [graph.value_index[name] for name in site.values if name in graph.value_index]
-        root = next((v for v in values if index.producer[v] >= 0), values[0] if values else -1)
+        root = next((v for v in values if index.producers[v] >= 0), values[0] if values else -1)
         key: int | str = root if root >= 0 else site.values[0]
-        block = origins.get(_PLACE_END.split(_place(site), maxsplit=1)[0], -1) + 1
-        arc = _arc(graph, index, number, site, root, values, block)
+        arc = ends.arc(number, site, root, values, origins)
         if arc is None:
             unplaced.append(number)
             continue
-        crosses = arc.source < 0 or any(side[target] != side[arc.source] for target in arc.targets)
+        crosses = arc.source < 0 or any(ends.side[target] != ends.side[arc.source] for target in arc.targets)
         if (key, crosses) in found:
             first = found[key, crosses]
             found[key, crosses] = replace(first, sites=(*first.sites, number), style=max(first.style, arc.style))
@@ -146,11 +181,9 @@ def marks_of_sites(graph: Graph, sites: Sequence[Site], index: Index) -> tuple[l
     marks: list[Mark] = []
     unplaced: list[int] = []
     origins = {origin.id: number for number, origin in enumerate(graph.origins)}
-    statements = graph.statements
-    ends = index.shown & ~index.headed
-    rows_of: dict[int, list[int]] = {}
-    for row in np.flatnonzero(ends).tolist():
-        rows_of.setdefault(int(statements.origin[row]), []).append(row)
+    ends = np.flatnonzero(index.shown & ~index.headed)
+    rows_of = by_key(ends, graph.statements.origin[ends])
+    producers, blocks = index.producers, index.blocks
 
     def rows_at(origin: str) -> list[int]:
         return rows_of.get(origins[origin], []) if origin in origins else []
@@ -160,65 +193,76 @@ def marks_of_sites(graph: Graph, sites: Sequence[Site], index: Index) -> tuple[l
             continue
         values = [graph.value_index[name] for name in site.values if name in graph.value_index]
         here = rows_at(_place(site))
-        makers = [int(index.producer[value]) for value in values if index.producer[value] >= 0]
+        makers = [producers[value] for value in values if producers[value] >= 0]
         readers = [reader for value in values for reader in index.readers_of(value)]
         # The statement that the id names; where the choice took it away, what it belonged to, or who has its value.
         there = [row for row in here if row in makers] or [row for row in here if row in readers] or here[-1:]
         found = [*there, *rows_at(_place(site).partition("!")[0]), *makers, *readers]
         if found:
-            marks.append(Mark(number, found[0], int(index.block[found[0]])))
+            marks.append(Mark(number, found[0], blocks[found[0]]))
         else:
             unplaced.append(number)
     return marks, unplaced
 
 
-def _arc(graph: Graph, index: Index, number: int, site: Site, root: int, values: list[int], block: int) -> Arc | None:
-    side, parent = graph.statements.side, graph.statements.parent
-    source = int(index.producer[root]) if root >= 0 else -1
-    readers = [reader for value in values for reader in index.readers_of(value) if reader != source]
-    across = [reader for reader in readers if side[reader] == BACKWARD]
-    targets: tuple[int, ...]
-    if source < 0 or (side[source] == BACKWARD and site.lever == SAVED):
-        # The forward makes it no longer as a value of its own, or it is an argument: a ghost stands for it.
-        again = (source,) if source >= 0 else tuple(across) or _clones(graph, index, "", block)
-        block = int(index.block[again[0]]) if again and not block else block
-        targets, source = again, -1
-        if not targets:
-            return None
-    else:
-        block = int(index.block[source])
-        if style_of(site) is Style.OFFLOADED and (back := _reloads(graph, index, values)):
-            targets = back
-        elif side[source] == FORWARD and across:
-            targets = tuple(across)
-        elif side[source] == FORWARD and style_of(site) is Style.RECOMPUTED and site.lever == SAVED:
-            targets = _clones(graph, index, graph.statements.name[source], block)
+class _Ends:
+    """Finds the ends of arcs, in a graph whose columns are looked up by the thousand."""
+
+    def __init__(self, graph: Graph, index: Index) -> None:
+        statements = graph.statements
+        self._graph, self._index = graph, index
+        self.side: list[int] = statements.side.tolist()
+        self._kind: list[int] = statements.kind.tolist()
+        self._parent: list[int] = statements.parent.tolist()
+        self._bytes: list[int] = graph.values.bytes.tolist()
+
+    def arc(self, number: int, site: Site, root: int, values: list[int], origins: Mapping[str, int]) -> Arc | None:
+        """The arc of a site about some values, of which `root` is the first that is made; None where there is none."""
+        side, parent, blocks, style = self.side, self._parent, self._index.blocks, style_of(site)
+        source = self._index.producers[root] if root >= 0 else -1
+        readers = [reader for value in values for reader in self._index.readers_of(value) if reader != source]
+        across = [reader for reader in readers if side[reader] == BACKWARD]
+        targets: tuple[int, ...]
+        if source < 0 or (side[source] == BACKWARD and site.lever == SAVED):
+            # The forward makes it no longer as a value of its own, or it is an argument: a ghost stands for it.
+            block = origins.get(_PLACE_END.split(_place(site), maxsplit=1)[0], -1) + 1
+            again = (source,) if source >= 0 else tuple(across) or self._clones("", block)
+            block = blocks[again[0]] if again and not block else block
+            targets, source = again, -1
+            if not targets:
+                return None
         else:
-            other = [r for r in readers if parent[r] != parent[source] or parent[r] < 0]
-            targets = tuple(other or readers)
-        if not targets:
-            return None
-    size = site.bytes or (int(graph.values.bytes[root]) if root >= 0 else 0)
-    return Arc((number,), source, block, targets, style_of(site), size)
+            block = blocks[source]
+            if style is Style.OFFLOADED and (back := self._reloads(values)):
+                targets = back
+            elif side[source] == FORWARD and across:
+                targets = tuple(across)
+            elif side[source] == FORWARD and style is Style.RECOMPUTED and site.lever == SAVED:
+                targets = self._clones(self._graph.statements.name[source], block)
+            else:
+                other = [r for r in readers if parent[r] != parent[source] or parent[r] < 0]
+                targets = tuple(other or readers)
+            if not targets:
+                return None
+        size = site.bytes or (self._bytes[root] if root >= 0 else 0)
+        return Arc((number,), source, block, targets, style, size)
 
+    def _reloads(self, values: Sequence[int]) -> tuple[int, ...]:
+        """Statements that bring back what was taken off the device of `values`."""
+        readers_of, kind = self._index.readers_of, self._kind
+        away = [
+            kept
+            for value in values
+            for reader in readers_of(value)
+            if kind[reader] == Kind.OFFLOAD
+            for kept in self._graph.statements.outputs[reader].tolist()
+        ]
+        return tuple(r for kept in away for r in readers_of(kept) if kind[r] == Kind.RELOAD)
 
-def _reloads(graph: Graph, index: Index, values: Sequence[int]) -> tuple[int, ...]:
-    """Statements that bring back what was taken off the device of `values`."""
-    statements = graph.statements
-    away = [
-        int(kept)
-        for value in values
-        for reader in index.readers_of(value)
-        if statements.kind[reader] == Kind.OFFLOAD
-        for kept in statements.outputs[reader]
-    ]
-    return tuple(r for kept in away for r in index.readers_of(kept) if statements.kind[r] == Kind.RELOAD)
-
-
-def _clones(graph: Graph, index: Index, name: str, block: int) -> tuple[int, ...]:
-    """Backward statements that compute a block's value again; without one, what else the backward does there."""
-    statements = graph.statements
-    here = (statements.side == BACKWARD) & index.shown & ~index.headed & (index.block == block)
-    again = here & ((statements.flags & StatementFlag.CLONE) != 0)
-    rows = np.flatnonzero(again if again.any() else here).tolist()
-    return tuple(row for row in rows if statements.name[row] == name) or tuple(rows)
+    def _clones(self, name: str, block: int) -> tuple[int, ...]:
+        """Backward statements that compute a block's value again; without one, what else the backward does there."""
+        statements = self._graph.statements
+        here = [row for row in self._index.members.get(block, ()) if self.side[row] == BACKWARD]
+        again = [row for row in here if statements.flags[row] & StatementFlag.CLONE.value]
+        rows = again or here
+        return tuple(row for row in rows if statements.name[row] == name) or tuple(rows)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from workbench.graph import Graph, layer_of
 from workbench.lever import Site
@@ -118,16 +118,6 @@ def _period(lines: Sequence[_Line]) -> tuple[int, int, int] | None:
     return best
 
 
-def _members(index: Index, side: NDArray[np.int8]) -> dict[int, list[int]]:
-    """Statements of each block, forward first, in program order."""
-    rows = np.flatnonzero(index.shown & ~index.headed)
-    rows = rows[np.lexsort((rows, side[rows], index.block[rows]))]
-    members: dict[int, list[int]] = {}
-    for row, block in zip(rows.tolist(), index.block[rows].tolist(), strict=True):
-        members.setdefault(block, []).append(row)
-    return members
-
-
 def _by_block[T: (Arc, Mark)](found: Sequence[T]) -> dict[int, list[T]]:
     rows: dict[int, list[T]] = {}
     for one in found:
@@ -144,16 +134,18 @@ def fold_of(
     unfolded: Collection[str],
 ) -> Fold:
     """Find runs of identical layers and choose what is shown of them."""
-    side = graph.statements.side
-    members = _members(index, side)
-    names = [_DIGITS.sub("", name) for name in graph.statements.name]
+    # The forward comes first in a graph, and so in each block.
+    side, members = graph.statements.side.tolist(), index.members
+    without_numbers = {name: _DIGITS.sub("", name) for name in set(graph.statements.name)}
+    names = [without_numbers[name] for name in graph.statements.name]
     arcs_of, marks_of = _by_block(arcs), _by_block(marks)
 
+    @functools.cache
     def signature(span: Span) -> _Signature:
         return tuple(
             (
                 graph.origins[block - 1].symbol if block else "",
-                tuple((names[row], int(side[row])) for row in members.get(block, ())),
+                tuple((names[row], side[row]) for row in members.get(block, ())),
                 tuple((arc.style, arc.bytes, len(arc.sites)) for arc in arcs_of.get(block, ())),
                 tuple(
                     (within(span, sites[mark.site].choice), within(span, sites[mark.site].outcome))

@@ -65,7 +65,23 @@ function array(Type, /** @type {DataView | ArrayBuffer} */ view) {
   return new Type(buffer.slice(byteOffset, byteOffset + byteLength));
 }
 
-const TYPES = { f: Float32Array, d: Float64Array, i: Int32Array, b: Uint8Array };
+const TYPES = { f: Float32Array, d: Float64Array, i: Int32Array, h: Uint16Array, b: Uint8Array };
+
+/** What Python packed, as `payload` made it: a JSON document with the lengths of the columns behind it. */
+async function unpacked(/** @type {DataView | ArrayBuffer} */ view) {
+  const stream = new Blob([/** @type {BlobPart} */ (view)]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const buffer = await new Response(stream).arrayBuffer(), length = new DataView(buffer).getUint32(0, true);
+  const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
+  let at = 4 + length;
+  for (const columns of Object.values(head.tables)) {
+    for (const column of Object.values(columns)) {
+      const bytes = column[1];
+      column[1] = new DataView(buffer, at, bytes);
+      at += bytes;
+    }
+  }
+  return head;
+}
 
 /** The scene: `data` as sent by Python, with its arrays typed. */
 function scene(data) {
@@ -113,15 +129,21 @@ function scene(data) {
       out.arcsFrom.get(end).push(i);
     }
   }
-  out.neighbours = new Map();
-  for (let i = 0; i < out.edge.source.length; i++) {
-    const [from, to] = [out.edge.source[i], out.edge.target[i]];
-    if (!out.neighbours.has(from)) out.neighbours.set(from, { into: [], out: [] });
-    if (!out.neighbours.has(to)) out.neighbours.set(to, { into: [], out: [] });
-    out.neighbours.get(from).out.push(to);
-    out.neighbours.get(to).into.push(from);
-  }
+  // Of what is selected alone.
+  let neighbours;
+  Object.defineProperty(out, "neighbours", { enumerable: true, get: () => (neighbours ??= neighboursOf(out.edge)) });
   return out;
+}
+
+/** Per node who makes what it reads, and who reads what it makes. */
+function neighboursOf({ source, target }) {
+  const found = new Map();
+  const of = (/** @type {number} */ node) => { if (!found.has(node)) found.set(node, { into: [], out: [] }); return found.get(node); };
+  for (let i = 0; i < source.length; i++) {
+    of(source[i]).out.push(target[i]);
+    of(target[i]).into.push(source[i]);
+  }
+  return found;
 }
 
 /** First place in `order` whose node ends below `y`. */

@@ -15,10 +15,27 @@ class View extends Drawing {
     this.drawn = 0;
     this.texts = new Map();
     this.preview = previews(model);
+    this.received = 0;
+    this.coming = false; // whether something is being unpacked
+    this.wanted = ""; // what is to be shown once it is there
     this.build();
-    this.scene = scene(model.get("data"));
-    this.nameViews();
     this.paintTheme();
+    void this.receive(model.get("data"));
+  }
+
+  /** Draw what Python sent, unpacked where it is large; what is older by then is left. */
+  async receive(data) {
+    const own = ++this.received;
+    if (data?.packed) {
+      if (typeof DecompressionStream === "undefined") { this.model.send({ type: "plain" }); return; }
+      this.coming = true;
+      data = await unpacked(data.packed);
+      if (own !== this.received) return;
+    }
+    this.coming = false;
+    this.take(scene(data));
+    if (this.wanted) this.reveal(this.wanted, true);
+    this.wanted = "";
   }
 
   build() {
@@ -72,10 +89,14 @@ class View extends Drawing {
     this.sizes.observe(el);
     this.themes = new MutationObserver(() => this.paintTheme());
     this.themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
-    this.onData = () => this.take(scene(model.get("data")));
+    this.onData = () => { void this.receive(model.get("data")); };
     this.onSelected = () => { this.redraw(); };
-    this.onAsked = () => { this.takeAsked(); this.redraw(); };
-    this.onReveal = (message) => { if (message?.type === "reveal") this.reveal(message.id, true); };
+    this.onAsked = () => { if (!this.coming) { this.takeAsked(); this.redraw(); } }; // else with what comes
+    this.onReveal = (message) => {
+      if (message?.type !== "reveal") return;
+      if (this.coming) this.wanted = message.id;
+      else this.reveal(message.id, true);
+    };
     model.on("change:data", this.onData);
     model.on("change:selected", this.onSelected);
     model.on("change:asked", this.onAsked);
@@ -84,10 +105,10 @@ class View extends Drawing {
 
   /** Draw another scene: what is selected stays where it is on the screen, else the uppermost statement in view does. */
   take(next) {
-    const held = this.scene && next ? this.heldBy(next) : null;
+    const held = this.scene && next ? this.heldBy(next) : null, first = !this.scene;
     this.scene = next;
     this.takeAsked();
-    if (performance.now() < this.refitUntil) this.fit();
+    if (performance.now() < this.refitUntil || (first && this.atFit && this.width)) this.fit();
     else if (held) this.top += this.locate(held.id).y - held.y;
     this.nameViews();
     this.texts.clear();

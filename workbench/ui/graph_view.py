@@ -21,7 +21,7 @@ from workbench.ui.folding import LOOP
 from workbench.ui.grouped import composite_key
 from workbench.ui.names import node_ids
 from workbench.ui.panel import Answering, esm
-from workbench.ui.payload import payload
+from workbench.ui.payload import packed, payload
 
 HERE = pathlib.Path(__file__).parent
 MODULES = ("graph_scene.js", "graph_places.js", "graph_drawing.js", "graph_map.js", "graph_legend.js", "graph_view.js")
@@ -120,6 +120,7 @@ class GraphView(Answering):
         self._on_place, self._on_preview = on_place, on_preview
         self._unfolded: set[str] = set()
         self._views = False
+        self._unpacks = True
         self._kept: dict[str, float] = {}
         self.shown: Shown | None = None
         self.on_msg(self._receive)
@@ -133,7 +134,8 @@ class GraphView(Answering):
         blocks = zip(layout.blocks.origin.tolist(), layout.blocks.height.tolist(), strict=True)
         self._kept |= {u_layout.block_key(graph, origin): height for origin, height in blocks}
         self.shown = Shown(graph, sites, layout, node_ids(graph, layout, sites))
-        self.data = payload(graph, layout, sites, self.shown.node_ids)
+        drawn = payload(graph, layout, sites, self.shown.node_ids)
+        self.data = packed(drawn) if self._unpacks else drawn
 
     def ask(self, options: Mapping[str, str]) -> None:
         """Draw arcs with the options that were asked for, by site, until the plan with them is shown."""
@@ -284,6 +286,10 @@ class GraphView(Answering):
             self.fold(message["node"])
         elif kind == "fold":
             self._turn_fold(message["stem"])
+        elif kind == "plain" and shown is not None:
+            # A browser that inflates nothing.
+            self._unpacks = False
+            self.show(shown.graph, shown.sites)
         elif kind == "relax" and shown is not None:
             self._kept.clear()
             self.show(shown.graph, shown.sites)

@@ -25,25 +25,25 @@ def moments_of(
 ) -> list[tuple[int, ...]]:
     """Waits that follow each other with nothing between and are chosen alike, two or more: the uppermost first."""
     statements = graph.statements
+    shown = np.zeros(len(graph.origins) + 1, bool)
+    shown[[block for span in fold.shown for block in span.blocks]] = True
+    waits = (statements.kind == Kind.WAIT) & (statements.parent < 0) & shown[index.block]
+    waits &= np.diff(statements.outputs.offsets) > 0
     chosen: dict[int, list[tuple[str, str]]] = {}
     for mark in marks:
         chosen.setdefault(mark.statement, []).append((sites[mark.site].choice, sites[mark.site].outcome))
-    shown = {block for span in fold.shown for block in span.blocks}
     found: list[tuple[int, ...]] = []
     for side in (FORWARD, BACKWARD):
-        rows = np.flatnonzero(index.shown & ~index.headed & (statements.side == side)).tolist()
-        alike = [
-            (int(index.block[row]), *chosen.get(row, ()))
-            if statements.kind[row] == Kind.WAIT
-            and statements.parent[row] < 0
-            and len(statements.outputs[row])
-            and int(index.block[row]) in shown
-            else None
-            for row in rows
-        ]
-        for what, group in itertools.groupby(zip(alike, rows, strict=True), key=lambda pair: pair[0]):
+        rows = np.flatnonzero(index.shown & ~index.headed & (statements.side == side))
+        places = np.flatnonzero(waits[rows])
+        # Those with nothing between have places that count on as they do.
+        alike = (
+            (place - number, index.blocks[row], *chosen.get(row, ()))
+            for number, (place, row) in enumerate(zip(places.tolist(), rows[places].tolist(), strict=True))
+        )
+        for _, group in itertools.groupby(zip(alike, rows[places].tolist(), strict=True), key=lambda pair: pair[0]):
             moment = [row for _, row in group]
-            if what is not None and len(moment) > 1:
+            if len(moment) > 1:
                 found.append(tuple(moment if side == FORWARD else moment[::-1]))
     return found
 
@@ -89,18 +89,15 @@ def composites_of(graph: Graph, index: Index, marks: Sequence[Mark], fold: Fold)
     statements = graph.statements
     if np.isin(statements.kind, (Kind.COLLECTIVE, Kind.WAIT)).any():
         return []
-    rows = np.flatnonzero(index.shown & ~index.headed)
-    members: dict[int, list[int]] = {}
-    for row, block in zip(rows.tolist(), index.block[rows].tolist(), strict=True):
-        members.setdefault(block, []).append(row)
     plain = (statements.kind == Kind.OP) & (statements.parent < 0)
     plain[[mark.statement for mark in marks]] = False
+    is_plain, side = plain.tolist(), statements.side.tolist()
     found: list[tuple[int, ...]] = []
     for block in sorted({block for span in fold.shown for block in span.blocks} - {0}):
-        here = members.get(block, [])
-        forward = [row for row in here if statements.side[row] == FORWARD]
-        backward = [row for row in here if statements.side[row] == BACKWARD]
-        if len(forward) >= LEAST and plain[here].all():
+        here = index.members.get(block, [])
+        forward = [row for row in here if side[row] == FORWARD]
+        backward = [row for row in here if side[row] == BACKWARD]
+        if len(forward) >= LEAST and all(is_plain[row] for row in here):
             found.append(tuple(forward))
             if len(backward) > 1:
                 found.append(tuple(backward[::-1]))

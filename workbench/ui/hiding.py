@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ class Hidden:
 
     stand_in: Ints
 
-    @property
+    @cached_property
     def rows(self) -> NDArray[np.bool_]:
         """Per statement whether it is hidden."""
         return self.stand_in >= 0
@@ -54,26 +55,25 @@ def hide(graph: Graph, index: Index, arcs: Sequence[Arc], layers: Sequence[str])
     """
     statements = graph.statements
     views = views_of(graph, index)
-    parent, side = statements.parent, statements.side
-    for fusion in np.unique(parent[views & (parent >= 0)]).tolist():
-        members = np.flatnonzero((parent == fusion) & index.shown & ~index.headed)
-        if views[members].all():
-            views[members] = False
-    for arc in arcs:
-        if arc.source < 0:
-            views[index.block == arc.block] = False
-    stand_in = np.full(len(statements), -1, np.int32)
+    # What is all views, a fusion of them, stays.
+    member = index.shown & ~index.headed & (statements.parent >= 0)
+    plain = np.bincount(statements.parent[member & ~views], minlength=len(statements))
+    views &= (statements.parent < 0) | (plain[statements.parent] > 0)
+    views[np.isin(index.block, [arc.block for arc in arcs if arc.source < 0])] = False
+    rows = np.flatnonzero(views).tolist()
+    stand_in = dict.fromkeys(rows, -1)
+    side, blocks, producers = statements.side.tolist(), index.blocks, index.producers
 
     def together(one: int, other: int) -> bool:
-        return bool(side[one] == side[other]) and layers[index.block[one]] == layers[index.block[other]]
+        return side[one] == side[other] and layers[blocks[one]] == layers[blocks[other]]
 
     def shown(row: int) -> int:
         """What stands where `row` does, or -1 where that is not known yet."""
-        return int(stand_in[row]) if views[row] else row
+        return stand_in.get(row, row)
 
     def above(row: int) -> int:
         for value in statements.inputs[row].tolist():
-            maker = int(index.producer[value])
+            maker = producers[value]
             if maker >= 0 and maker != row and together(row, maker):
                 return shown(maker)
         return -1
@@ -85,12 +85,13 @@ def hide(graph: Graph, index: Index, arcs: Sequence[Arc], layers: Sequence[str])
                     return found
         return -1
 
-    rows = np.flatnonzero(views).tolist()
     for order, search in ((rows, above), (rows[::-1], below), (rows, above)):
         for row in order:
             if stand_in[row] < 0:
                 stand_in[row] = search(row)
-    return Hidden(stand_in)
+    stands = np.full(len(statements), -1, np.int32)
+    stands[rows] = list(stand_in.values())
+    return Hidden(stands)
 
 
 def without(index: Index, hidden: Hidden) -> Index:
@@ -100,21 +101,28 @@ def without(index: Index, hidden: Hidden) -> Index:
 
 def arcs_through(graph: Graph, index: Index, arcs: Sequence[Arc], hidden: Hidden) -> list[Arc]:
     """Arcs whose ends are views begin at what stands for them, and end at what reads them."""
+    stand_in: list[int] = hidden.stand_in.tolist()
 
     def ends(target: int) -> list[int]:
-        if not hidden.rows[target]:
+        if stand_in[target] < 0:
             return [target]
         readers = [r for value in graph.statements.outputs[target].tolist() for r in index.readers_of(value)]
         found = [end for reader in readers if reader > target for end in ends(reader)]
-        return found or [int(hidden.stand_in[target])]
+        return found or [stand_in[target]]
 
     moved = []
     for arc in arcs:
-        source = int(hidden.stand_in[arc.source]) if arc.source >= 0 and hidden.rows[arc.source] else arc.source
-        targets = list(dict.fromkeys(end for target in arc.targets for end in ends(target)))
+        if (arc.source < 0 or stand_in[arc.source] < 0) and all(stand_in[target] < 0 for target in arc.targets):
+            source, targets = arc.source, list(dict.fromkeys(arc.targets))
+        else:
+            source = stand_in[arc.source] if arc.source >= 0 and stand_in[arc.source] >= 0 else arc.source
+            targets = list(dict.fromkeys(end for target in arc.targets for end in ends(target)))
         apart = tuple(end for end in targets if end != source) or tuple(targets)
-        block = int(index.block[source]) if source >= 0 else arc.block
-        moved.append(replace(arc, source=source, targets=apart, block=block))
+        block = index.blocks[source] if source >= 0 else arc.block
+        if (source, apart, block) == (arc.source, arc.targets, arc.block):
+            moved.append(arc)
+        else:
+            moved.append(replace(arc, source=source, targets=apart, block=block))
     return moved
 
 

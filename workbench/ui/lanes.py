@@ -62,7 +62,7 @@ class Bars:
 def bars(graph: Graph, layout: Layout, sites: Sequence[Site]) -> Bars:
     """The bars of a graph's collectives, in the order in which they are issued."""
     number = {site.id: index for index, site in enumerate(sites) if site.lever == LEVER and site.values}
-    next_row, next_node = _next(graph, layout)
+    next_row, next_node = _next(graph, layout) if number else np.empty((2, 0), np.int32)
     statements, values = graph.statements, graph.values
     groups = statements.group if len(graph.groups) > 1 else np.full(len(statements), -1, np.int32)
     found: dict[tuple[int, int, int], list[tuple[int, int, int, int, int]]] = {}
@@ -163,21 +163,23 @@ def _next(graph: Graph, layout: Layout) -> tuple[NDArray[np.int32], NDArray[np.i
     rows, nodes = np.full((2, len(statements)), -1, np.int32)
     node_of, sides, node_sides = layout.node_of.tolist(), statements.side.tolist(), layout.nodes.side.tolist()
     keeps = ~np.isin(statements.kind, list(_PASSES)) & (statements.flags & StatementFlag.VIEW.value == 0)
-    parts: dict[int, int] = {}
-    for member in np.flatnonzero((statements.parent >= 0) & ~layout.hidden).tolist()[::-1]:
-        if node_of[member] >= 0:
-            parts[int(statements.parent[member])] = node_of[member]
+    members = np.flatnonzero((statements.parent >= 0) & ~layout.hidden & (layout.node_of >= 0))[::-1]
+    parts = dict(zip(statements.parent[members].tolist(), layout.node_of[members].tolist(), strict=True))
     coming: dict[int, tuple[int, int]] = {}
     last: dict[int, tuple[int, int]] = {}
-    for row in np.flatnonzero(statements.parent < 0).tolist()[::-1]:
+    keeps_place, top = keeps.tolist(), np.flatnonzero(statements.parent < 0)
+    found = []
+    for row in top.tolist()[::-1]:
         side = sides[row]
         here = parts.get(row, node_of[row])
-        if here >= 0 and keeps[row] and node_sides[here] == side:
+        if here >= 0 and keeps_place[row] and node_sides[here] == side:
             coming[side] = row, here
             last.setdefault(side, coming[side])
-        # What comes after all of them stands with the last.
-        rows[row], nodes[row] = coming.get(side, (-1, -1))
-    for row in np.flatnonzero((statements.parent < 0) & (nodes < 0)).tolist():
+        found.append(coming.get(side, (-1, -1)))
+    if found:
+        rows[top[::-1]], nodes[top[::-1]] = np.asarray(found, np.int32).T
+    # What comes after all of them stands with the last.
+    for row in top[nodes[top] < 0].tolist():
         rows[row], nodes[row] = last.get(sides[row], (-1, -1))
     return rows, nodes
 
@@ -195,11 +197,12 @@ def _columns(side: NDArray[np.int8], y0: NDArray[np.float32], y1: NDArray[np.flo
     for one in np.unique(side).tolist():
         taken: list[float] = []
         rows = np.flatnonzero(side == one)
-        upper, lower = np.minimum(y0, y1), np.maximum(y0, y1)
-        for row in rows[np.lexsort((-lower[rows], upper[rows]))].tolist():
-            free = next((c for c, until in enumerate(taken) if until < upper[row]), len(taken))
+        upper, lower = np.minimum(y0, y1)[rows], np.maximum(y0, y1)[rows]
+        order = np.lexsort((-lower, upper))
+        for row, start, end in zip(rows[order].tolist(), upper[order].tolist(), lower[order].tolist(), strict=True):
+            free = next((c for c, until in enumerate(taken) if until < start), len(taken))
             if free == len(taken):
                 taken.append(0.0)
-            taken[free] = float(lower[row])
+            taken[free] = end
             column[row] = free % COLUMNS
     return column

@@ -319,25 +319,27 @@ def _place_arcs(
     used: dict[int, int] = {}
     ports = Counter(sources)
     target, side, shape, y0, y1 = [], [], [], [], []
+    place, twin, sides = node_of.tolist(), fold.twin.tolist(), nodes.side.tolist()
+    tops, heights = nodes.y.tolist(), nodes.height.tolist()
+    middles = (nodes.y + nodes.height / 2).tolist()
+    stands = [section for section in sections if section.count > 1]
     for arc, source in zip(arcs, sources, strict=True):
         port = used.get(source, 0)
         used[source] = port + 1
-        start = float(nodes.y[source]) + float(nodes.height[source]) * (port + 0.5) / ports[source]
-        visible = [t for t in arc.targets if fold.twin[t] < 0] or []
-        ends = node_of[np.asarray(visible or arc.targets, np.int64)]
-        middle = nodes.y[ends] + nodes.height[ends] / 2
-        nearest = int(np.argmin(np.abs(middle - start)))
-        section = next((s for s in sections if s.count > 1 and s.y <= start < s.y + s.height), None)
-        side.append(int(nodes.side[source]))
-        if not visible and section is not None:
+        start = tops[source] + heights[source] * (port + 0.5) / ports[source]
+        visible = [place[t] for t in arc.targets if twin[t] < 0]
+        section = None if visible else next((s for s in stands if s.y <= start < s.y + s.height), None)
+        side.append(sides[source])
+        if section is not None:
             shape.append(Shape.STUB)
             target.append(-1)
             y1.append(section.y + section.height - BLOCK_PAD / 2)
         else:
-            across = int(nodes.side[ends[nearest]]) != int(nodes.side[source])
-            shape.append(Shape.CROSS if across else Shape.SIDE)
-            target.append(int(ends[nearest]))
-            y1.append(float(middle[nearest]))
+            ends = visible or [place[t] for t in arc.targets]
+            nearest = min(ends, key=lambda end: abs(middles[end] - start))
+            shape.append(Shape.CROSS if sides[nearest] != sides[source] else Shape.SIDE)
+            target.append(nearest)
+            y1.append(middles[nearest])
         y0.append(start)
     return Arcs(
         sites=tuple(arc.sites for arc in arcs),

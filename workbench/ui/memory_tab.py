@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import bokeh
 import numpy as np
 import traitlets
 from bokeh.embed import json_item
-from bokeh.models import AdaptiveTicker, ColumnDataSource, CustomJSTickFormatter, HoverTool, LinearAxis, Range1d
+from bokeh.models import (
+    AdaptiveTicker,
+    ColumnDataSource,
+    CustomJSHover,
+    CustomJSTickFormatter,
+    HoverTool,
+    LinearAxis,
+    Range1d,
+)
 from bokeh.plotting import figure
 from numpy.typing import NDArray
 
 from workbench.graph import BACKWARD
 from workbench.summary import human_bytes
 from workbench.ui.panel import Panel, esm
-from workbench.ui.plotting import BYTE_TICKS, DARK, LIBRARY, LIGHT, paint
+from workbench.ui.plotting import BYTE_TICKS, BYTES_IN_WORDS, DARK, LIBRARY, LIGHT, paint
+from workbench.ui.sampled import Curve, in_sight
 
 if TYPE_CHECKING:
     from workbench.compiler.pipeline import Plan
@@ -27,9 +36,20 @@ if TYPE_CHECKING:
 _HEADROOM = 1.6
 """Room for the peak's label above the curves."""
 
+_PIXELS = 1000
+"""Columns of the screen that a curve is drawn for at first sight."""
+
+_AROUND = 1
+"""Screens on each side of what is in sight that are sent with it, so that it can be moved."""
+
+_CURVES = {"statements": ("predicted", "start", "measured"), "time": ("measured over time",)}
+"""Curves by the axis that they are drawn along."""
+
 
 class MemoryTab(Panel):
     """Curves on one axis of bytes and one of statements; a run whose statements are not known has its own time above.
+
+    The page gets as many points as it has pixels for, and asks for those of what it comes near to.
 
     BokehJS travels once over the widget's own channel, and never lands in the notebook's file.
     """
@@ -37,14 +57,27 @@ class MemoryTab(Panel):
     _esm = esm("plot.js")
 
     plot = traitlets.Dict().tag(sync=True)
+    chosen = traitlets.List(traitlets.Int()).tag(sync=True)
+    """Where the nodes of `marked` stand along the curve."""
 
     def __init__(self, on_message: Callable[[dict[str, Any]], None] | None = None, **traits: Any) -> None:
         super().__init__(self._answer, plot=_plot(dark=False), **traits)
         self._on_message = on_message
+        self._curves: dict[str, Curve] = {}
+        self._names: list[str] = []
+        self._first_backward = 0
+        self._ids: list[str] = []
+        self.observe(lambda _: self._mark(), names="marked")
 
     def _answer(self, message: dict[str, Any]) -> None:
         if message.get("type") == "library":
             self.send({"type": "library"}, [LIBRARY.read_bytes()])
+        elif message.get("type") == "range":
+            self._send_near(message)
+        elif message.get("type") == "at":
+            row = round(message["x"])
+            if 0 <= row < len(self._ids) and self._ids[row] and self._on_message is not None:
+                self._on_message({"type": "go", "id": self._ids[row]})
         elif self._on_message is not None:
             self._on_message(message)
 
@@ -75,71 +108,106 @@ class MemoryTab(Panel):
             Per statement the node of the graph that shows it: a click on the curve leads there.
         """
         start = against.plan or plan
-        sources, settings = _predicted(plan, start, against.name)
-        sources["predicted"]["id"] = (
-            [ids[row] for row in _curve(plan)[0]] if ids else [""] * len(sources["predicted"]["x"])
-        )
-        end = settings["statements"]["end"]
-        inside = run.statement_peak_bytes if run is not None else []
-        times, curve = ([], []) if run is None or inside else run.timeline or ([], [])
-        milliseconds = [1e3 * second for second in times]
-        # Under other choices the statements are others: that curve is stretched to the width of the plan's.
-        at = list(range(len(inside))) if len(inside) == end + 1 else np.linspace(0, end, len(inside)).tolist()
+        rows, predicted = _curve(plan)
+        before = np.zeros(0, np.int64) if start is plan else _curve(start)[1]
+        sides, names = plan.graph.statements.side, plan.graph.statements.name
+        self._names = [names[row] for row in rows.tolist()]
+        self._ids = [ids[row] for row in rows.tolist()] if ids else []
+        backward = np.flatnonzero(sides[rows] == BACKWARD)
+        self._first_backward = int(backward[0]) if len(backward) else 0
+        end = max(1, len(rows) - 1)
+        inside = np.asarray(run.statement_peak_bytes if run is not None else [], np.int64)
+        times, bytes_then = ([], []) if run is None or len(inside) else run.timeline or ([], [])
+        curve = np.asarray(bytes_then, np.int64)
+        milliseconds = 1e3 * np.asarray(times, np.float64)
+        # Curves of different plans have different statements: the others are stretched to the width of the plan's.
+        self._curves = {
+            "predicted": Curve(np.arange(len(rows)), predicted),
+            "start": Curve(_stretched(len(before), end), before),
+            "measured": Curve(_stretched(len(inside), end), inside),
+            "measured over time": Curve(milliseconds, curve),
+        }
         name = f"measured, inside each statement{'' if same_choices else ' under other choices, stretched'}"
-        sources["measured"] = {"x": at, "y": inside, "bytes": [human_bytes(value) for value in inside]}
-        sources["measured over time"] = {"x": milliseconds, "y": curve, "bytes": [human_bytes(b) for b in curve]}
-        settings |= {
-            "time": {"start": 0, "end": max(milliseconds, default=1.0) or 1.0},
+        time_end = float(milliseconds.max(initial=0.0)) or 1.0
+        at_peak = int(np.argmax(predicted)) if len(predicted) else 0
+        late = at_peak > 0.6 * end
+        first = self._first_backward
+        sources: dict[str, dict[str, list[Any]]] = {
+            "boundary": {"x": [first - 0.5], "y": [0], "label": ["backward →"]}
+            if first
+            else {"x": [], "y": [], "label": []},
+            "peak": {
+                "x": [at_peak],
+                "y": [plan.peak_bytes],
+                "label": [f"{human_bytes(plan.peak_bytes)} predicted peak"],
+            },
+        }
+        settings: dict[str, dict[str, Any]] = {
+            "start legend": {"visible": len(before) > 0, "label": {"value": f"{against.name}, predicted"}},
+            "statements": {"start": 0, "end": end},
+            "peak label": {"text_align": "right" if late else "left", "x_offset": -10 if late else 10},
+            "time": {"start": 0, "end": time_end},
             "time axis": {
-                "visible": bool(times),
+                "visible": len(times) > 0,
                 "axis_label": f"measured{'' if same_choices else ' under other choices'}: ms of one step",
             },
-            "measured line": {"visible": bool(inside)},
-            "measured legend": {"visible": bool(inside), "label": {"value": name}},
-            "measured over time line": {"visible": bool(times)},
-            "measured over time legend": {"visible": bool(times)},
-            "bytes": {"start": 0, "end": _HEADROOM * max(plan.peak_bytes, start.peak_bytes, 1, *curve, *inside)},
+            "measured line": {"visible": len(inside) > 0},
+            "measured legend": {"visible": len(inside) > 0, "label": {"value": name}},
+            "measured over time line": {"visible": len(times) > 0},
+            "measured over time legend": {"visible": len(times) > 0},
+            "bytes": {
+                "start": 0,
+                "end": _HEADROOM
+                * max(plan.peak_bytes, start.peak_bytes, 1, int(curve.max(initial=0)), int(inside.max(initial=0))),
+            },
         }
-        self.content = {"sources": sources, "set": settings}
+        sampled = {}
+        for axis, edge in (("statements", end), ("time", time_end)):
+            points, whole = self._points(axis, 0, edge, _PIXELS)
+            sources |= points
+            sampled[axis] = not whole
+        self.content = {"sources": sources, "set": settings, "sampled": sampled}
+        self._mark()
+
+    def _points(self, axis: str, start: float, end: float, pixels: int) -> tuple[dict[str, dict[str, list[Any]]], bool]:
+        """What to draw of the curves along an axis, and whether that is all of them."""
+        sources, all_whole = {}, True
+        for name in _CURVES[axis]:
+            curve = self._curves[name]
+            rows, whole = in_sight(curve, start, end, pixels)
+            all_whole &= whole
+            sources[name] = {"x": curve.x[rows].tolist(), "y": curve.y[rows].tolist()}
+            if name == "predicted":
+                sources[name]["statement"] = [self._names[row] for row in rows.tolist()]
+                first = self._first_backward
+                sources[name]["side"] = ["backward" if first and row >= first else "forward" for row in rows.tolist()]
+        return sources, all_whole
+
+    def _send_near(self, asked: Mapping[str, Any]) -> None:
+        """Send what a page looks at: to that one alone, for others may look elsewhere."""
+        if not self._curves or asked["axis"] not in _CURVES:
+            return
+        span = asked["end"] - asked["start"]
+        start, end = asked["start"] - _AROUND * span, asked["end"] + _AROUND * span
+        pixels = max(1, min(int(asked["pixels"]), 4 * _PIXELS)) * (1 + 2 * _AROUND)
+        sources, whole = self._points(asked["axis"], start, end, pixels)
+        near = {"axis": asked["axis"], "start": start, "end": end, "span": span, "whole": whole}
+        self.send({"type": "points", "view": asked["view"], **near, "sources": sources})
+
+    def _mark(self) -> None:
+        wanted = set(self.marked)
+        self.chosen = [row for row, id in enumerate(self._ids) if id in wanted] if wanted else []
 
 
-def _predicted(
-    plan: Plan, start: Plan, start_name: str
-) -> tuple[dict[str, dict[str, list[Any]]], dict[str, dict[str, Any]]]:
-    """The curves of a plan and of its baseline: data by its source, and settings by the model's name."""
-    rows, curve = _curve(plan)
-    names, sides = plan.graph.statements.name, plan.graph.statements.side
-    peak = int(np.argmax(curve)) if len(curve) else 0
-    # Curves of different plans have different statements: the other one is stretched to the same width.
-    before = np.zeros(0, np.int64) if start is plan else _curve(start)[1]
-    end = max(1, len(rows) - 1)
-    late = peak > 0.6 * end
-    first = next((place for place, row in enumerate(rows) if sides[row] == BACKWARD), 0)
-    sources: dict[str, dict[str, list[Any]]] = {
-        "predicted": {
-            "x": list(range(len(rows))),
-            "y": curve.tolist(),
-            "statement": [names[row] for row in rows],
-            "bytes": [human_bytes(value) for value in curve.tolist()],
-            "side": ["backward" if sides[row] == BACKWARD else "forward" for row in rows],
-        },
-        "boundary": {"x": [first - 0.5], "y": [0], "label": ["backward →"]}
-        if first
-        else {"x": [], "y": [], "label": []},
-        "start": {"x": np.linspace(0, end, len(before)).tolist(), "y": before.tolist()},
-        "peak": {"x": [peak], "y": [plan.peak_bytes], "label": [f"{human_bytes(plan.peak_bytes)} predicted peak"]},
-    }
-    return sources, {
-        "start legend": {"visible": len(before) > 0, "label": {"value": f"{start_name}, predicted"}},
-        "statements": {"start": 0, "end": end},
-        "peak label": {"text_align": "right" if late else "left", "x_offset": -10 if late else 10},
-    }
+def _stretched(points: int, end: int) -> NDArray[np.float64]:
+    """Where points stand that are spread evenly over the statements of a plan."""
+    return np.linspace(0, end, points)
 
 
-def _curve(plan: Plan) -> tuple[list[int], NDArray[np.int64]]:
+def _curve(plan: Plan) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
     """Top-level statements, and the most memory inside each."""
     rows = np.flatnonzero(plan.graph.statements.parent < 0)
-    return rows.tolist(), plan.timeline.statement_peak_bytes[rows]
+    return rows, plan.timeline.statement_peak_bytes[rows]
 
 
 @functools.cache
@@ -160,12 +228,12 @@ def _plot(*, dark: bool) -> dict[str, Any]:
     sources = {
         name: ColumnDataSource({column: [] for column in columns.split()}, name=name)
         for name, columns in {
-            "predicted": "x y statement bytes side id",
+            "predicted": "x y statement side",
             "chosen": "x",
             "boundary": "x y label",
             "start": "x y",
-            "measured": "x y bytes",
-            "measured over time": "x y bytes",
+            "measured": "x y",
+            "measured over time": "x y",
             "peak": "x y label",
         }.items()
     }
@@ -184,9 +252,12 @@ def _plot(*, dark: bool) -> dict[str, Any]:
         "x", "y", "label", source=sources["boundary"], x_offset=4, y_offset=-2, text_font_size="11px",
         text_color=colors["ink"], text_baseline="bottom",
     )  # fmt: skip
-    # Not `varea_step`: BokehJS 3.9 never returns from drawing one without points.
-    plot.vbar("x", 1, "y", source=sources["predicted"], fill_color=colors["predicted"], fill_alpha=0.1, line_color=None)
-    predicted = plot.step(
+    # BokehJS 3.9 never returns from drawing an area without points.
+    sources["predicted"].data = {"x": [0, 1], "y": [0, 0], "statement": ["", ""], "side": ["", ""]}
+    plot.varea_step(
+        "x", 0, "y", source=sources["predicted"], step_mode="center", fill_color=colors["predicted"], fill_alpha=0.1
+    )
+    plot.step(
         "x",
         "y",
         source=sources["predicted"],
@@ -195,15 +266,20 @@ def _plot(*, dark: bool) -> dict[str, Any]:
         legend_label="predicted",
         line_width=1.75,
     )
-    measured = plot.step(
+    plot.step(
         "x", "y", source=sources["measured"], mode="center", line_color=colors["measured"],
         legend_label="measured", name="measured line", visible=False, line_width=1.75,
     )  # fmt: skip
-    timed = plot.step(
+    plot.step(
         "x", "y", source=sources["measured over time"], x_range_name="time", mode="after", visible=False,
         line_color=colors["measured"], legend_label="measured, over time", name="measured over time line",
         line_width=1.75,
     )  # fmt: skip
+    # BokehJS finds no steps under the pointer: lines without a colour are found in their place.
+    predicted, measured, timed = (
+        plot.line("x", "y", source=sources[name], line_color=None, **along)
+        for name, along in (("predicted", {}), ("measured", {}), ("measured over time", {"x_range_name": "time"}))
+    )
     plot.scatter(
         "x", "y", source=sources["peak"], size=9, line_width=2, fill_color=None, line_color=colors["predicted"]
     )
@@ -213,12 +289,29 @@ def _plot(*, dark: bool) -> dict[str, Any]:
     label.glyph.update(
         name="peak label", background_fill_color=colors["paper"], background_fill_alpha=0.85, padding=(2, 2)
     )
+    in_words: Any = {"@y": CustomJSHover(code=BYTES_IN_WORDS)}
     plot.add_tools(
         HoverTool(
-            renderers=[predicted], mode="vline", tooltips=[("", "@statement"), ("predicted", "@bytes"), ("", "@side")]
+            renderers=[predicted],
+            mode="vline",
+            line_policy="nearest",
+            tooltips=[("", "@statement"), ("predicted", "@y{custom}"), ("", "@side")],
+            formatters=in_words,
         ),
-        HoverTool(renderers=[measured], mode="vline", tooltips=[("measured", "@bytes")]),
-        HoverTool(renderers=[timed], mode="vline", tooltips=[("measured", "@bytes"), ("at", "@x{0.00} ms")]),
+        HoverTool(
+            renderers=[measured],
+            mode="vline",
+            line_policy="nearest",
+            tooltips=[("measured", "@y{custom}")],
+            formatters=in_words,
+        ),
+        HoverTool(
+            renderers=[timed],
+            mode="vline",
+            line_policy="nearest",
+            tooltips=[("measured", "@y{custom}"), ("at", "@x{0.00} ms")],
+            formatters=in_words,
+        ),
     )
     # What has no points yet is not in the legend either.
     start_item, _, measured_item, timed_item = plot.legend[0].items

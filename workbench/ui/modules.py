@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -62,8 +63,14 @@ def modules_of(graph: Graph, layout: Layout) -> list[Module]:
     saved = np.zeros(len(blocks), np.int64)
     np.add.at(saved, nodes.block[arcs.source[kept]], arcs.bytes[kept])
     asked: tuple[list[list[str]], ...] = tuple([[] for _ in range(len(blocks))] for _ in (FORWARD, BACKWARD))
-    for node in np.flatnonzero(counted).tolist():
-        asked[int(nodes.side[node])][int(nodes.block[node])].append(_operation(graph, layout, node))
+    named = functools.cache(short_name)
+    which = np.flatnonzero(counted)
+    columns = (nodes.side, nodes.block, nodes.parts, nodes.statement)
+    for side, block, parts_shown, statement in zip(*(column[which].tolist() for column in columns), strict=True):
+        origin = int(blocks.origin[block]) if parts_shown > 0 else -1
+        # A composite is called what the program calls it, all else as its statement is.
+        operation = graph.origins[origin].symbol if origin >= 0 else named(graph.statements.name[statement])
+        asked[side][block].append(operation)
     found = []
     for first, stop, parts, depth in _spans(scopes, 0, len(scopes), 0, 0):
         layer = layer_of(".".join(parts))
@@ -82,14 +89,6 @@ def modules_of(graph: Graph, layout: Layout) -> list[Module]:
             )
         )
     return found
-
-
-def _operation(graph: Graph, layout: Layout, node: int) -> str:
-    """What a row is: a composite by what the program calls it, all else by its statement."""
-    origin = int(layout.blocks.origin[layout.nodes.block[node]])
-    if layout.nodes.parts[node] > 0 and origin >= 0:
-        return graph.origins[origin].symbol
-    return short_name(graph.statements.name[int(layout.nodes.statement[node])])
 
 
 def _told(names: Iterable[Iterable[str]]) -> str:

@@ -78,7 +78,7 @@ function render({ model, el }) {
   panel(el, "outline");
   previewed(model, el);
   const opened = new Map();
-  let order = "", active = "", asked = "", rows = [], inside = new Map(), shown = [];
+  let order = "", active = "", asked = "", awaited = "", rows = [], inside = new Map(), shown = [];
   const act = h("div", { class: "wb-row wb-act" });
   const head = h("div", { class: "wb-tree-row wb-tree-head", role: "row" });
   const body = h("div", { class: "wb-scroll wb-tree", role: "treegrid", "aria-label": "The program, part by part", onkeydown: (event) => key(event) });
@@ -86,9 +86,13 @@ function render({ model, el }) {
   const indent = model.get("beside") ? 8 : 16; // pixels
   const leave = model.get("beside") ? standBeside(model, el) : () => {};
 
-  const isOpen = (row) => opened.get(row.key) ?? (row.kind === "module" && row.depth < 2);
+  const isOpen = (row) => opened.get(row.key) ?? (row.kind === "module" && row.depth < 2); // `outline.OPEN_DEPTH`
   const go = (row) => { active = row.key; asked = row.id; if (row.id) model.send({ type: "go", id: row.id }); draw(true); };
-  const toggle = (row, open) => { opened.set(row.key, open); draw(true); };
+  const toggle = (row, open) => {
+    opened.set(row.key, open);
+    if (open) model.send({ type: "open", key: row.key }); // what is in the parts that it shows is sent
+    draw(true);
+  };
 
   function listed(parent, into) {
     const here = [...(inside.get(parent) ?? [])];
@@ -103,7 +107,7 @@ function render({ model, el }) {
     const at = shown.findIndex((number) => rows[number].key === active), row = rows[shown[at]];
     const to = (place) => { active = rows[shown[Math.max(0, Math.min(shown.length - 1, place))]].key; draw(true); };
     if (!row || event.target.closest("button")) return;
-    const children = inside.has(shown[at]);
+    const children = row.leads;
     const keys = {
       ArrowDown: () => to(at + 1), ArrowUp: () => to(at - 1), Home: () => to(0), End: () => to(shown.length - 1),
       ArrowRight: () => (children && !isOpen(row) ? toggle(row, true) : to(at + 1)),
@@ -122,7 +126,7 @@ function render({ model, el }) {
     const content = model.get("content"), selected = model.get("selected");
     rows = content.parts ?? [];
     inside = new Map();
-    rows.forEach((row, number) => inside.set(row.parent, [...(inside.get(row.parent) ?? []), number]));
+    rows.forEach((row, number) => { if (inside.has(row.parent)) inside.get(row.parent).push(number); else inside.set(row.parent, [number]); });
     shown = listed(-1, []);
     if (!shown.some((number) => rows[number].key === active)) active = shown.length ? rows[shown[0]].key : "";
     const most = Object.fromEntries(COLUMNS.map(([name]) => [name, Math.max(1e-12, ...(inside.get(-1) ?? []).map((number) => rows[number][name]))]));
@@ -130,7 +134,7 @@ function render({ model, el }) {
       ...COLUMNS.map(([name, title]) => h("span", { role: "columnheader", class: "wb-num", "aria-sort": name === order ? "descending" : "none" },
         h("button", { class: "wb-sort", title: name === "step_s" && content.machine ? `by ${content.machine}'s rates` : null, onclick: () => { order = name; draw(); } }, title, h("span", { "aria-hidden": "true" }, name === order ? " ▾" : "")))));
     body.replaceChildren(head, ...shown.map((number) => {
-      const row = rows[number], parent = inside.has(number);
+      const row = rows[number], parent = row.leads;
       const chosen = Boolean(row.id) && row.id === selected && (row.key === active || row.kind === "statement");
       return h("div", {
         role: "row", class: `wb-tree-row wb-can wb-tree-${row.kind} ${chosen ? "wb-chosen" : ""}`, "data-key": row.key, tabindex: row.key === active ? "0" : "-1",
@@ -151,6 +155,7 @@ function render({ model, el }) {
     const selected = model.get("selected");
     if (selected && asked !== selected) {
       const found = rows.findLast((row) => row.id === selected && row.kind === "statement");
+      awaited = found ? "" : selected; // it comes with what leads to it
       for (let at = found; at && at.parent >= 0; at = rows[at.parent]) opened.set(rows[at.parent].key, true);
       if (found) active = found.key;
     }
@@ -158,7 +163,11 @@ function render({ model, el }) {
     draw();
     if (selected) body.querySelector(`[data-key="${CSS.escape(active)}"]`)?.scrollIntoView({ block: "nearest" });
   }
-  const ends = [follow(model, ["content"], () => draw(body.contains(document.activeElement))), follow(model, ["selected"], follow_selection)];
+  const redraw = () => {
+    draw(body.contains(document.activeElement));
+    if (awaited && awaited === model.get("selected") && !asked && rows.some(({ id, kind }) => id === awaited && kind === "statement")) follow_selection();
+  };
+  const ends = [follow(model, ["content"], redraw), follow(model, ["selected"], follow_selection)];
   return () => [leave, ...ends].forEach((end) => end());
 }
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import json
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,7 +43,8 @@ class Strings:
 
     def column(self, texts: Sequence[str]) -> NDArray[np.int32]:
         """Indices of `texts`."""
-        return np.asarray([self(text) for text in texts], np.int32)
+        index = self.index
+        return np.asarray([index.setdefault(text, len(index)) for text in texts], np.int32)
 
 
 def payload(
@@ -121,6 +125,49 @@ def payload(
     }
 
 
+PACKED_FROM = 100_000
+"""Bytes from which on what is drawn goes to the page compressed."""
+
+
+def packed(drawn: dict[str, Any]) -> dict[str, Any]:
+    """What `payload` gave as ``graph_scene.js`` unpacks it: deflated to a seventh where layers are alike.
+
+    Returns
+    -------
+    dict
+        ``packed``: the length of a JSON document in four bytes, that document, and the columns that it tells the
+        lengths of; or what was given, where that is small.
+    """
+    columns = [column for table in drawn["tables"].values() for column in table.values()]
+    if sum(len(content) for _, content in columns) + sum(map(len, drawn["strings"])) < PACKED_FROM:
+        return drawn
+    small = {
+        name: {column: _narrowed(code, content) for column, (code, content) in table.items()}
+        for name, table in drawn["tables"].items()
+    }
+    lengths = {
+        name: {column: [code, len(content)] for column, (code, content) in table.items()}
+        for name, table in small.items()
+    }
+    head = json.dumps({**drawn, "tables": lengths}, ensure_ascii=False, separators=(",", ":")).encode()
+    behind = (content for table in small.values() for _, content in table.values())
+    content = b"".join([len(head).to_bytes(4, "little"), head, *behind])
+    return {"packed": zlib.compress(content, _LEVEL)}
+
+
+def _narrowed(code: str, content: bytes) -> tuple[str, bytes]:
+    """A column in half the bytes, where its numbers are that small."""
+    if code == "i":
+        numbers = np.frombuffer(content, np.int32)
+        if len(numbers) and numbers.min() >= 0 and numbers.max() < 1 << 16:
+            return "h", numbers.astype(np.uint16).tobytes()
+    return code, content
+
+
+_LEVEL = 1
+"""Of compression: the next ones take several times as long for a tenth less."""
+
+
 def _module_columns(modules: Sequence[Module], strings: Strings) -> dict[str, NDArray[Any]]:
     return {
         "y": np.asarray([module.y for module in modules], np.float32),
@@ -150,12 +197,14 @@ def _node_columns(graph: Graph, layout: Layout, sites: Sequence[Site], strings: 
     members = np.bincount(statements.parent[statements.parent >= 0], minlength=len(statements)).tolist()
     is_tensor, bytes_of = (values.flags & ValueFlag.TENSOR.value != 0).tolist(), values.bytes.tolist()
     headings, waits, parts = nodes.heading.tolist(), nodes.waits.tolist(), nodes.parts.tolist()
+    starts, made = statements.outputs.offsets.tolist(), statements.outputs.items.tolist()
+    origin_of = layout.blocks.origin.tolist()
+    abouts = [_about(graph, origin) for origin in origin_of]
+    shape_of = functools.cache(human_shape)
     name, full, detail, shape, executor, about, size = [], [], [], [], [], [], []
-    columns = zip(nodes.statement.tolist(), layout.blocks.origin[nodes.block].tolist(), strict=True)
-    for node, (statement, origin) in enumerate(columns):
-        source = graph.origins[origin] if origin >= 0 else None
-        where = f"{source.scope}  {source.file}:{source.line}".strip() if source else ""
-        about.append(f"{where}\n{source.text}" if source and source.text else where)
+    for node, (statement, block) in enumerate(zip(nodes.statement.tolist(), nodes.block.tolist(), strict=True)):
+        origin = origin_of[block]
+        about.append(abouts[block])
         if statement < 0:
             ghost = sites[nodes.ghost[node]]
             name.append(ghost.values[0])
@@ -165,39 +214,41 @@ def _node_columns(graph: Graph, layout: Layout, sites: Sequence[Site], strings: 
             executor.append("")
             size.append(0)
             continue
-        if parts[node] > 0 and source is not None:
+        if parts[node] > 0 and origin >= 0:
             rows = parts_of(graph, layout, node)
-            name.append(f"▸ {source.symbol}")
-            full.append(f"{source.symbol}: {len(rows)} statements shown as one")
+            symbol = _symbol(graph, origin)
+            name.append(f"▸ {symbol}")
+            full.append(f"{symbol}: {len(rows)} statements shown as one")
             names = ", ".join(short_name(statements.name[row]) for row in rows)
             detail.append(f"{names}: each is shown by another click, or Enter")
             shape.append(f"{len(rows)} statements")
             executor.append("")
             size.append(0)
             continue
-        tensors = [value for value in statements.outputs[statement].tolist() if is_tensor[value]]
-        made = [f"{values.name[value]} {human_shape(values.shape[value])}" for value in tensors[:3]]
-        more = f" and {len(tensors) - 3} more" if len(tensors) > 3 else ""
+        tensors = [value for value in made[starts[statement] : starts[statement + 1]] if is_tensor[value]]
+        shape.append(shape_of(values.shape[tensors[0]]) if tensors else "")
         size.append(sum(bytes_of[value] for value in tensors))
-        shape.append(human_shape(values.shape[tensors[0]]) if tensors else "")
         short = short_name(statements.name[statement])
         name.append(
             f"{waits[node]} {short}s" if waits[node] > 1 else f"▾ {short}" if waits[node] or parts[node] else short
         )
         full.append(statements.name[statement])
         executor.append(statements.executor[statement])
-        count = members[statement]
+        if headings[node]:
+            count = members[statement]
+            detail.append(f"{count} op{'s' * (count != 1)}")
+            continue
         if waits[node] > 1:
             detail.append(f"{waits[node]} waits of one moment: each is shown by another click, or Enter")
-        elif waits[node] < 0:
-            detail.append(
-                f"{', '.join(made)}; {-waits[node]} waits of one moment: shown as one by another click, or Enter"
-            )
+            continue
+        told = ", ".join(f"{values.name[value]} {shape_of(values.shape[value])}" for value in tensors[:3])
+        if waits[node] < 0:
+            detail.append(f"{told}; {-waits[node]} waits of one moment: shown as one by another click, or Enter")
         elif parts[node]:
             what = f"{-parts[node]} statements of {_symbol(graph, origin)}: shown as one by another click, or Enter"
-            detail.append(f"{', '.join(made)}; {what}")
+            detail.append(f"{told}; {what}")
         else:
-            detail.append(f"{count} op{'s' * (count != 1)}" if headings[node] else ", ".join(made) + more)
+            detail.append(f"{told} and {len(tensors) - 3} more" if len(tensors) > 3 else told)
     return {
         "y": nodes.y,
         "height": nodes.height,
@@ -211,6 +262,15 @@ def _node_columns(graph: Graph, layout: Layout, sites: Sequence[Site], strings: 
         "executor": strings.column(executor),
         "about": strings.column(about),
     }
+
+
+def _about(graph: Graph, origin: int) -> str:
+    """Where the program says what a block is of."""
+    if origin < 0:
+        return ""
+    source = graph.origins[origin]
+    where = f"{source.scope}  {source.file}:{source.line}".strip()
+    return f"{where}\n{source.text}" if source.text else where
 
 
 def _node_flags(graph: Graph, layout: Layout) -> NDArray[np.uint8]:
@@ -337,8 +397,10 @@ def _edges(graph: Graph, layout: Layout) -> dict[str, NDArray[Any]]:
     keep = (producer >= 0) & ~fusions[reader]
     source, target = layout.node_of[producer[keep]], layout.node_of[reader[keep]]
     drawn = (source >= 0) & (target >= 0) & (source != target)
-    pairs = np.unique(np.stack([source[drawn], target[drawn]], axis=1), axis=0).astype(np.int32)
-    return {"source": np.ascontiguousarray(pairs[:, 0]), "target": np.ascontiguousarray(pairs[:, 1])}
+    # By their source, then by their target.
+    pairs = np.unique(source[drawn].astype(np.int64) * len(layout.nodes) + target[drawn])
+    source, target = np.divmod(pairs, max(len(layout.nodes), 1))
+    return {"source": source.astype(np.int32), "target": target.astype(np.int32)}
 
 
 def _aliases(layout: Layout, sites: Sequence[Site], strings: Strings) -> dict[str, NDArray[Any]]:

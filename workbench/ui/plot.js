@@ -1,6 +1,7 @@
 // A Bokeh plot without a network: the library comes from Python once per page, data comes as a trait.
 
 const LEAST = 140; // of a plot's height, in pixels
+const SETTLED = 60; // for how long a plot stays as it is before more of it is asked for, in milliseconds
 
 /** BokehJS of the version that made the plot; loaded beside any other that the page may have. */
 async function library(model, /** @type {string} */ version) {
@@ -53,14 +54,36 @@ function render({ model, el }) {
   /** Where what is selected in the graph stands on the curve. */
   function mark() {
     const chosen = shown?.get_model_by_name("chosen");
-    if (!chosen) return;
-    const { id = [], x = [] } = model.get("content").sources?.predicted ?? {}, marked = new Set(model.get("marked") ?? []);
-    chosen.data = { x: marked.size ? x.filter((_, i) => id[i] && marked.has(id[i])) : [] };
+    if (chosen) chosen.data = { x: model.get("chosen") ?? [] };
   }
   /** A click on the curve leads to the statement of the graph that runs there. */
-  function tap({ x: at }) {
-    const { id = [] } = model.get("content").sources?.predicted ?? {}, here = id[Math.round(at)];
-    if (here) model.send({ type: "go", id: here });
+  function tap({ x }) { model.send({ type: "at", x }); }
+
+  // Of a curve with more points than pixels those of what is in sight are asked for, with a screen on each side of it.
+  const near = {}, timers = {}, view = Math.random();
+  function ask(/** @type {string} */ axis) {
+    const { sources = {}, set = {}, sampled = {} } = model.get("content"), range = shown?.get_model_by_name(axis);
+    if (!sampled[axis] || !range) return;
+    const { start, end } = range, had = near[axis];
+    if (start <= set[axis].start && end >= set[axis].end) {
+      if (had) for (const name of had.names) shown.get_model_by_name(name).data = sources[name];
+      delete near[axis];
+    } else if (!had || start < had.start || end > had.end || (!had.whole && end - start < 0.99 * had.span)) {
+      model.send({ type: "range", axis, start, end, pixels: el.clientWidth, view });
+    }
+  }
+  function follow_ranges() {
+    for (const axis of Object.keys(model.get("content").sampled ?? {})) {
+      shown.get_model_by_name(axis).change.connect(() => {
+        clearTimeout(timers[axis]);
+        timers[axis] = setTimeout(() => ask(axis), SETTLED);
+      });
+    }
+  }
+  function take(message) {
+    if (message.type !== "points" || message.view !== view || !shown) return;
+    near[message.axis] = { ...message, names: Object.keys(message.sources) };
+    for (const [name, data] of Object.entries(message.sources)) shown.get_model_by_name(name).data = data;
   }
   async function draw() {
     const { item, version, pickable } = model.get("plot");
@@ -83,6 +106,7 @@ function render({ model, el }) {
     usual = roots.roots[0].model.height;
     roots.roots[0].model.on_event("tap", tap);
     fill();
+    follow_ranges();
     mark();
     fit();
   }
@@ -93,11 +117,12 @@ function render({ model, el }) {
     if (there) for (const part of [el, tabs]) if (part) sizes.observe(part);
   });
   model.on("change:plot", draw);
-  const refill = () => { fill(); mark(); };
+  const refill = () => { for (const axis of Object.keys(near)) delete near[axis]; fill(); mark(); };
   model.on("change:content", refill);
-  model.on("change:marked", mark);
+  model.on("change:chosen", mark);
+  model.on("msg:custom", take);
   void draw();
-  return () => { stop.abort(); sizes.disconnect(); model.off("change:plot", draw); model.off("change:content", refill); model.off("change:marked", mark); roots?.clear(); };
+  return () => { stop.abort(); sizes.disconnect(); model.off("change:plot", draw); model.off("change:content", refill); model.off("change:chosen", mark); model.off("msg:custom", take); roots?.clear(); };
 }
 
 export default { render };

@@ -18,6 +18,13 @@ const digits = Math.min(6, Math.max(0, 1 + Math.ceil(-Math.log10(step))))
 return `${parseFloat((tick / scale).toFixed(digits))} ${units[unit]}`
 """
 """Bytes in one unit for the whole axis, with as many digits as tell one tick from the next."""
+BYTES_IN_WORDS = """
+const units = ["B", "KiB", "MiB", "GiB", "TiB"]
+let size = Math.abs(value), unit = 0
+while (size >= 999.5 && unit < units.length - 1) { size /= 1024; unit++ }
+return `${value < 0 ? "−" : ""}${size.toFixed(unit === 0 || size >= 100 ? 0 : size >= 10 ? 1 : 2)} ${units[unit]}`
+"""
+"""A point's bytes where it is pointed at, as `workbench.summary.human_bytes` writes them."""
 LIGHT = {
     "paper": "#ffffff",
     "ink": "#59636e",
