@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import re
 import warnings
 from collections.abc import Callable
@@ -20,6 +21,7 @@ import workbench
 from tests.amount import amount
 from tests.strategies import RandomProgram, programs
 from workbench.bench import Workbench
+from workbench.compiler import dynamo
 from workbench.compiler.names import is_statement
 from workbench.errors import ProgramError
 from workbench.runs import accuracy
@@ -335,3 +337,14 @@ def program(x):
     torch.testing.assert_close(compiled(x), program(x))
     names["scale"] = 3.0
     torch.testing.assert_close(compiled(x), program(x))
+
+
+def test_what_a_library_adds_to_loggers_later_is_no_part_of_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    def logs(x: torch.Tensor) -> torch.Tensor:
+        logging.getLogger("tried").once_more("said")  # type: ignore[attr-defined]
+        return x * 2
+
+    with dynamo.settings():
+        pass
+    monkeypatch.setattr(logging.Logger, "once_more", lambda self, message: self.info(message), raising=False)
+    assert dynamo.whole_graph(logs, (torch.ones(2),), {}).graph is not None

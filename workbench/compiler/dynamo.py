@@ -301,7 +301,9 @@ def settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
         # As one operator each, which is written out where a graph is traced.
         dynamo_config.allow_rnn = True
         # What a program logs is no part of what it computes.
-        dynamo_config.ignore_logger_methods = before["ignore_logger_methods"] | _logger_methods()
+        dynamo_config.ignore_logger_methods = before["ignore_logger_methods"] | _methods_of(
+            *vars(logging.Logger).items()
+        )
         with patches.global_names_of_functions():
             yield
     finally:
@@ -314,10 +316,10 @@ def settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
 _SETTINGS = ("recompile_limit", "accumulated_recompile_limit", "allow_rnn", "ignore_logger_methods")
 
 
-@functools.cache
-def _logger_methods() -> frozenset[Any]:
-    named = (getattr(logging.Logger, name) for name in dir(logging.Logger) if not name.startswith("_"))
-    return frozenset(filter(callable, named))
+@functools.lru_cache(8)
+def _methods_of(*attributes: tuple[str, Any]) -> frozenset[Any]:
+    """The public methods among a class's attributes. Libraries add some to loggers when they are imported."""
+    return frozenset(method for name, method in attributes if callable(method) and not name.startswith("_"))
 
 
 def whole_of(
