@@ -340,8 +340,10 @@ def program(x):
 
 
 def test_what_a_library_adds_to_loggers_later_is_no_part_of_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    logger = logging.getLogger("tried")
+
     def logs(x: torch.Tensor) -> torch.Tensor:
-        logging.getLogger("tried").once_more("said")  # type: ignore[attr-defined]
+        logger.once_more("said")  # type: ignore[attr-defined]
         return x * 2
 
     with dynamo.settings():
