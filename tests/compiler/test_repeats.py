@@ -241,6 +241,7 @@ CHANGES = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_layer_that_is_not_as_the_others_is_traced(change: Callable[[Stack], None]) -> None:
     stack = Stack()
