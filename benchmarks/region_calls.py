@@ -25,7 +25,7 @@ import workbench
 from benchmarks.fit_measured import MODELS, built
 from workbench.compiler import fusion
 from workbench.compiler.clocks import StatementClocks
-from workbench.compiler.direct import noted
+from workbench.compiler.patches import inductor_noted
 from workbench.runs.accuracy import Stepper
 
 REPEATS = 200
@@ -83,7 +83,7 @@ def of_regions(stepper: Stepper) -> dict[str, float]:
         for region, args in called:
             sums["guarded"] += call_s(lambda region=region, args=args: region._guarded(*args))
             sums["straight"] += call_s(lambda region=region, args=args: region(*args))
-            with noted() as seen:
+            with inductor_noted() as seen:
                 region._guarded(*args)
             for call in seen:
                 sums["code"] += call_s(lambda call=call: call.graph.current_callable(list(call.given)))

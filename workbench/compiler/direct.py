@@ -8,30 +8,20 @@ each input's type, data type, device, sizes, strides and dispatch keys, that no 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from workbench.torch_api import CompiledFxGraph, GlobalStateGuard, TensorGuards, _len_torch_function_stack
+from workbench.compiler import patches
+from workbench.torch_api import GlobalStateGuard, TensorGuards, _len_torch_function_stack
 
 WAYS = 4
 """Kinds of calls, such as of inputs with other strides, that are noted of one region; further ones keep the guards."""
 
 type Fits = Callable[..., bool]
 type Runs = Callable[[tuple[Any, ...]], list[Any]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Call:
-    """One call of code of Inductor's: the code, what it was given and what it gave."""
-
-    graph: Any
-    given: tuple[Any, ...]
-    gave: Sequence[Any]
 
 
 class Direct:
@@ -63,7 +53,7 @@ class Direct:
     def _noted(self, *args: Any) -> Any:
         self._tries -= 1
         versions = [arg._version if isinstance(arg, torch.Tensor) and not arg.is_inference() else 0 for arg in args]
-        with noted() as calls:
+        with patches.inductor_noted() as calls:
             outputs = self._guarded(*args)
         if len(calls) == 1 and _without_modes(args):
             written = any(arg._version != before for arg, before in zip(args, versions, strict=True))
@@ -90,7 +80,7 @@ def _same_kind(args: Sequence[torch.Tensor]) -> Fits:
     return fits
 
 
-def _straight(call: Call, args: Sequence[torch.Tensor], outputs: Sequence[Any]) -> Runs | None:
+def _straight(call: patches.Call, args: Sequence[torch.Tensor], outputs: Sequence[Any]) -> Runs | None:
     """What does what a call of a region did, by Inductor's code alone; None where more than that was done."""
     graph = call.graph
     # Inputs that are written are told to autograd by the wrappers, and CUDA graphs keep their outputs' memory.
@@ -159,42 +149,3 @@ def _pick(output: Any, gave: Sequence[Any], args: Sequence[torch.Tensor]) -> _Pi
         return of.as_strided(size, stride, of.storage_offset() + further)
 
     return _Pick(view)
-
-
-_HERE = threading.local()
-_LOCK = threading.Lock()
-_noting = 0
-_call: Any = None
-
-
-@contextlib.contextmanager
-def noted() -> Iterator[list[Call]]:
-    """Inside, what this thread calls of Inductor's code is noted.
-
-    PyTorch has no hook there. It can go once a function that `torch.compile` gave can be had without its guards.
-    """
-    global _noting, _call
-    calls: list[Call] = []
-    before, _HERE.calls = getattr(_HERE, "calls", None), calls
-    with _LOCK:
-        if not _noting:
-            _call, CompiledFxGraph.__call__ = CompiledFxGraph.__call__, _note
-        _noting += 1
-    try:
-        yield calls
-    finally:
-        _HERE.calls = before
-        with _LOCK:
-            _noting -= 1
-            if not _noting:
-                CompiledFxGraph.__call__ = _call
-
-
-def _note(graph: Any, inputs: Sequence[Any]) -> Any:
-    calls: list[Call] | None = getattr(_HERE, "calls", None)
-    # The code empties the list that it is given.
-    given = tuple(inputs)
-    gave = _call(graph, inputs)
-    if calls is not None:
-        calls.append(Call(graph, given, gave))
-    return gave
