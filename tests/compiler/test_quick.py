@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
-import gc
 import inspect
 import random
 import re
@@ -17,7 +16,7 @@ import torch
 from thunder.core import interpreter, pytree, symbol, transform_common
 
 import workbench
-from workbench.compiler import cycles, hooks, quick, quick_passes, quick_symbols
+from workbench.compiler import hooks, quick, quick_passes, quick_symbols
 from workbench.compiler.kept import structure_of
 
 assert hooks.Hooks  # what is tried here is in force once this module is imported
@@ -301,22 +300,6 @@ def test_tags_are_those_of_all_that_is_inside() -> None:
         assert symbol.gather_tags is not quick._gather_tags
         assert found == [symbol.gather_tags(bsym) for bsym in bsyms]
     assert any(found)
-
-
-def test_cycles_are_looked_for_as_before_once_all_is_planned() -> None:
-    before = gc.get_threshold()
-
-    @cycles.few_collections()
-    def fails() -> None:
-        with cycles.few_collections():
-            assert gc.get_threshold() == cycles.THRESHOLDS
-        assert gc.get_threshold() == cycles.THRESHOLDS
-        raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        fails()
-    assert gc.get_threshold() == before
-    assert before != cycles.THRESHOLDS
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import gc
 import threading
-import types
 
 import comm
 import pytest
@@ -19,7 +18,7 @@ from workbench.compiler import cycles, pipeline
 from workbench.errors import ChoiceError
 from workbench.graph import Kind
 from workbench.summary import human_bytes
-from workbench.ui import choosing, graph_view, passes, tables
+from workbench.ui import graph_view, passes, tables
 from workbench.ui.app import App
 from workbench.ui.controls import Controls
 from workbench.ui.drawing import Style
@@ -255,24 +254,6 @@ def test_python_does_not_look_through_all_objects_while_a_click_is_planned_and_d
     bench.undo()
     App(bench).close()
     assert found == [cycles.THRESHOLDS] * 3
-
-
-def test_it_looks_through_them_once_nobody_asks_for_anything(bench, monkeypatch):
-    collected = []
-    monkeypatch.setattr(choosing, "gc", types.SimpleNamespace(collect=lambda: collected.append(len(bench.choices))))
-    monkeypatch.setattr(choosing, "REST_S", 0.0)
-    monkeypatch.setattr(choosing, "COLLECT_EVERY", 2)
-    App(bench).close()
-    monkeypatch.setattr(choosing, "LARGE_STATEMENTS", 0)
-    app = App(bench)
-    until(lambda: collected == [0])
-    sites = [s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal]
-    for site in sites[:2]:
-        choose(app, site.id, "recompute")
-    until(lambda: collected == [0, 2])
-    app.close()
-    while bench.can_undo:
-        bench.undo()
 
 
 def test_what_is_offloaded_goes_through_the_cpu_to_where_it_is_brought_back(app, bench):

@@ -11,6 +11,7 @@ from workbench.analysis.machines import H100, Machine
 from workbench.bench import handed
 from workbench.bench.bench import Workbench
 from workbench.bench.parts import PartsBench
+from workbench.compiler.cycles import few_collections
 from workbench.config import CAPTURES, Config
 from workbench.errors import ConfigError, ConfigWarning, ProgramError, ProgramWarning, shown
 from workbench.programs import parallel_of, resolve
@@ -21,6 +22,7 @@ DEFAULT_RANKS = 8
 """Processes that share a program where their number is not given: the GPUs of one machine."""
 
 
+@few_collections()
 def open(
     model_or_fn_or_name: Any,
     *args: Any,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import time
 from collections.abc import Callable, Mapping
 
@@ -35,10 +34,6 @@ from workbench.lever import Lever, Replanner, all_levers, lever_of
 
 BASES_KEPT = 4
 """Plans kept with their stages, so that levers plan on from there in milliseconds."""
-
-
-LARGE_STATEMENTS = 2000
-"""Of a program that takes seconds to plan anyway: some four layers of a transformer among ranks."""
 
 
 @few_collections()
@@ -111,10 +106,6 @@ def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
     if len(captured.bases) > BASES_KEPT:
         # The stock plan stays: every screen compares with it.
         del captured.bases[next(kept for kept in captured.bases if kept)]
-    if made.communication and len(planned.graph.statements) > LARGE_STATEMENTS:
-        # Large programs leave millions of objects, which Python looks through once there are a quarter more: for
-        # seconds, and in the middle of a move, were that not done now.
-        gc.collect()
     return known
 
 

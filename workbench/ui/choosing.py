@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
     from workbench.bench.worth import Gain, Worth
     from workbench.compiler.pipeline import Plan
     from workbench.ui.graph_view import GraphView
-
-LARGE_STATEMENTS = 2000
-"""Of a program whose objects take Python a second to look through."""
 
 UNTOLD_S = 0.05
 """What is planned sooner is shown as it is: without an estimate there is nothing to say meanwhile."""
@@ -46,8 +42,6 @@ class _Named:
 
 REST_S = 1.0
 """Once nothing was asked for that long, what would hold up the next choice is done before that is asked for."""
-COLLECT_EVERY = 8
-"""Choices in a large program after which Python looks through all objects, millions that stay, for cycles."""
 
 
 class Choosing:
@@ -82,24 +76,13 @@ class Choosing:
         self._numbers = itertools.count()
         self._weigher: tuple[Plan, Worth] | None = None
         self._weighed: tuple[Plan | None, dict[str, str], Gain | None] = (None, {}, None)
-        self._made = 0
-        self._resting = self._rest()
+        self._resting = threading.Timer(REST_S, bench.warm)
+        self._resting.daemon = True
+        self._resting.start()
 
     def close(self) -> None:
         """No choice will be made here."""
         self._resting.cancel()
-
-    def _rest(self) -> threading.Timer:
-        resting = threading.Timer(REST_S, self._prepare)
-        resting.daemon = True
-        resting.start()
-        return resting
-
-    def _prepare(self) -> None:
-        """Make what the next choice needs of a plan from disk, and look for cycles, which none is held up by then."""
-        self._bench.warm()
-        if len(self._bench.plan.graph.statements) > LARGE_STATEMENTS:
-            gc.collect()
 
     def turn(self, sites: Sequence[Site]) -> None:
         """Choose the next option of a site, or of those of folded layers."""
@@ -162,10 +145,6 @@ class Choosing:
             self._act(self._show)
             with self._changed:
                 self._working.remove(number)
-                self._made += 1
-                if not self._made % COLLECT_EVERY:
-                    self._resting.cancel()
-                    self._resting = self._rest()
                 self._changed.notify_all()
 
     def _told(self, choices: Mapping[str, str], named: _Named, diff: PlanDiff) -> str:
