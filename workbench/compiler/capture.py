@@ -25,6 +25,7 @@ from workbench.compiler.cycles import few_collections
 from workbench.compiler.fx_trace import checkpointed
 from workbench.compiler.hooks import Claimed, Executed, Hooks, StageLog, StageTime, executed, fingerprint
 from workbench.compiler.kept import Kept
+from workbench.compiler.layers import OtherwiseError
 from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import (
     PrimIDs,
@@ -312,10 +313,28 @@ def _capture(
     why: str,
     entry: Entry | None = None,
 ) -> Capture:
+    few_layers = ranks is None and way != "interpreter"
+    try:
+        return _captured(program, executor, ranks, way, why, entry, few_layers=few_layers)
+    except OtherwiseError:
+        return _captured(program, executor, ranks, way, why, entry, few_layers=False)
+
+
+def _captured(
+    program: Program,
+    executor: str,
+    ranks: parallel.Ranks | None,
+    way: str,
+    why: str,
+    entry: Entry | None,
+    *,
+    few_layers: bool,
+) -> Capture:
+    """As `_capture`, with layers that are as others left out meanwhile, or not."""
     log = StageLog()
     kept = Kept()
     hooks = Hooks(executor, {}, log, ranks.parallel if ranks is not None else "", kept)
-    hooks.until_claimed = True
+    hooks.until_claimed, hooks.few_layers = True, few_layers
     try:
         with ExitStack() as inside:
             inside.enter_context(modes.restored(program.modes))
@@ -348,6 +367,8 @@ def _capture(
                 inputs, _ = jitted._lc_cs.last_prologue(*args, **kwargs)
             unread = _unread(program, jitted, inputs)
         assert hooks.stage is not None
+        if hooks.reduced is not None:
+            why += f"; gradients of {hooks.reduced} written as others"
         if entry is not None:
             entry.functions.update(functions)
         if way == "interpreter":
@@ -368,9 +389,7 @@ def _capture(
             log = StageLog()
             captured.stock = log, executed(Hooks(executor, {}, log, kept=kept), stage)
         return captured
-    except WorkbenchError:
-        raise
-    except KeyboardInterrupt:
+    except (WorkbenchError, OtherwiseError, KeyboardInterrupt):
         raise
     except BaseException as error:  # the program's own code may raise anything, and exit
         reason = what(error)

@@ -23,6 +23,7 @@ from workbench.compiler.fusion import (
 )
 from workbench.compiler.kept import Kept
 from workbench.compiler.last_pass import last_pass
+from workbench.compiler.layers import Reduced, reduced
 from workbench.compiler.names import tag_origins
 from workbench.compiler.reader import read_execution
 from workbench.compiler.stage import Made, Stage
@@ -40,6 +41,7 @@ from workbench.compiler.thunder_api import (
     split_into_forward_and_backward,
     unwrap_return_value,
 )
+from workbench.compiler.unfolded import Unfolder
 from workbench.compiler.validate import unequal
 from workbench.config import Config
 from workbench.errors import ConfigWarning, PlanError
@@ -116,6 +118,17 @@ class _Origins(Transform):
         self.hooks.mark("origins")
         self.hooks.waiting_for = "prologue"
         return prologue, tagged, epilogue
+
+
+class _Few(Transform):
+    """Leaves out layers that are as others, until the joint trace is claimed; the last of all transforms."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self.hooks = hooks
+
+    def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any, **_: Any) -> Any:
+        self.hooks.reduced = found = reduced(computation, self.hooks.origins)
+        return prologue, computation if found is None else found.trace, epilogue
 
 
 class _AfterSplit(Transform):
@@ -214,6 +227,10 @@ class Hooks:
         self.waiting_for = ""
         self.until_claimed = False
         """Whether compilation is to end with `Claimed` there: the rest is planned, in more than one way."""
+        self.few_layers = False
+        """Whether layers that are as others are left out until then."""
+        self.reduced: Reduced | None = None
+        """The program without them, if there are any."""
         self.proofs: list[Proof] | None = None
         """Where each compilation is proven before it runs, one for each."""
         self._since = time.perf_counter()
@@ -225,8 +242,8 @@ class Hooks:
         return [_JointEditor(self), *executor_named(self.executor).executors(stock, self.control), _AfterFusion(self)]
 
     def transforms(self) -> list[Transform]:
-        """For ``thunder.jit(transforms=…)``."""
-        return [_Origins(self), _AfterSplit(self)]
+        """For ``thunder.jit(transforms=…)``; those of ranks go after the first."""
+        return [_Origins(self), *([_Few(self)] if self.few_layers else []), _AfterSplit(self)]
 
     def restart(self) -> None:
         """Start the clock of the next stage now."""
@@ -250,6 +267,9 @@ class Hooks:
         _, stats = compile_data._compile_data.get()
         self.cache_info = dict(thunder_api._get_cache_info())
         joint = stats.last_traces[-1] if stats is not None and stats.last_traces else trace
+        if self.reduced is not None:
+            unfolder = Unfolder(self.reduced)
+            joint, trace = unfolder.unfolded(joint), unfolder.unfolded(trace)
         self.stage = Stage(
             executor=self.executor,
             origins=self.origins,

@@ -1,0 +1,232 @@
+"""Layers that are left out while gradients are taken: what is written of them is what Thunder makes of all."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import workbench
+from tests.amount import amount
+from tests.compiler import test_repeats as stacks
+from tests.compiler.test_templates import as_text, told
+from tests.models import zoo
+from tests.strategies import choices_for
+from workbench.bench import Workbench
+from workbench.compiler import hooks, layers, pipeline, unfolded
+
+COUNT = 9
+
+
+@contextlib.contextmanager
+def none_left_out() -> Iterator[None]:
+    """Inside, Thunder takes gradients of all layers."""
+    with mock.patch.object(hooks, "reduced", return_value=None):
+        yield
+
+
+def opened(model: Any, *args: Any, **options: Any) -> tuple[Workbench, int]:
+    """A model opened, held to what opening it whole gives; and how many of its layers were left out."""
+    bench = workbench.open(model, *args, **options)
+    with none_left_out():
+        whole = workbench.open(model, *args, **options)
+    assert as_text(bench) == as_text(whole)
+    assert [origin.id for origin in bench._captured.stage.origins] == [o.id for o in whole._captured.stage.origins]
+    assert list(bench._captured.stage.arguments) == list(whole._captured.stage.arguments)
+    assert not left_out(whole)
+    return bench, left_out(bench)
+
+
+def left_out(bench: Workbench) -> int:
+    """As the plan says."""
+    _, found, text = bench.capture_reason.partition("; gradients of ")
+    return int(text.split()[0]) if found else 0
+
+
+def batch() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(4, stacks.WIDTH), torch.zeros(4, stacks.WIDTH, dtype=torch.bool)
+
+
+class Shared(stacks.Stack):
+    """Layers multiply by one and the same parameter."""
+
+    def __init__(self, kind: Callable[[int], nn.Module] = stacks.Layer, count: int = COUNT) -> None:
+        super().__init__(kind, count)
+        by = nn.Parameter(torch.ones(stacks.WIDTH))
+        for layer in self.layers:
+            layer.norm.weight = by
+
+
+class Kept(stacks.Stack):
+    """Gives what each layer made."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> Any:
+        kept = []
+        for layer in self.layers:
+            x = layer(x, mask)
+            kept.append(x)
+        return torch.stack(kept).sum()
+
+
+class Between(stacks.Stack):
+    """Does something between one layer and the next."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.tanh(layer(x, mask) * 2)
+        return x.sum()
+
+
+class Across(stacks.Stack):
+    """A layer reads what the one before was given, as well."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        before = x
+        for layer in self.layers:
+            before, x = x, layer(x + before, mask)
+        return x.sum()
+
+
+class Steps(nn.Module):
+    """Layers that differ by what they compute with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(stacks.WIDTH, stacks.WIDTH) for _ in range(COUNT))
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        for at, layer in enumerate(self.layers):
+            x = torch.relu(layer(x)) * (at + 1.0)
+        return x.sum()
+
+
+STACKS: dict[str, tuple[Callable[[], nn.Module], int]] = {
+    "alike": (lambda: stacks.Stack(count=COUNT), COUNT - 5),
+    "writing in place": (lambda: stacks.Stack(stacks.Normed, COUNT), 0),
+    "giving pairs": (lambda: stacks.Stack(stacks.Two, COUNT), COUNT - 5),
+    "a part without gradients": (lambda: stacks.Stack(stacks.Without, COUNT), COUNT - 5),
+    "sharing a parameter": (Shared, COUNT - 5),
+    "something between": (lambda: Between(count=COUNT), COUNT - 6),
+    "by number, the last six alike": (lambda: stacks.Stack(stacks.Numbered, COUNT), 2),
+    "all kept": (lambda: Kept(count=COUNT), 0),
+    "reading what the layer before was given": (lambda: Across(count=COUNT), COUNT - 6),
+    "each with its factor": (Steps, 0),
+    "few": (lambda: stacks.Stack(count=5), 0),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STACKS)
+def test_what_is_written_is_what_thunder_makes(name: str) -> None:
+    make, expected = STACKS[name]
+    torch.manual_seed(0)
+    _, count = opened(make(), *batch(), device="planned", executor="nvfuser")
+    assert count == expected
+
+
+def test_where_nothing_is_differentiated() -> None:
+    with torch.no_grad():
+        _, count = opened(stacks.Stack(count=COUNT), *batch(), device="cpu", executor="torch")
+    assert count == COUNT - 5
+
+
+@pytest.mark.drawn
+@pytest.mark.slow
+@settings(max_examples=amount(3, 20, 150), deadline=None)
+@given(
+    st.lists(st.sampled_from(stacks.CHANGES), max_size=3, unique=True),
+    st.integers(6, 14),
+    st.sampled_from([stacks.Layer, stacks.Two, stacks.Without]),
+    st.sampled_from([stacks.Stack, Shared, Between]),
+    st.integers(0, 2**16),
+)
+def test_whatever_differs(changes: list[Any], count: int, kind: Any, stacked: Any, seed: int) -> None:
+    torch.manual_seed(seed)
+    stack = stacked(kind, count)
+    for change in changes:
+        change(stack)
+    try:
+        stack(torch.randn(4, stacks.WIDTH))
+    except RuntimeError:  # one change took the shapes that another needs
+        assume(False)
+    opened(stack, *batch(), device="planned", executor="nvfuser")
+
+
+@pytest.mark.drawn
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(STACKS)[: amount(1, 6, 6)])
+def test_choices_are_those_of_all_layers(name: str) -> None:
+    torch.manual_seed(0)
+    stack, given_to = STACKS[name][0](), batch()
+    bench = workbench.open(stack, *given_to, device="planned", executor="nvfuser")
+    with none_left_out():
+        whole = workbench.open(stack, *given_to, device="planned", executor="nvfuser")
+    random = Random(name)
+    for _ in range(amount(2, 6, 90)):
+        choices = choices_for(random, bench.sites())
+        assert told(bench, choices) == told(whole, choices)
+        assert as_text(bench) == as_text(whole)
+    with none_left_out():
+        other = workbench.open(stack, *given_to, device="planned", executor="nvfuser", config=bench.config)
+    assert other.plan.text() == bench.plan.text()
+
+
+def test_a_config_runs_and_gives_what_unmodified_thunder_gives() -> None:
+    torch.manual_seed(0)
+    stack, given_to = stacks.Stack(count=COUNT), batch()
+    bench = workbench.open(stack, *given_to, device="cpu", executor="torch")
+    assert left_out(bench)
+    site = next(s for s in bench.sites("saved") if "layers.4" in s.id and "recompute" not in s.illegal)
+    bench.choose({site.id: "recompute"})
+    gradients = []
+    for jitted in (bench.config.jit(stack), pipeline.unmodified(stack)):
+        stack.zero_grad()
+        torch.manual_seed(1)
+        jitted(*given_to).backward()
+        gradients.append([p.grad.clone() for p in stack.parameters() if p.grad is not None])
+    assert len(gradients[0]) > COUNT
+    assert all(map(torch.equal, *gradients))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama", "gpt2", "bert"])
+def test_models_of_others(name: str) -> None:
+    from transformers import AutoModel, BertConfig, GPT2Config, LlamaConfig
+
+    sizes: dict[str, Any] = {"vocab_size": zoo.VOCABULARY, "use_cache": False}
+    config = {
+        "llama": lambda: LlamaConfig(
+            hidden_size=32, intermediate_size=48, num_hidden_layers=COUNT, num_attention_heads=4, **sizes
+        ),
+        "gpt2": lambda: GPT2Config(n_embd=32, n_layer=COUNT, n_head=4, **sizes),
+        "bert": lambda: BertConfig(
+            hidden_size=32, intermediate_size=48, num_hidden_layers=COUNT, num_attention_heads=4, **sizes
+        ),
+    }[name]()
+    model = AutoModel.from_config(config)
+    tokens = torch.randint(0, zoo.VOCABULARY, (2, 8))
+
+    def loss(tokens: torch.Tensor) -> torch.Tensor:
+        return model(input_ids=tokens).last_hidden_state.sum()
+
+    _, count = opened(loss, tokens, device="planned", executor="nvfuser")
+    assert count == COUNT - 5
+
+
+def test_layers_that_thunder_makes_differently_are_each_differentiated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it is that differs once gradients are taken."""
+
+    def refuse(self: Any, trace: Any) -> Any:
+        raise layers.OtherwiseError
+
+    monkeypatch.setattr(unfolded.Unfolder, "unfolded", refuse)
+    _, count = opened(stacks.Stack(count=COUNT), *batch(), device="cpu", executor="torch")
+    assert count == 0

@@ -1,0 +1,404 @@
+"""Statements of the layers that were left out, written into a trace that was made without them.
+
+What Thunder made of the two layers that the others belong between is held to each other, statement by statement: that
+each reads of its own layer, of the one before, of the one after and of all else what the other does. Then so would
+those between, had they been there, and theirs are written, names included: names are numbered as they are made, and how
+many numbers a layer takes is seen from one to the next.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workbench.compiler.kept import STRUCTURE, structure_of
+from workbench.compiler.layers import KEPT, OtherwiseError, Reduced, like
+from workbench.compiler.names import OriginTag, origin_of
+from workbench.compiler.quick_passes import names_in
+from workbench.compiler.thunder_api import BoundSymbol, PrimIDs, Proxy, TensorProxy, TraceCtx, from_trace
+
+_NUMBERED = re.compile(r"(.*?)(\d+)")
+_FIELDS = frozenset(field.name for field in dataclasses.fields(BoundSymbol)) | {STRUCTURE}
+_FLAT = ("flat_args", "flat_proxy_args", "flat_outs", "flat_proxy_outs")
+
+
+@dataclasses.dataclass
+class _Both:
+    """What a trace has of the two layers that the others belong between.
+
+    Attributes
+    ----------
+    rows : tuple of (list of int, list of int)
+        Where their statements are.
+    pairs : dict of str to str
+        What one made, by name, and what the other did.
+    before : dict of str to str
+        What the first reads of the layer before it, and the other of the first.
+    after : dict of str to str
+        What the other reads of the layer after it, by what the first reads of the other.
+    """
+
+    rows: tuple[list[int], list[int]]
+    pairs: dict[str, str]
+    before: dict[str, str]
+    after: dict[str, str]
+
+
+class Unfolder:
+    """Writes what was left out into one trace after the other, each made of the one before.
+
+    Parameters
+    ----------
+    given : Reduced
+    """
+
+    def __init__(self, given: Reduced) -> None:
+        run = given.run
+        self._program, self._run = given.program, run
+        self._gap = len(run.left_out)
+        self._here, self._there = KEPT - 1, len(run.layers) - KEPT
+        """The layers before and after what is left out."""
+        self._begun, self._length = origin_of(run.layers[0][0]), len(run.layers[0])
+        # All names in the program stay; what is made later takes numbers, of which there are more.
+        self._names = {name: name for bsym in given.program.bound_symbols for name in names_in(bsym)}
+        self._moved = 0
+        self._copies = [self._pairs_of(at) for at in run.left_out]
+        self._places = {
+            origin_of(bsym): (bsym.source_filename, bsym.source_positions)
+            for bsym in given.program.bound_symbols
+            if origin_of(bsym) >= 0
+        }
+        self._arguments = {
+            out.name: out
+            for bsym in given.program.bound_symbols
+            if bsym.sym.id is PrimIDs.UNPACK_TRIVIAL
+            for out in bsym.flat_proxy_outs
+        }
+
+    def _pairs_of(self, at: int) -> dict[str, str]:
+        """What the layer before the gap made in the program or has for itself, and another layer."""
+        run = self._run
+        pairs = dict(zip(run.private[self._here], run.private[at], strict=True))
+        for one, other in zip(run.layers[self._here], run.layers[at], strict=True):
+            given = {arg.name for arg in one.flat_proxy_args}
+            pairs.update((x, y) for x, y in zip(names_in(one), names_in(other), strict=True) if x not in given)
+        return pairs
+
+    def unfolded(self, trace: TraceCtx) -> TraceCtx:
+        """The trace that Thunder makes where nothing is left out.
+
+        Raises
+        ------
+        OtherwiseError
+            If the layers that stayed are not one as the other in this trace.
+        """
+        try:
+            return self._unfolded(trace)
+        except KeyError as error:  # a value that no layer that stayed has
+            raise OtherwiseError from error
+
+    def _unfolded(self, trace: TraceCtx) -> TraceCtx:
+        both = self._both(trace, self._parts(trace))
+        self._number(trace, both)
+        made = from_trace(trace)
+        made.args, made._siginfo = self._program.args, self._program.siginfo()
+        made.name_ctr = trace.name_ctr + self._moved
+        made._provenance = trace._provenance
+        made.bound_symbols = [b for b in self._program.bound_symbols if b.sym.id is PrimIDs.UNPACK_TRIVIAL]
+        self._write(trace, both, made.bound_symbols)
+        made.names.update(name for bsym in made.bound_symbols for name in names_in(bsym))
+        return made
+
+    def _parts(self, trace: TraceCtx) -> list[int]:
+        """Which layer of the run each statement belongs to; -1 for none of them.
+
+        One that has no origin, as where gradients are summed up, belongs where the last of what it reads was made.
+        """
+        parts: list[int] = []
+        made_at: dict[str, int] = {}
+        for row, bsym in enumerate(trace.bound_symbols):
+            origin = origin_of(bsym)
+            if origin >= 0:
+                part = (origin - self._begun) // self._length
+                parts.append(part if 0 <= part < len(self._run.layers) else -1)
+            else:
+                last = max((made_at[arg.name] for arg in bsym.flat_proxy_args if arg.name in made_at), default=-1)
+                parts.append(parts[last] if last >= 0 and bsym.sym.id is not PrimIDs.RETURN else -1)
+            if bsym.sym.id is not PrimIDs.UNPACK_TRIVIAL:
+                for out in bsym.flat_proxy_outs:
+                    made_at.setdefault(out.name, row)
+        return parts
+
+    def _both(self, trace: TraceCtx, parts: Sequence[int]) -> _Both:
+        """The layers on both sides of the gap, one as the other.
+
+        Raises
+        ------
+        OtherwiseError
+            If they are not.
+        """
+        home: dict[str, int] = {}
+        for part, bsym in zip(parts, trace.bound_symbols, strict=True):
+            if bsym.sym.id is not PrimIDs.UNPACK_TRIVIAL:
+                for out in bsym.flat_proxy_outs:
+                    home.setdefault(out.name, part)
+        one, other = ([row for row, part in enumerate(parts) if part == at] for at in (self._here, self._there))
+        if len(one) != len(other):
+            raise OtherwiseError
+        both = _Both((one, other), {}, {}, {})
+        fixed: set[str] = set()
+        for x, y in zip(one, other, strict=True):
+            self._pair(trace.bound_symbols[x], trace.bound_symbols[y], home, both, fixed)
+        made, others = both.pairs.keys(), set(both.pairs.values())
+        if len(others) != len(made) or not (both.after.keys() <= others and made >= set(both.before.values())):
+            raise OtherwiseError
+        if fixed & (both.before.keys() | both.after.keys()):
+            raise OtherwiseError
+        self._let_alone(trace, parts, home)
+        return both
+
+    def _pair(self, a: Any, b: Any, home: Mapping[str, int], both: _Both, fixed: set[str]) -> None:
+        """Two statements, one of each layer, that read and make what belongs together."""
+        here, there = self._here, self._there
+        if not like(a, b):
+            raise OtherwiseError
+        private = dict(zip(self._run.private[here], self._run.private[there], strict=True))
+        given = [arg.name for arg in a.flat_proxy_args]
+        for x, y in zip(given, (arg.name for arg in b.flat_proxy_args), strict=True):
+            at, to = home.get(x, -1), home.get(y, -1)
+            if x == y:
+                expected = at not in (here, there, there + 1)
+                fixed.add(x)
+            elif at == here:
+                expected = both.pairs.get(x) == y
+            elif at == here - 1:
+                expected = to == here and both.before.setdefault(x, y) == y
+            elif at == there:
+                expected = to == there + 1 and both.after.setdefault(x, y) == y
+            else:
+                expected = x not in home and private.get(x) == y
+            if not expected:
+                raise OtherwiseError
+        for x, y in zip(names_in(a), names_in(b), strict=True):
+            if x not in given and (x == y or both.pairs.setdefault(x, y) != y):
+                raise OtherwiseError
+
+    def _let_alone(self, trace: TraceCtx, parts: Sequence[int], home: Mapping[str, int]) -> None:
+        """Nothing but its neighbours reads what a layer makes: what else did would read of those between, too."""
+        here, there = self._here, self._there
+        for part, bsym in zip(parts, trace.bound_symbols, strict=True):
+            if bsym.sym.id is PrimIDs.RETURN:
+                continue
+            read = {home.get(arg.name, -1) for arg in bsym.flat_proxy_args}
+            if here in read and part not in (here - 1, here, there):
+                raise OtherwiseError
+            if there in read and part not in (here, there, there + 1):
+                raise OtherwiseError
+
+    def _number(self, trace: TraceCtx, both: _Both) -> None:
+        """What new names become, where the layers that are left out take numbers as those that stayed.
+
+        Raises
+        ------
+        OtherwiseError
+            If names are not numbered one layer after the other.
+        """
+        new = dict.fromkeys(n for bsym in trace.bound_symbols for n in names_in(bsym) if n not in self._names)
+        numbered = {name: _number_of(name) for name in new}
+        phases: list[list[tuple[int, int]]] = []
+        for one, other in sorted((numbered[x][1], numbered[y][1]) for x, y in both.pairs.items() if x in numbered):
+            first = phases[-1][0] if phases else (0, 0)
+            # All that one layer made is numbered before all that the other did.
+            if first[1] - first[0] == other - one and min(one, other) < max(first):
+                phases[-1].append((one, other))
+            else:
+                phases.append([(one, other)])
+        # From which number on names are moved, and how far by each layer.
+        steps = [(max(phase[0]), abs(phase[0][1] - phase[0][0])) for phase in phases]
+
+        def moved(number: int) -> int:
+            return self._moved + self._gap * sum(step for begun, step in steps if number >= begun)
+
+        for x, y in both.pairs.items():
+            if x not in numbered:
+                continue
+            (prefix, one), (_, other) = numbered[x], numbered[y]
+            low, step = min(one, other), abs(one - other)
+            for at, copy in enumerate(self._copies, 1):
+                # The backward goes through the layers from the last to the first.
+                place = at if one < other else self._gap + 1 - at
+                copy[x] = f"{prefix}{low + moved(low) + place * step}"
+        self._names.update((name, f"{prefix}{number + moved(number)}") for name, (prefix, number) in numbered.items())
+        self._moved += self._gap * sum(step for _, step in steps)
+        all_names = [*self._names.values(), *(copy[x] for copy in self._copies for x in numbered if x in copy)]
+        if len(set(all_names)) != len(all_names):
+            raise OtherwiseError
+
+    def _write(self, trace: TraceCtx, both: _Both, into: list[Any]) -> None:
+        """All statements but those that unpack."""
+        bsyms = trace.bound_symbols
+        back = {y: x for x, y in both.pairs.items()}
+        values = dict(self._arguments)
+        chain = [self._names, *self._copies, {x: self._names[y] for x, y in both.pairs.items()}]
+        copies = []
+        for at in range(1, self._gap + 1):
+            below = {x: chain[at - 1][y] for x, y in both.before.items()}
+            above = {x: chain[at + 1][back[x]] for x in both.after}
+            copies.append(
+                _Writer({**self._names, **chain[at], **below, **above}, values, self._places, at * self._length)
+            )
+        first, last = chain[1], chain[-2]
+        stays = _Writer(self._names, values)
+        here = _Writer({**self._names, **{x: first[back[x]] for x in both.after}}, values)
+        there = _Writer({**self._names, **{y: last[y] for y in both.before.values()}}, values)
+        writers = dict.fromkeys(both.rows[0], here) | dict.fromkeys(both.rows[1], there)
+        inserted = self._inserted(both)
+        for row, bsym in enumerate(bsyms):
+            if bsym.sym.id is PrimIDs.UNPACK_TRIVIAL:
+                continue
+            if bsym.sym.id is PrimIDs.RETURN:
+                into.append(self._returned(bsym, stays, copies))
+                continue
+            into.append(writers.get(row, stays).statement(bsym))
+            if row in inserted:
+                backward, rows = inserted[row]
+                for writer in reversed(copies) if backward else copies:
+                    into.extend(writer.statement(bsyms[each]) for each in rows)
+
+    @staticmethod
+    def _inserted(both: _Both) -> dict[int, tuple[bool, list[int]]]:
+        """After which statement copies of which others go, and whether those of the last layer go first.
+
+        Raises
+        ------
+        OtherwiseError
+            If statements of the layers do not follow each other.
+        """
+        stretches: list[tuple[list[int], list[int]]] = []
+        for x, y in zip(*both.rows, strict=True):
+            if stretches and stretches[-1][0][-1] == x - 1 and stretches[-1][1][-1] == y - 1:
+                stretches[-1][0].append(x)
+                stretches[-1][1].append(y)
+            else:
+                stretches.append(([x], [y]))
+        inserted: dict[int, tuple[bool, list[int]]] = {}
+        for one, other in stretches:
+            if one[-1] + 1 == other[0]:
+                inserted[one[-1]] = False, one
+            elif other[-1] + 1 == one[0]:
+                inserted[other[-1]] = True, one
+            else:
+                raise OtherwiseError
+        return inserted
+
+    def _returned(self, bsym: Any, stays: _Writer, copies: Sequence[_Writer]) -> Any:
+        """What returns, with the arguments that were left out and their gradients."""
+        given = bsym.args[0]
+        everything = next(b for b in reversed(self._program.bound_symbols) if b.sym.id is PrimIDs.RETURN)
+        arguments = everything.args[0]["flat_args"]
+        returned = {name: stays.tree(each) for name, each in given.items()}
+        returned["flat_args"] = list(arguments)
+        if "fw_flat_out" in given:
+            # A gradient for each argument.
+            names = [getattr(arg, "name", None) for arg in given["flat_args"]]
+            gradients = dict(zip(names, given["output"], strict=True))
+            made = dict(zip(names, returned["output"], strict=True))
+            mine = self._run.private[self._here]
+            for at, writer in zip(self._run.left_out, copies, strict=True):
+                theirs = self._run.private[at]
+                made.update((y, writer.tree(gradients[x])) for x, y in zip(mine, theirs, strict=True))
+            returned["output"] = tuple(made[getattr(arg, "name", None)] for arg in arguments)
+        return bsym.from_bsym(args=(returned,))
+
+
+def _number_of(name: str) -> tuple[str, int]:
+    found = _NUMBERED.fullmatch(name)
+    if found is None:
+        raise OtherwiseError
+    return found[1], int(found[2])
+
+
+class _Writer:
+    """Writes statements with other values.
+
+    Parameters
+    ----------
+    names : mapping of str to str
+        What the value of each name is called.
+    values : dict of str to TensorProxy
+        Those that there are, by what they are called; those that are met are added.
+    places : mapping of int to (str, Positions), optional
+        Where statements of each origin come from.
+    shift : int, optional
+        How far on the origins are.
+    """
+
+    def __init__(
+        self,
+        names: Mapping[str, str],
+        values: dict[str, Any],
+        places: Mapping[int, tuple[Any, Any]] | None = None,
+        shift: int = 0,
+    ) -> None:
+        self._names, self._values, self._shift = names, values, shift
+        self._places = places or {}
+
+    def statement(self, bsym: Any) -> Any:
+        """The statement with what is in it."""
+        names = self._names
+        if not self._shift and all(names[name] == name for name in names_in(bsym)):
+            return bsym
+        state = bsym.__dict__
+        structure = structure_of(bsym)
+        made = object.__new__(BoundSymbol)
+        new = made.__dict__
+        new.update({name: value for name, value in state.items() if name in _FIELDS})
+        new["args"] = tuple([self.tree(each) for each in state["args"]])
+        if state["kwargs"]:
+            new["kwargs"] = self.tree(state["kwargs"])
+        new["subsymbols"] = [self.statement(sub) for sub in state["subsymbols"]]
+        new["output"] = self.tree(state["output"])
+        new["tags"] = state["tags"].copy()
+        new[STRUCTURE] = structure
+        if self._shift:
+            self._place(new)
+        for name in _FLAT:
+            if name in state:
+                new[name] = type(state[name])([self.tree(each) for each in state[name]])
+        return made
+
+    def _place(self, state: dict[str, Any]) -> None:
+        for tag in [tag for tag in state["tags"] if isinstance(tag, OriginTag)]:
+            state["tags"].remove(tag)
+            state["tags"].add(OriginTag(tag.index + self._shift))
+            if state["source_filename"] is self._places[tag.index][0]:
+                state["source_filename"], state["source_positions"] = self._places[tag.index + self._shift]
+
+    def tree(self, tree: Any) -> Any:
+        """Arguments or results with values in the place of others."""
+        kind = type(tree)
+        if kind is TensorProxy:
+            name = self._names[tree._name]
+            found = self._values.get(name)
+            if found is None:
+                found = self._values[name] = tree if name == tree._name else _renamed(tree, name)
+            return found
+        if kind is tuple:
+            return tuple([self.tree(each) for each in tree])
+        if kind is list:
+            return [self.tree(each) for each in tree]
+        if kind is dict:
+            return {name: self.tree(each) for name, each in tree.items()}
+        if isinstance(tree, Proxy):
+            raise OtherwiseError
+        return tree
+
+
+def _renamed(proxy: Any, name: str) -> Any:
+    if proxy.__dict__["_grad"] is not None:
+        raise OtherwiseError
+    made = object.__new__(TensorProxy)
+    made.__dict__.update(proxy.__dict__, _name=name, _tags=set(proxy.__dict__["_tags"]))
+    return made
