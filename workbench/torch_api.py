@@ -24,6 +24,7 @@ SEAM = Seam(
         "GlobalStateGuard": "torch._C._dynamo.guards:GlobalStateGuard",
         "GlobalSource": "torch._dynamo.source:GlobalSource",
         "InstructionTranslatorBase": "torch._dynamo.symbolic_convert:InstructionTranslatorBase",
+        "InstructionTranslator": "torch._dynamo.symbolic_convert:InstructionTranslator",
         "InliningInstructionTranslator": "torch._dynamo.symbolic_convert:InliningInstructionTranslator",
         "LazyVariableTracker": "torch._dynamo.variables.lazy:LazyVariableTracker",
         "OpOverload": "torch._ops:OpOverload",
@@ -66,11 +67,12 @@ SEAM = Seam(
     members={
         "CompiledFxGraph": ("__call__", "cudagraph_info", "current_callable", "mutated_input_idxs"),
         "GlobalStateGuard": ("check",),
+        "InstructionTranslator": ("current_tx",),
         "InstructionTranslatorBase": ("maybe_has_backedge",),
         "InliningInstructionTranslator": ("get_globals_source_and_value",),
         "ConstantVariable": ("create",),
         "VariableTracker": ("visit",),
-        "SideEffects": ("check_allowed_side_effect", "load_attr"),
+        "SideEffects": ("check_allowed_side_effect", "is_modified", "load_attr"),
         "UnspecializedNNModuleVariable": (
             "call_function",
             "get_nn_module_stack_source",

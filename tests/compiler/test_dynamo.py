@@ -17,6 +17,7 @@ from thunder.core.prims import PrimIDs
 from thunder.core.proxies import Proxy
 from thunder.core.pytree import tree_flatten
 from torch import nn
+from torch.distributed import ProcessGroup
 
 import workbench
 from tests.amount import amount
@@ -42,12 +43,17 @@ BUILTIN = [
 ]
 
 
+def constant(leaf: Any) -> str:
+    """What is no value of a trace; each opening makes a group of ranks of its own."""
+    return "the ranks" if isinstance(leaf, ProcessGroup) else repr(leaf)
+
+
 def statements(bench: Workbench) -> list[tuple[str, ...]]:
     """What the joint trace does, values numbered as they appear: only names and the order of arguments are left out."""
     numbers: dict[str, int] = {}
 
     def text(leaf: Any) -> str:
-        return f"%{numbers.setdefault(leaf.name, len(numbers))}" if isinstance(leaf, Proxy) else repr(leaf)
+        return f"%{numbers.setdefault(leaf.name, len(numbers))}" if isinstance(leaf, Proxy) else constant(leaf)
 
     joint = bench._captured.stage.joint
     told: list[tuple[str, ...]] = []
@@ -71,7 +77,7 @@ def terms(bench: Workbench) -> list[str]:
     told: list[str] = []
 
     def text(leaf: Any) -> str:
-        return known.get(leaf.name, leaf.name) if isinstance(leaf, Proxy) else repr(leaf)
+        return known.get(leaf.name, leaf.name) if isinstance(leaf, Proxy) else constant(leaf)
 
     for bsym in filter(is_statement, joint.bound_symbols):
         given = [text(leaf) for leaf in tree_flatten((bsym.args, bsym.kwargs))[0]]
@@ -89,12 +95,16 @@ def terms(bench: Workbench) -> list[str]:
     return sorted([*told, *(f"returned {text(leaf)}" for leaf in tree_flatten(returned["output"])[0])])
 
 
+def unnumbered(text: str) -> str:
+    return re.sub(r"\b(f?t)\d+\b", r"\1", text)
+
+
 def sites(bench: Workbench) -> dict[str, tuple[Any, ...]]:
     found = {}
     for site in bench.sites():
-        # The reasons name values, and Thunder numbers those as it makes them.
-        why = {option: re.sub(r"\bt\d+\b", "t", reason) for option, reason in site.illegal.items()}
-        found[site.id] = (site.label, site.source, site.options, why)
+        # Some name values, and Thunder numbers those as it makes them.
+        why = {option: unnumbered(reason) for option, reason in site.illegal.items()}
+        found[site.id] = (unnumbered(site.label), site.source, site.options, why)
     return found
 
 

@@ -56,6 +56,21 @@ class Normed(nn.Module):
         return self.inner(x.view(-1, 2, 5, 1)).square().mean()
 
 
+class Tied(nn.Module):
+    """A weight under two names, and a buffer that another is put in the place of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.between, self.last = nn.Linear(5, 5, bias=False), nn.Linear(5, 5), nn.Linear(5, 5, bias=False)
+        self.last.weight = self.first.weight
+        self.register_buffer("calls", torch.ones((), dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Loss of ``x``, of shape (batch, 5)."""
+        self.calls = self.calls + 1
+        return (self.last(torch.tanh(self.between(self.first(x)))) / self.calls).square().mean()
+
+
 class Split(nn.Module):
     """Blocks of two linears, each with a bias, on a residual stream."""
 
@@ -72,12 +87,13 @@ class Split(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """How a module is shared, under which choices, and what fuses it."""
+    """How a module is shared, under which choices, what fuses it, and how it comes in."""
 
     module: type[nn.Module]
     parallel: str
     choices: dict[str, str]
     executor: str = "torch"
+    capture: str = "interpreter"
 
 
 CASES = {
@@ -91,6 +107,11 @@ CASES = {
     "tensor, ordered": Case(Split, "tensor", ORDER | {"waits.issue": "earliest"}),
     "fsdp, before fusion": Case(Blocks, "fsdp", ORDER | BEFORE, "torchcompile"),
     "ddp, batch norm, before fusion": Case(Normed, "ddp", ORDER | BEFORE, "torchcompile"),
+    "fsdp, by Dynamo": Case(Blocks, "fsdp", {"waits.bucket": "layer"}, capture="dynamo"),
+    "zero3, by Dynamo": Case(Tied, "fsdp_zero3", ORDER, capture="dynamo"),
+    "ddp, by Dynamo, before fusion": Case(Normed, "ddp", ORDER | BEFORE, "torchcompile", capture="dynamo"),
+    "ddp, tied, by Dynamo": Case(Tied, "ddp", {"waits.bucket": "1MiB"}, capture="dynamo"),
+    "tensor, by Dynamo": Case(Split, "tensor", ORDER, capture="dynamo"),
 }
 """By name. A rank of `Normed` takes its own batch's statistics, as its copy in `expected` does."""
 
@@ -101,6 +122,10 @@ IN_TEST = (
     "ddp, batch norm, one bucket",
     "tensor, ordered",
     "fsdp, before fusion",
+    "fsdp, by Dynamo",
+    "zero3, by Dynamo",
+    "ddp, tied, by Dynamo",
+    "tensor, by Dynamo",
 )
 """Those of `make test`: each way to share, and each kind of choice; `make long` has all."""
 
@@ -157,7 +182,13 @@ def error(case: Case, rank: int) -> float:
     start = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
     wanted = expected(module, case.parallel)
     config = wb.Config(
-        program="p", executor=case.executor, device="cpu", choices=case.choices, ranks=RANKS, parallel=case.parallel
+        program="p",
+        executor=case.executor,
+        device="cpu",
+        choices=case.choices,
+        ranks=RANKS,
+        parallel=case.parallel,
+        capture=case.capture,
     )
     jitted = config.jit(module)
     for given in inputs(case.module, rank if case.parallel != "tensor" else 0):
@@ -175,7 +206,8 @@ def main() -> None:
 
     folder, count, names = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     # Regions run as the functions they are made of: what is tested is what stands between them, and in which order.
-    torch.compile = lambda function, **_: function
+    stock = torch.compile
+    torch.compile = lambda function, **options: stock(function, **options) if "backend" in options else function
 
     def be(rank: int) -> None:
         torch.set_num_threads(1)

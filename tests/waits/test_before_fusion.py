@@ -100,14 +100,20 @@ def test_without_fusions_it_is_refused(sharded: wb.Workbench) -> None:
 
 
 @pytest.mark.filterwarnings("error::workbench.errors.ConfigWarning")
-def test_an_exported_config_compiles_to_the_planned_traces(programs: ModuleType, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["dynamo", "interpreter"])
+def test_an_exported_config_compiles_to_the_planned_traces(
+    way: str, programs: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Regions run as the functions they are made of.
+    stock = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda f, **given: stock(f, **given) if "backend" in given else f)
     module, x = programs.Normed(), torch.randn(4, 10)
-    bench = wb.open(module, x, ranks=2, parallel="fsdp", device="cpu", executor="torchcompile")
+    bench = wb.open(module, x, ranks=2, parallel="fsdp", device="cpu", executor="torchcompile", capture=way)
     bench.choose({**ORDER, **BEFORE, "waits:inner_3_weight>all_gather!wait": "early"})
     config = wb.load(bench.export(tmp_path / "cut.py"))
     with parallel.fake_group(parallel.Ranks(2, "fsdp"), module, "cpu") as shared:
         jitted = config.jit(module, transforms=shared)
-        jitted._lc_cd.get_computation_and_inputs(x)
+        jitted(x)
         traces = [thunder.last_traces(jitted)[-1], thunder.last_backward_traces(jitted)[-1]]
     planned = [bench.plan.split.forward, bench.plan.split.backward]
     assert [[str(b) for b in t.bound_symbols] for t in traces] == [[str(b) for b in t.bound_symbols] for t in planned]

@@ -19,7 +19,7 @@ import torch
 
 from workbench.analysis.equivalence import Prover
 from workbench.analysis.joined import Recorded
-from workbench.compiler import devices, dynamo, interpreted, parallel, parts, patches, thunder_api
+from workbench.compiler import among_ranks, devices, dynamo, interpreted, parallel, parts, patches, thunder_api
 from workbench.compiler.causes import is_final, remedy
 from workbench.compiler.cycles import few_collections
 from workbench.compiler.fx_trace import checkpointed
@@ -30,6 +30,7 @@ from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import (
     PrimIDs,
     TraceCtx,
+    Transform,
     compile_data,
     langctxs,
 )
@@ -209,13 +210,10 @@ def capture(
     """
     if way == "interpreter":
         return _capture(program, executor, ranks, way, "asked for", entry)
-    if ranks is not None:
-        if way in ("dynamo", "parts"):
-            raise ProgramError(
-                f"capture={way!r} is for programs of one process; ranks share a program by its parameters, which "
-                "Thunder's interpreter knows: use capture='interpreter'"
-            )
-        return _capture(program, executor, ranks, "interpreter", "ranks share the program", entry)
+    if way == "parts" and ranks is not None:
+        raise ProgramError(
+            "capture='parts' is for programs of one process; ranks share a program whole: use capture='auto'"
+        )
     if way == "dynamo":
         return _capture(program, executor, ranks, way, "asked for", entry)
     if way == "parts":
@@ -223,16 +221,16 @@ def capture(
     try:
         return _capture(program, executor, ranks, "dynamo", "Dynamo gives the whole program as one graph", entry)
     except ProgramError as first:
-        return _capture_otherwise(program, executor, first, entry)
+        return _capture_otherwise(program, executor, ranks, first, entry)
 
 
 def _capture_otherwise(
-    program: Program, executor: str, first: ProgramError, entry: Entry | None
+    program: Program, executor: str, ranks: parallel.Ranks | None, first: ProgramError, entry: Entry | None
 ) -> Capture | PartsCapture:
     """A program that Dynamo does not give as one graph that Thunder takes: in parts, else by the interpreter."""
     in_parts = None
     takes_steps = bool(held(program.callable).optimizers)
-    if not is_final(str(first), takes_steps):
+    if ranks is None and not is_final(str(first), takes_steps):
         try:
             why = "a training step is cut where it takes its backward" if takes_steps else f"not as one graph: {first}"
             in_parts = _capture_parts(program, executor, why)
@@ -242,7 +240,7 @@ def _capture_otherwise(
     if in_parts is not None and len(in_parts.parts) > 1 and any(part.captured for part in in_parts.parts):
         return in_parts
     try:
-        return _capture(program, executor, None, "interpreter", f"not by Dynamo: {first}", entry)
+        return _capture(program, executor, ranks, "interpreter", f"not by Dynamo: {first}", entry)
     except ProgramError as second:
         if remedy(str(first)) or remedy(str(second)):
             raise first from second
@@ -341,12 +339,15 @@ def _captured(
             if program.fake_mode is not None:
                 inside.enter_context(devices.planned_gpu(program.fake_mode))
             transforms = hooks.transforms()
+            sharing: Sequence[Transform] = ()
             if ranks is not None:
-                transforms[1:1] = inside.enter_context(parallel.fake_group(ranks, program.callable, program.device))
+                sharing = inside.enter_context(parallel.fake_group(ranks, program.callable, program.device))
             function, args, kwargs = program.callable, program.args, program.kwargs
             if way == "dynamo":
                 hooks.restart()
-                whole = dynamo.whole_graph(function, args, kwargs)
+                if ranks is not None:
+                    sharing = _shared(program, sharing)
+                whole = dynamo.whole_graph(function, args, kwargs, shared=ranks is not None)
                 function, args, kwargs = whole.function, whole.inputs, {}
                 if entry is not None:
                     entry.codes.update(whole.codes)
@@ -359,6 +360,7 @@ def _captured(
                 if whole.written.modules:
                     why += f"; {whole.written} written as another that was traced"
                 hooks.mark("capture")
+            transforms[1:1] = sharing
             jitted = thunder_api.jit(function, executors=hooks.executors(), transforms=transforms)
             hooks.restart()
             with suppress(Claimed), patches.functions_run() as functions:
@@ -397,6 +399,14 @@ def _captured(
         message = f"{advice} ({reason})" if advice else reason
         where = _own_line(error) if way == "interpreter" else ""
         raise ProgramError(f"{where}Thunder cannot trace {shown(program.name)}: {message}") from error
+
+
+def _shared(program: Program, transforms: Sequence[Transform]) -> Sequence[Transform]:
+    """What shares a program among ranks, for the graph that Dynamo makes of it."""
+    assert isinstance(program.callable, torch.nn.Module)
+    if among_ranks.moved(program.callable, transforms):
+        raise ProgramError("its parameters or buffers are on another device than that of a rank")
+    return among_ranks.AmongRanks(program.callable, transforms).transforms
 
 
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep

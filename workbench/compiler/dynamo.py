@@ -22,10 +22,12 @@ import torch
 from torch import fx
 
 from workbench.compiler import patches
+from workbench.compiler.among_ranks import AmongRanks, handed_on, module_of
 from workbench.compiler.causes import remedy
 from workbench.compiler.forgetting import Backend, forget, noted
 from workbench.compiler.fx_trace import Frame, constants_of, frames_of, function_of
 from workbench.compiler.repeats import Written, traced_once
+from workbench.compiler.thunder_api import Transform
 from workbench.errors import ProgramError, WorkbenchError
 from workbench.programs.modes import restored
 from workbench.torch_api import BackendCompilerFailed, TorchDynamoException, dynamo_config, dynamo_utils
@@ -53,9 +55,11 @@ class WholeGraph:
     ----------
     graph : GraphModule
     inputs : tuple of Tensor
-        What the graph takes: parameters, buffers and the tensors of the call.
+        What the function takes: parameters, buffers and the tensors of the call, then the constants of the graph.
     function : callable
-        For `thunder.jit`; takes the inputs, and the constants that the graph holds.
+        For `thunder.jit`. Where ranks share the program it is a module, which has the parameters and buffers itself.
+    taken : tuple of int
+        Which of the graph's own inputs are among those of the function.
     codes : tuple of CodeType
         What Dynamo went through to make it.
     written : Written
@@ -65,23 +69,35 @@ class WholeGraph:
     graph: fx.GraphModule
     inputs: tuple[Any, ...]
     function: Callable[..., Any]
+    taken: tuple[int, ...]
     codes: tuple[CodeType, ...] = ()
     written: Written = dataclasses.field(default_factory=Written)
 
 
-def whole_graph(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> WholeGraph:
+def whole_graph(
+    program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, shared: bool = False
+) -> WholeGraph:
     """The graph of a call of a program, which is not run.
+
+    Parameters
+    ----------
+    program, args, kwargs
+        The call.
+    shared : bool, optional
+        Whether it is for ranks that share the parameters of the program.
 
     Raises
     ------
     NotOneGraphError
         If Dynamo breaks the program into several graphs, or cannot follow it.
+    ProgramError
+        If it cannot be shared so.
     """
     found: list[WholeGraph] = []
 
     def act(graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         codes = tuple(dynamo_utils.get_traced_code() or ())
-        whole = whole_of(program, args, kwargs, graph, inputs)
+        whole = whole_of(program, args, kwargs, graph, inputs, shared=shared)
         found.append(dataclasses.replace(whole, codes=codes, written=written))
         raise _CapturedError
 
@@ -89,6 +105,8 @@ def whole_graph(program: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
         try:
             compiled_by(program, Backend(ref(act)))(*args, **kwargs)
         except BackendCompilerFailed as error:
+            if isinstance(error.inner_exception, WorkbenchError):
+                raise error.inner_exception from None
             if not isinstance(error.inner_exception, _CapturedError):
                 raise
 
@@ -121,6 +139,8 @@ class Compiled:
         Told how long Dynamo took, as the stage ``capture``.
     modes : mapping of str to str, optional
         Of PyTorch, in force in each call; as in `workbench.config.MODES`.
+    shared : bool, optional
+        Whether ranks share the parameters of the program.
     """
 
     _whole = True
@@ -132,9 +152,11 @@ class Compiled:
         compiler: Compiler,
         observer: Any = None,
         modes: Mapping[str, str] = MappingProxyType({}),
+        shared: bool = False,
     ) -> None:
         self._program = program
         self._compiler = compiler
+        self._shared = shared
         self._observer = observer
         self._modes = modes
         self._jitted: Any = None
@@ -180,9 +202,11 @@ class Compiled:
     def _compile(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         if self._observer is not None:
             self._observer.stage("capture", time.perf_counter() - self._since)
-        whole = whole_of(self._program, *self._given, graph, inputs)
+        whole = whole_of(self._program, *self._given, graph, inputs, shared=self._shared)
         jitted = self._jitted = self._compiler(whole.function)
-        constants = constants_of(graph)
+        constants, taken = constants_of(graph), whole.taken
+        if len(taken) < len(inputs):
+            return cut_off(graph, lambda *given: jitted(*(given[at] for at in taken), *constants))
         return cut_off(graph, (lambda *given: jitted(*given, *constants)) if constants else jitted)
 
 
@@ -250,6 +274,43 @@ def jit(
 ) -> Any:
     """A program, compiled by way of Dynamo as it is called; a module gives a module."""
     return as_given(program, Compiled(program, compiler, observer, modes))
+
+
+def jit_among_ranks(
+    program: torch.nn.Module,
+    transforms: Sequence[Transform],
+    compiler: Callable[[Callable[..., Any], Sequence[Transform]], Any],
+    observer: Any = None,
+    modes: Mapping[str, str] = MappingProxyType({}),
+) -> Any:
+    """A module that ranks share, compiled by way of Dynamo as it is called: as Thunder's own, with a rank's parameters.
+
+    Parameters
+    ----------
+    program : torch.nn.Module
+    transforms : sequence of Transform
+        Thunder's, which share it.
+    compiler : callable
+        Makes a `thunder.jit` of a module under transforms, anew for each graph.
+    observer, modes
+        As for `Compiled`.
+    """
+    shared = AmongRanks(program, transforms)
+    made = ref(shared.module)
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        jitted = compiler(function, shared_by)
+        module = made()
+        assert module is not None, "it is called"
+        # What is asked of the module is answered by the graph compiled last.
+        module._lc_cd, module._lc_cs = jitted._lc_cd, jitted._lc_cs
+        return jitted
+
+    shared_by, module = shared.transforms, shared.module
+    # Nothing is compiled before the first call.
+    del shared, module._lc_cd, module._lc_cs
+    module._forward_fn = Compiled(program, compiled, observer, modes, shared=True)
+    return module
 
 
 def as_given(program: Callable[..., Any], compiled: Compiled) -> Any:
@@ -328,16 +389,33 @@ def whole_of(
     kwargs: Mapping[str, Any],
     graph: fx.GraphModule,
     inputs: Sequence[Any],
+    *,
+    shared: bool = False,
 ) -> WholeGraph:
-    """A graph of a call of a program, ready for `thunder.jit`."""
+    """A graph of a call of a program, ready for `thunder.jit`; while Dynamo hands it on, if ranks share the program.
+
+    Raises
+    ------
+    ProgramError
+        If ranks share a program that hands on a parameter, of which each has a part.
+    """
     known = _names_of(program, args, kwargs)
     placeholders = graph.graph.find_nodes(op="placeholder")
     names = [known.get(id(value), node.name) for node, value in zip(placeholders, inputs, strict=True)]
     paths = {}
     if isinstance(program, torch.nn.Module):
         paths = {id(module): name for name, module in program.named_modules()}
-    function = function_of(graph, names, paths)
-    return WholeGraph(graph, (*inputs, *constants_of(graph)), function)
+    constants = constants_of(graph)
+    if not shared:
+        everything = tuple(range(len(inputs)))
+        return WholeGraph(graph, (*inputs, *constants), function_of(graph, names, paths), everything)
+    assert isinstance(program, torch.nn.Module)
+    if name := handed_on(program):
+        raise ProgramError(
+            f"it gives its parameter {name} back, or keeps it, and each rank has a part of that: give a copy of it"
+        )
+    module, taken = module_of(graph, names, paths, program, inputs)
+    return WholeGraph(graph, (*(inputs[at] for at in taken), *constants), module, taken)
 
 
 def _names_of(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[int, str]:

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dis import Positions
+from types import FunctionType
 from typing import Any, NoReturn
 
 import torch
@@ -54,6 +55,7 @@ from workbench.torch_api import _pytree as pytree
 WITHOUT_EFFECT = frozenset({_log_api_usage_once})
 """Functions that Dynamo keeps in its graphs and that give and change nothing."""
 
+_STAND_IN = "workbench_stand_in"
 _FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(.+)_at_\d+$")
 """What Dynamo calls the rest of a function, after a line where it broke the graph."""
@@ -84,14 +86,11 @@ class GraphSource:
     Attributes
     ----------
     graph : GraphModule
-    names : tuple of str
-        Of the arguments: a placeholder each, then a lifted constant each.
     paths : mapping of int to str
         Path of each module of the program by its `id`, where the program is a module.
     """
 
     graph: fx.GraphModule
-    names: tuple[str, ...]
     paths: Mapping[int, str]
 
 
@@ -121,20 +120,44 @@ def function_of(graph: fx.GraphModule, names: Sequence[str], paths: Mapping[int,
         See `GraphSource`.
     """
     arguments = unique_names((*names, *(f"constant{i}" for i, _ in enumerate(constants_of(graph)))))
+    function = stand_in(graph, "program", arguments, (), arguments)
+    trace_as(function, GraphSource(graph, paths))
+    return function
+
+
+def stand_in(
+    graph: fx.GraphModule, name: str, arguments: Sequence[str], lines: Sequence[str], given: Sequence[str]
+) -> FunctionType:
+    """A function of one statement, for Thunder's interpreter to see in the place of a graph.
+
+    Parameters
+    ----------
+    graph : GraphModule
+        The statement gives as many results.
+    name : str
+    arguments : sequence of str
+        What the function takes.
+    lines : sequence of str
+        What it does before.
+    given : sequence of str
+        What the statement takes: as the graph does, then what `constants_of` gives, then what it leaves alone.
+    """
     results = len(_outputs(graph))
 
-    def meta(*given: Any) -> tuple[TensorProxy, ...]:
+    def meta(*_: Any) -> tuple[TensorProxy, ...]:
         return tuple(TensorProxy(shape=(), device=devices.cpu, dtype=dtypes.float32) for _ in range(results))
 
-    # Uses each argument and gives as many results, in one statement for Thunder's interpreter to see.
-    stand_in = Symbol("stand_in", meta, is_prim=True, id="workbench_stand_in")
-    listed = ", ".join(arguments)
-    namespace: dict[str, Any] = {"_workbench_stand_in": stand_in}
-    source = f"def program({listed}):\n    return _workbench_stand_in({listed})\n"
-    exec(compile(source, "<graph>", "exec"), namespace)
-    function: Callable[..., Any] = namespace["program"]
-    patches.trace_with(function, functools.partial(_results, GraphSource(graph, arguments, paths)))
+    statement = Symbol("stand_in", meta, is_prim=True, id=_STAND_IN)
+    namespace: dict[str, Any] = {"_workbench_stand_in": statement}
+    body = "".join(f"    {line}\n" for line in (*lines, f"return _workbench_stand_in({', '.join(given)})"))
+    exec(compile(f"def {name}({', '.join(arguments)}):\n{body}", "<graph>", "exec"), namespace)
+    function: FunctionType = namespace[name]
     return function
+
+
+def trace_as(program: Callable[..., Any], source: GraphSource) -> None:
+    """Let `thunder.jit` have the computation of a graph for that of a program, which calls a `stand_in`."""
+    patches.trace_with(program, functools.partial(_results, source))
 
 
 def unique_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -162,11 +185,10 @@ def refused(graph: fx.GraphModule, inputs: Sequence[Any]) -> dict[fx.Node, str]:
         What it is called with, or fake tensors like it.
     """
     constants = constants_of(graph)
-    names = unique_names(["input"] * (len(inputs) + len(constants)))
     found: dict[fx.Node, str] = {}
 
     def interpret(*given: Any) -> Any:
-        survey = _Survey(GraphSource(graph, names, {}), given, found, differentiated)
+        survey = _Survey(GraphSource(graph, {}), given, found, differentiated)
         return survey.run(*survey.inputs)
 
     tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
@@ -185,24 +207,25 @@ def _outputs(graph: fx.GraphModule) -> tuple[Any, ...]:
     return tuple(given) if isinstance(given, tuple | list) else (given,)
 
 
-def _results(source: GraphSource, stand_in: TraceResults) -> TraceResults:
+def _results(source: GraphSource, stood_in: TraceResults) -> TraceResults:
     """The traces of the stand-in, with the graph's computation for its own."""
-    traced: TraceCtx = from_trace(stand_in.computation_trace)
+    traced: TraceCtx = from_trace(stood_in.computation_trace)
     # A copy: `from_trace` shares the set, and the stand-in's values have names in it.
-    traced.names = set(stand_in.computation_trace.names)
-    arguments: dict[str, Proxy] = {}
-    for bsym in stand_in.computation_trace.bound_symbols:
+    traced.names = set(stood_in.computation_trace.names)
+    given: Sequence[Proxy] = ()
+    for bsym in stood_in.computation_trace.bound_symbols:
         if bsym.sym.id is prims.PrimIDs.UNPACK_TRIVIAL:
             traced.bound_symbols.append(bsym)
-            arguments.update((proxy.name, proxy) for proxy in bsym.flat_proxy_outs)
+        elif bsym.sym.id == _STAND_IN:
+            given = bsym.args
     with tracectx(traced):
-        interpreter = _Tracer(source, [arguments[name] for name in source.names])
+        interpreter = _Tracer(source, given)
         returned = interpreter.run(*interpreter.inputs)
         traced.set_current_source_location(None, None)
         prims.python_return(tuple(returned) if isinstance(returned, tuple | list) else (returned,))
     traced.scopes = [traced.bound_symbols]
     traced = written_out_of_place(traced)
-    return TraceResults(stand_in.prologue_trace, traced, stand_in.epilogue_trace, stand_in.interpreter_log)
+    return TraceResults(stood_in.prologue_trace, traced, stood_in.epilogue_trace, stood_in.interpreter_log)
 
 
 def _exponent_wants_gradient(node: fx.Node) -> bool:
@@ -221,8 +244,8 @@ class _Tracer(fx.Interpreter):
         self.extra_traceback = False
         placeholders = len(source.graph.graph.find_nodes(op="placeholder"))
         self.inputs = list(arguments[:placeholders])
-        held = (id(tensor) for tensor in constants_of(source.graph))
-        self.constants = dict(zip(held, arguments[placeholders:], strict=True))
+        held = [id(tensor) for tensor in constants_of(source.graph)]
+        self.constants = dict(zip(held, arguments[placeholders : placeholders + len(held)], strict=True))
         tensors = [given for given in arguments if isinstance(given, TensorProxy)]
         self.differentiated = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 

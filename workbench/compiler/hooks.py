@@ -50,6 +50,7 @@ from workbench.graph import Origin
 from workbench.lever import Site, all_levers
 
 patches.record_scopes()
+patches.name_by_path()
 patches.refuse_second_derivatives()
 quick.hasten()
 mended.mend()

@@ -6,12 +6,13 @@ import functools
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from workbench.analysis.equivalence import Proof
-from workbench.compiler import dynamo, parallel, parts, thunder_api
+from workbench.compiler import among_ranks, dynamo, parallel, parts, thunder_api
 from workbench.compiler.fusion import (
     Observer,
 )
@@ -67,20 +68,35 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
         module = weakref.ref(fn)
         hooks.training = lambda: getattr(module(), "training", None)
 
-    def compiled(function: Callable[..., Any]) -> Any:
+    def compiled(function: Callable[..., Any], sharing: Sequence[Transform] = tuple(shared)) -> Any:
         hooks.restart()
         own = hooks.transforms()
-        transforms = [own[0], *shared, *own[1:]]
+        transforms = [own[0], *sharing, *own[1:]]
         return thunder_api.jit(function, executors=hooks.executors(), transforms=transforms, **options)
 
     if config.capture == "parts":
         return _in_parts(config, fn, observer, shared, options)
-    if config.capture == "dynamo":
-        jitted = dynamo.jit(fn, compiled, observer, config.modes)
-    else:
-        jitted = _under(config.modes, compiled(fn))
+    sharing = shared if config.parallel else ()
+    jitted = _compiled(fn, config.capture, compiled, sharing, observer, config.modes)
     jitted._workbench_proofs = proofs
     return jitted
+
+
+def _compiled(
+    fn: Callable[..., Any],
+    capture: str,
+    compiler: Callable[..., Any],
+    sharing: Sequence[Transform],
+    observer: Observer | None = None,
+    modes: Mapping[str, str] = MappingProxyType({}),
+) -> Any:
+    """A program of one graph, compiled the way that it was captured in."""
+    if capture == "dynamo" and not sharing:
+        return dynamo.jit(fn, compiler, observer, modes)
+    if capture == "dynamo" and isinstance(fn, torch.nn.Module) and not among_ranks.moved(fn, sharing):
+        return dynamo.jit_among_ranks(fn, sharing, compiler, observer, modes)
+    # By the interpreter, ids are the same: it takes what a rank moves to its device, too.
+    return _under(modes, compiler(fn))
 
 
 def _in_parts(
@@ -170,13 +186,13 @@ def unmodified(
         How it comes in.
     """
 
-    def compiled(function: Callable[..., Any]) -> Any:
-        return thunder_api.jit(function, transforms=list(transforms))
+    def compiled(function: Callable[..., Any], sharing: Sequence[Transform] = tuple(transforms)) -> Any:
+        return thunder_api.jit(function, transforms=list(sharing))
 
     if capture == "parts":
         made = parts.CompiledParts(fn, lambda piece: (None if piece.refusal else compiled, False))
         stock: Callable[..., Any] = dynamo.as_given(fn, made)
         stock._workbench_jitted = made.jitted  # type: ignore[attr-defined]
         return stock
-    jitted: Callable[..., Any] = dynamo.jit(fn, compiled) if capture == "dynamo" else compiled(fn)
+    jitted: Callable[..., Any] = _compiled(fn, capture, compiled, transforms)
     return jitted

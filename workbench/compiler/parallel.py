@@ -22,7 +22,7 @@ type Parallel = Literal["fsdp", "fsdp_zero3", "ddp", "tensor"]
 ZERO3: Parallel = "fsdp_zero3"
 SHARDED: tuple[Parallel, ...] = ("fsdp", ZERO3)
 
-_LEFT_ON_MODULE = (
+LEFT_ON_MODULE = (
     "use_fsdp",
     "use_ddp",
     "process_group_for_ddp",
@@ -148,13 +148,13 @@ def fake_group(ranks: Ranks, module: Any, device: str) -> Iterator[Sequence[Tran
             f"this process is in a process group of {dist.get_world_size()} already; "
             f"planning for {ranks.count} ranks needs a process without one"
         )
-    before = {name: module.__dict__[name] for name in _LEFT_ON_MODULE if name in module.__dict__}
+    before = {name: module.__dict__[name] for name in LEFT_ON_MODULE if name in module.__dict__}
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks.count)
     try:
         place = torch.device("cpu") if device == "cpu" else torch.device("cuda", 0)
         yield transforms(ranks, place, dist.group.WORLD)
     finally:
         dist.destroy_process_group()
-        for name in _LEFT_ON_MODULE:
+        for name in LEFT_ON_MODULE:
             module.__dict__.pop(name, None)
         module.__dict__.update(before)

@@ -26,6 +26,7 @@ from workbench.compiler.once import backward_once
 from workbench.compiler.thunder_api import (
     PrimIDs,
     Proxy,
+    PseudoInst,
     ThunderFunction,
     ThunderOutputFunction,
     TraceCtx,
@@ -33,6 +34,7 @@ from workbench.compiler.thunder_api import (
     get_interpreterruntimectx,
     get_tracectx,
     interpreter,
+    jit_ext,
     opcode_handlers,
     thunder,
     unwrap,
@@ -145,6 +147,29 @@ def _compare_in_its_place(inst: Any, /, stack: Any, **kwargs: Any) -> Any:
     return _compare(inst, stack=stack, **kwargs)
 
 
+_rename = jit_ext._maybe_update_proxy_name
+
+
+def _rename_but_parameters(orig_value: Any, name: str, is_internal: bool | None = None) -> None:
+    if not _is_held(getattr(unwrap(orig_value), "history", None)):
+        _rename(orig_value, name, is_internal)
+
+
+def _is_held(history: Any) -> bool:
+    """Whether a value is read off a module's parameters or buffers."""
+    read = history.inputs[0] if history is not None and history.inst is PseudoInst.BINARY_SUBSCR else None
+    return read is not None and len(read.inputs) > 1 and read.inputs[1].value in ("_parameters", "_buffers")
+
+
+def name_by_path() -> None:
+    """Let each parameter and buffer of a program be called by its path, which sites of collectives are called by.
+
+    Thunder does so, and then renames the first that a function calls its local ``weight``, as PyTorch's convolutions
+    do: which that is changes with the program. It can go once Thunder leaves them their names.
+    """
+    jit_ext._maybe_update_proxy_name = _rename_but_parameters
+
+
 @contextlib.contextmanager
 def functions_run() -> Iterator[set[FunctionType]]:
     """Inside, the functions that Thunder's interpreter goes through are gathered.
@@ -183,7 +208,7 @@ def trace_with(function: Callable[..., Any], make: Callable[[TraceResults], Trac
 
 def _interpret_or_make(fn: Callable[..., Any], /, *args: Any, **options: Any) -> TraceResults:
     found = _interpret(fn, *args, **options)
-    make = _made.get(fn) if isinstance(fn, FunctionType) else None
+    make = _made.get(fn) if isinstance(fn, FunctionType | torch.nn.Module) else None
     return found if make is None else make(found)
 
 

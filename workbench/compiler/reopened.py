@@ -66,7 +66,9 @@ def _from_disk(
         def stand_in() -> None:
             """What was traced: Thunder makes its state for something that is called."""
 
-        function = program.callable if found["way"] == "interpreter" else stand_in
+        # What shares a program among ranks shares a module.
+        whole = found["way"] == "interpreter" or ranks is not None
+        function = program.callable if whole else stand_in
         jitted = thunder_api.jit(function, executors=executors, transforms=transforms)
         mode = program.fake_mode or FakeTensorMode()
         arguments, unread = on_disk.tensors_of(found["tensors"], mode)
