@@ -16,8 +16,9 @@ import torch
 from thunder.core import interpreter, pytree, symbol, transform_common
 
 import workbench
-from workbench.compiler import hooks, quick, quick_passes, quick_symbols
+from workbench.compiler import hooks, quick, quick_passes, quick_symbols, quick_waits
 from workbench.compiler.kept import structure_of
+from workbench.compiler.thunder_api import distributed_utils
 
 assert hooks.Hooks  # what is tried here is in force once this module is imported
 
@@ -330,6 +331,25 @@ def test_passes_over_statements_give_the_plans_that_they_gave(
         assert transform_common.dce_bsyms is shipped
         assert plans() == quickly
     assert transform_common.dce_bsyms is not shipped
+
+
+@pytest.mark.parametrize("parallel", ["fsdp", "fsdp_zero3", "ddp"])
+def test_waits_are_sorted_as_ever(parallel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sorted_by: list[tuple[list[int], list[int]]] = []
+
+    def both(trace: Any) -> Any:
+        found = quick_waits.sort_waits(trace)
+        stock = quick_waits._stock_sort_waits(trace)
+        sorted_by.append(([id(b) for b in found.bound_symbols], [id(b) for b in stock.bound_symbols]))
+        return found
+
+    monkeypatch.setattr(distributed_utils, "sort_waits", both)
+    net = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in range(5)))
+    bench = workbench.open(net, torch.ones(2, 8), device="cpu", executor="torch", ranks=4, parallel=parallel)
+    assert bench.plan.graph.statements
+    assert sorted_by
+    for found, stock in sorted_by:
+        assert found == stock
 
 
 def test_a_statement_that_is_copied_keeps_what_is_known_of_the_parts_that_stay() -> None:

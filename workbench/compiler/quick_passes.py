@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from workbench.compiler import quick_symbols
+from workbench.compiler import quick_symbols, quick_waits
 from workbench.compiler.kept import INPUTS, OUTPUTS, STRUCTURE, identity, structure_of
 from workbench.compiler.thunder_api import (
     BoundSymbol,
@@ -328,6 +328,7 @@ _FUNCTIONS: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (utils, "consumers", _consumers),
     (utils, "safe_map_flat", _map_flat),
     *quick_symbols.FUNCTIONS,
+    *quick_waits.FUNCTIONS,
 )
 SHIPPED_BY_NAME = {name: getattr(module, name) for module, name, _ in _FUNCTIONS}
 _PAIRS = {name: (SHIPPED_BY_NAME[name], instead) for _, name, instead in _FUNCTIONS}

@@ -152,6 +152,7 @@ _NAMES: Mapping[str, str] = {
     "dead_code": "thunder.core.transform_common",
     "devices": "thunder.core.devices",
     "distributed_prims": "thunder.distributed.prims",
+    "distributed_utils": "thunder.distributed.utils",
     "dtypes": "thunder.core.dtypes",
     "from_trace": "thunder.core.trace:from_trace",
     "fuse_bound_symbols": "thunder.executors.data_dependent_partition:fuse_bound_symbols",
@@ -291,6 +292,11 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "PrimIDs",
         "PrimIDs.SYNCHRONIZE_TENSOR_PARALLEL_INPUT",
         "PrimIDs.SYNCHRONIZE_TENSOR_PARALLEL_OUTPUT",
+    ),
+    "distributed_utils": (
+        "bsym_list_to_dag",
+        "has_wait_prims",
+        "sort_waits",
     ),
     "dead_code": (
         "_remove_noop_subsymbols",
