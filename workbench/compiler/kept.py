@@ -81,6 +81,25 @@ Its tags are no part of it: a statement is tagged after it is copied.
 INPUTS, OUTPUTS = "_workbench_inputs", "_workbench_outputs"
 """Where a statement has the tensors that it is given, and that it makes, each once."""
 
+READ, MADE = "_workbench_read", "_workbench_made"
+"""Where it has the names of the values that it is given, and that it makes."""
+
+
+def read_names(bsym: Any) -> tuple[str, ...]:
+    """Names of the values that a statement is given, in order."""
+    found: tuple[str, ...] | None = bsym.__dict__.get(READ)
+    if found is None:
+        found = bsym.__dict__[READ] = tuple([proxy.name for proxy in bsym.flat_proxy_args])
+    return found
+
+
+def made_names(bsym: Any) -> tuple[str, ...]:
+    """Names of the values that a statement gives, in order: what it is given and hands on is among them."""
+    found: tuple[str, ...] | None = bsym.__dict__.get(MADE)
+    if found is None:
+        found = bsym.__dict__[MADE] = tuple([proxy.name for proxy in bsym.flat_proxy_outs])
+    return found
+
 
 def structure_of(bsym: Any) -> Structure:
     """The structure of a statement, the same object for copies, and for fusions that differ in nothing but names."""

@@ -15,7 +15,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from workbench.compiler import quick_symbols, quick_waits
-from workbench.compiler.kept import INPUTS, OUTPUTS, STRUCTURE, identity, structure_of
+from workbench.compiler.kept import (
+    INPUTS,
+    MADE,
+    OUTPUTS,
+    READ,
+    STRUCTURE,
+    identity,
+    made_names,
+    read_names,
+    structure_of,
+)
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     CollectionProxy,
@@ -42,6 +52,7 @@ _OF_INPUTS = (
     "_var_kwargs",
     "are_all_args_constant",
     INPUTS,
+    READ,
 )
 _OF_OUTPUTS = (
     "flat_outs_and_spec",
@@ -50,6 +61,7 @@ _OF_OUTPUTS = (
     "flat_variableified_proxy_outs",
     "_var_output",
     OUTPUTS,
+    MADE,
 )
 """What a statement keeps of itself once it was asked for, by what it is found from."""
 
@@ -161,12 +173,11 @@ def _producers(trace_or_bsyms: Any, *, _map_to_numbers: bool = False) -> Any:
     found = utils.ProxyDict()
     made = found._dict
     for i, bsym in enumerate(_bsyms(trace_or_bsyms)):
-        outs = bsym.flat_proxy_outs
-        if not outs or bsym.sym.id in _MAKES_NOTHING:
+        names = made_names(bsym)
+        if not names or bsym.sym.id in _MAKES_NOTHING:
             continue
-        given = {a.name for a in bsym.flat_proxy_args}
-        for out in outs:
-            name = out.name
+        given = read_names(bsym)
+        for name in names:
             if name not in made and name not in given:
                 made[name] = i if _map_to_numbers else bsym
     return found
@@ -177,8 +188,8 @@ def _consumers(trace_or_bsyms: Any, *, _map_to_numbers: bool = False) -> Any:
     taken = found._dict
     for i, bsym in enumerate(_bsyms(trace_or_bsyms)):
         if bsym.sym.id not in _TAKES_NOTHING:
-            for a in bsym.flat_proxy_args:
-                taken.setdefault(a.name, []).append(i if _map_to_numbers else bsym)
+            for name in read_names(bsym):
+                taken.setdefault(name, []).append(i if _map_to_numbers else bsym)
     return found
 
 
@@ -216,12 +227,17 @@ def _dce_bsyms(bsyms: Any, output: Any, needed_proxies: set[Any] | None = None) 
     left = []
     for bsym in reversed(bsyms):
         # What makes a name is asked for first: of most statements no tag has to be looked for.
-        if any(out.name in needed and _is(makers[out.name], bsym) for out in bsym.flat_proxy_outs) or _kept(bsym):
-            _remove_noop_subsymbols(bsym)
-            left.append(bsym)
-            needed.update([a.name for a in bsym.flat_proxy_args])
-            if needed_proxies is not None:
-                needed_proxies.update(bsym.flat_variableified_proxy_args)
+        for name in made_names(bsym):
+            if name in needed and _is(makers[name], bsym):
+                break
+        else:
+            if not _kept(bsym):
+                continue
+        _remove_noop_subsymbols(bsym)
+        left.append(bsym)
+        needed.update(read_names(bsym))
+        if needed_proxies is not None:
+            needed_proxies.update(bsym.flat_variableified_proxy_args)
     left.reverse()
     return _remove_duplicate_number_proxies(left)
 
@@ -247,7 +263,7 @@ def names_in(bsym: Any) -> tuple[str, ...]:
     if inside is bsym.subsymbols:
         return tuple(found)
     names = [name for sub in bsym.subsymbols for name in names_in(sub)]
-    names.extend(proxy.name for proxy in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs))
+    names.extend((*read_names(bsym), *made_names(bsym)))
     once = tuple(dict.fromkeys(names))
     bsym.__dict__[_NAMES] = (bsym.subsymbols, once)
     return once

@@ -14,7 +14,7 @@ import torch
 from workbench.compiler.accumulate import Accumulated, accumulated
 from workbench.compiler.facts import FactsCache, TraceFacts, facts
 from workbench.compiler.fusion import contains
-from workbench.compiler.kept import structure_of
+from workbench.compiler.kept import made_names, read_names, structure_of
 from workbench.compiler.names import CLONE_PREFIX, OriginTag, is_statement
 from workbench.compiler.offload import ARRIVE, OFFLOAD, RELOAD
 from workbench.compiler.proxies import bytes_of, shape_of, traits_of
@@ -194,20 +194,22 @@ class _Builder:
     def _row(
         self, bsym: BoundSymbol, side: int, parent: int, told: _Told, transient: int, flops: int, computed: str
     ) -> int:
-        row = len(self.names)
-        inputs = [self.value(arg) for arg in bsym.flat_proxy_args]
-        made = bsym.flat_proxy_outs
-        given = {arg.name for arg in bsym.flat_proxy_args} if made else ()
-        outputs = [self.value(out) for out in made if out.name not in given]
+        row, index = len(self.names), self.index
+        read, made = read_names(bsym), made_names(bsym)
+        try:
+            inputs = [index[name] for name in read]
+        except KeyError:
+            inputs = [self.value(arg) for arg in bsym.flat_proxy_args]
+        outputs = [self.value(out) for name, out in zip(made, bsym.flat_proxy_outs, strict=True) if name not in read]
         for out in outputs:
             if self.producer[out] < 0 or parent >= 0:
                 self.producer[out] = row if parent < 0 else parent
         origin, flags = _tagged(bsym)
         flags |= told.flags
-        for proxy in made:
-            if proxy.name in self.random:
+        for name in made:
+            if name in self.random:
                 flags |= _RANDOM
-            if proxy.name.startswith(CLONE_PREFIX):
+            if name.startswith(CLONE_PREFIX):
                 flags |= _CLONE
         self.names.append(told.name)
         self.executors.append(told.executor)
@@ -218,8 +220,8 @@ class _Builder:
         self.statement_flags.append(flags)
         self.transient.append(transient)
         self.flops.append(flops)
-        self.inputs.append(list(dict.fromkeys(inputs)))
-        self.outputs.append(list(dict.fromkeys(outputs)))
+        self.inputs.append(inputs if len(inputs) < 2 else list(dict.fromkeys(inputs)))
+        self.outputs.append(outputs if len(outputs) < 2 else list(dict.fromkeys(outputs)))
         self.frees.append([])
         self.group.append(-1 if told.group is None else self._group(told.group))
         self.computes.append(computed)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from workbench.analysis.memory import Prediction
 from workbench.analysis.recompute import Recompute, Recomputer
+from workbench.compiler.kept import made_names, read_names
 from workbench.compiler.names import CLONE_PREFIX, is_statement
 from workbench.compiler.offload import STORE_PREFIX, Group, Offloader
 from workbench.compiler.stage import Made, Stage
@@ -82,14 +83,12 @@ def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[n
     makers: dict[str, int] = {}
     for i, bsym in enumerate(trace.bound_symbols):
         if is_statement(bsym):
-            for out in bsym.flat_proxy_outs:
-                makers.setdefault(out.name, i)
-    outputs = [[graph.values.name[v] for v in values] for values in graph.statements.outputs]
-    at = {
-        row: makers[outputs[row][0]]
-        for row in np.flatnonzero(graph.statements.parent < 0).tolist()
-        if outputs[row] and outputs[row][0] in makers
-    }
+            for name in made_names(bsym):
+                makers.setdefault(name, i)
+    offsets, made = graph.statements.outputs.offsets, graph.statements.outputs.items
+    rows = np.flatnonzero((graph.statements.parent < 0) & (np.diff(offsets) > 0))
+    names = [graph.values.name[value] for value in made[offsets[rows]].tolist()]
+    at = {row: makers[name] for row, name in zip(rows.tolist(), names, strict=True) if name in makers}
     position = {at[row]: [at[again] for again in group] for row, group in change.before.items()}
     # Not `get_grad`: it reads nothing, it names the output whose gradient it stands for.
     readers = {
@@ -97,11 +96,13 @@ def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[n
     }
     edited = from_trace(trace)
     edited.names = set(trace.names)
-    again: dict[Variable, Proxy] = {}
+    again: dict[str, Proxy] = {}
 
     def handed(bsym: BoundSymbol) -> dict[Variable, Proxy]:
         # Of its own inputs only: a fusion may make a value of the same name for itself.
-        return {variableify(a): again[variableify(a)] for a in bsym.flat_proxy_args if variableify(a) in again}
+        if again.keys().isdisjoint(read_names(bsym)):
+            return {}
+        return {variableify(a): again[a.name] for a in bsym.flat_proxy_args if a.name in again}
 
     def clone(bsym: BoundSymbol) -> BoundSymbol:
         swap = handed(bsym)
@@ -109,8 +110,8 @@ def _apply(trace: TraceCtx, graph: Graph, change: Recompute, backward: NDArray[n
             for proxy in _made(bsym):
                 if variableify(proxy) not in swap:
                     swap[variableify(proxy)] = proxy.replace_name(_free_name(edited, proxy.name))
-        given = {a.name for a in bsym.flat_proxy_args}
-        again.update({variableify(o): swap[variableify(o)] for o in bsym.flat_proxy_outs if o.name not in given})
+        given = read_names(bsym)
+        again.update({o.name: swap[variableify(o)] for o in bsym.flat_proxy_outs if o.name not in given})
         return bsym.from_bsym_swap_proxies(swap).from_bsym(tags=bsym.tags | {BoundSymbolTag.BACKWARD})
 
     for i, bsym in enumerate(trace.bound_symbols):
