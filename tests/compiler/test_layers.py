@@ -110,7 +110,8 @@ class Steps(nn.Module):
 
 STACKS: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "alike": (lambda: stacks.Stack(count=COUNT), COUNT - 5),
-    "writing in place": (lambda: stacks.Stack(stacks.Normed, COUNT), 0),
+    "over their input": (lambda: stacks.Stack(stacks.InPlace, COUNT), COUNT - 5),
+    "updating what they know of it": (lambda: stacks.Stack(stacks.Normed, COUNT), 0),
     "giving pairs": (lambda: stacks.Stack(stacks.Two, COUNT), COUNT - 5),
     "a part without gradients": (lambda: stacks.Stack(stacks.Without, COUNT), COUNT - 5),
     "sharing a parameter": (Shared, COUNT - 5),

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-from workbench.compiler.kept import Kept, identity, ids
+from workbench.compiler.kept import Kept, identity, ids, structure_of
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     DTensorProxy,
@@ -103,7 +103,8 @@ class KeptPasses:
     def can_fuse(self, bsym: BoundSymbol) -> bool:
         """Whether nvFuser can fuse a statement."""
         stock: Any = super()
-        return bool(self._once(("can fuse", identity(bsym)), bsym, lambda: stock.can_fuse(bsym)))
+        alike = structure_of(bsym)
+        return bool(self._once(("can fuse", identity(alike)), alike, lambda: stock.can_fuse(bsym)))
 
     def flatten(self, bsym: BoundSymbol) -> list[BoundSymbol]:
         """What nvFuser executes for a statement."""
@@ -142,8 +143,8 @@ class KeptPasses:
 
     def _fusible(self, bsym: BoundSymbol) -> bool:
         executor: Any = self
-        ask = executor.has_cuda_input_or_output
-        return bool(self._once(("fusible", identity(bsym)), bsym, lambda: self.can_fuse(bsym) and ask(bsym)))
+        ask, alike = executor.has_cuda_input_or_output, structure_of(bsym)
+        return bool(self._once(("fusible", identity(alike)), alike, lambda: self.can_fuse(bsym) and ask(bsym)))
 
     def _is_shape_op(self, bsym: BoundSymbol) -> bool:
         return bool(self._once(("shape", identity(bsym)), bsym, lambda: self.all_tagged(bsym, prims.OpTags.SHAPE_OP)))
