@@ -327,6 +327,8 @@ def test_cycles_are_looked_for_as_before_once_all_is_planned() -> None:
         ("dropout_mlp", {}, "planned", "nvfuser"),
         ("adam", {}, "planned", "nvfuser"),
         ("residual_chain", {"layers": 3, "grad": True}, "cpu", "torchcompile"),
+        ("fsdp_llama", {"layers": 2, "ranks": 4}, "planned", "nvfuser"),
+        ("ddp_llama", {"layers": 2, "ranks": 4}, "planned", "nvfuser"),
     ],
 )
 def test_passes_over_statements_give_the_plans_that_they_gave(
