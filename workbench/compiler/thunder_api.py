@@ -287,7 +287,8 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "cpu",
     ),
     "passes": ("_transform_for_operator_executor_execution",),
-    "transforms": ("_get_gradfn_and_executor",),
+    "transforms": ("_get_gradfn_and_executor", "bsym_list_to_dag"),
+    "distributed_utils": ("sort_waits",),
     "distributed_prims": (
         "PrimIDs",
         "PrimIDs.SYNCHRONIZE_TENSOR_PARALLEL_INPUT",
@@ -399,6 +400,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "can_execute",
         "get_execution_transform",
         "implmap",
+        "opmap",
         "register_implementation",
         "register_operator",
     ),
