@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +94,6 @@ def open(
         return saved  # type: ignore[no-any-return]
 
     from workbench.compiler import devices, pipeline
-    from workbench.compiler.cycles import few_collections
     from workbench.compiler.parallel import ranks_of
     from workbench.config import load
 
@@ -143,11 +141,9 @@ def open(
                 "autocast have been seen to stop within a collective; open for ranks outside of torch.autocast, with "
                 "the module in the data type wanted (model.to(torch.bfloat16)), or under autocast for one process"
             )
-        # A plan for ranks ends with a look for cycles among all there is: one at the end of capture is spared.
-        with few_collections() if shared is not None else nullcontext():
-            captured = pipeline.capture(program, executor, shared, capture)
-            kind: Any = Workbench if isinstance(captured, pipeline.Capture) else PartsBench
-            bench: Workbench = kind(captured, config.choices if config is not None else None, machine or H100)
+        captured = pipeline.capture(program, executor, shared, capture)
+        kind: Any = Workbench if isinstance(captured, pipeline.Capture) else PartsBench
+        bench: Workbench = kind(captured, config.choices if config is not None else None, machine or H100)
     if isinstance(captured, pipeline.Capture):
         for doubt in captured.doubts:
             warnings.warn(ProgramWarning(doubt), stacklevel=2)

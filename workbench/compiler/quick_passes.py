@@ -9,8 +9,6 @@ name is in `QUICK`.
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,13 +35,9 @@ from workbench.compiler.thunder_api import (
     TensorProxy,
     dead_code,
     distributed_prims,
-    distributed_utils,
-    from_trace,
     passes,
     prims,
     region_utils,
-    torch_executor,
-    transforms,
     tree_flatten,
     utils,
     variableify,
@@ -332,47 +326,6 @@ def _communicates(bsym: Any) -> bool:
     return any(map(_communicates, bsym.subsymbols))
 
 
-_WAIT = torch_executor.opmap["torch_wait_prim_impl"].id
-_SENT = frozenset(
-    torch_executor.opmap[f"torch_{name}_prim_impl"].id for name in ("all_gather", "all_reduce", "reduce_scatter")
-)
-_stock_sort_waits = distributed_utils.sort_waits
-
-
-def _sort_waits(trace: Any) -> Any:
-    """Collectives as early as they can stand, the largest first, and waits as late.
-
-    For each statement Thunder looks at all that may come next, among them every gather of the program.
-    """
-    symbols = [bsym.sym for bsym in trace.bound_symbols]
-    if not any(symbol.id == _WAIT for symbol in symbols) or any(symbol is prims.python_del for symbol in symbols):
-        return _stock_sort_waits(trace)
-    order = {bsym: at for at, bsym in enumerate(trace.bound_symbols)}
-
-    def rank(bsym: Any) -> int:
-        if bsym.sym.id == _WAIT:
-            return len(order)
-        if bsym.sym.id in _SENT:
-            return -int(bsym.args[0].numel)
-        return len(order) + 1 if bsym.sym.id is prims.PrimIDs.RETURN else order[bsym]
-
-    counter = itertools.count(len(symbols))
-    able = [(rank(node.bsym), at, node) for at, node in enumerate(transforms.bsym_list_to_dag(trace.bound_symbols)[0])]
-    heapq.heapify(able)
-    done: set[Any] = set()
-    found = []
-    while able:
-        _, _, node = heapq.heappop(able)
-        found.append(node.bsym)
-        done.add(node.bsym)
-        for child in node.children:
-            if all(parent.bsym in done for parent in child.parents):
-                heapq.heappush(able, (rank(child.bsym), next(counter), child))
-    waiting = from_trace(trace)
-    waiting.bound_symbols = found
-    return waiting
-
-
 METHODS: tuple[tuple[Any, str, Any], ...] = (
     (Proxy, "name", property(operator.attrgetter("_name"))),
     (BoundSymbol, "from_bsym", _from_bsym),
@@ -390,7 +343,6 @@ _FUNCTIONS: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (utils, "producers", _producers),
     (utils, "consumers", _consumers),
     (utils, "safe_map_flat", _map_flat),
-    (distributed_utils, "sort_waits", _sort_waits),
     *quick_symbols.FUNCTIONS,
     *quick_waits.FUNCTIONS,
 )

@@ -287,8 +287,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "cpu",
     ),
     "passes": ("_transform_for_operator_executor_execution",),
-    "transforms": ("_get_gradfn_and_executor", "bsym_list_to_dag"),
-    "distributed_utils": ("sort_waits",),
+    "transforms": ("_get_gradfn_and_executor",),
     "distributed_prims": (
         "PrimIDs",
         "PrimIDs.SYNCHRONIZE_TENSOR_PARALLEL_INPUT",
