@@ -154,7 +154,8 @@ def _step_time(run: Run | None, measured: str, against: Against) -> list[dict[st
     if run is None or times is None:
         return [dict(_UNMEASURED)]
     value = {"text": human_seconds(times["step_s"]), "kind": measured, **_step_change(run, against)}
-    interval = {"text": _interval(times["low_s"], times["high_s"]), "kind": f"95 %, {measured}"}
+    range_s = _interval(times["low_s"], times["high_s"])
+    interval = {"text": range_s, "kind": measured, "tip": "95 % interval of the median"}
     beside = [
         {
             "text": human_seconds(other["step_s"]),

@@ -263,6 +263,13 @@ class Drawing extends Places {
     c.textAlign = "left";
   }
 
+  /** The layers that a heading stands for; where there is little room, the number of the last, and in less the last part of their name. */
+  range({ first, last }, room) {
+    const at = first.lastIndexOf("."), number = last.slice(last.lastIndexOf(".") + 1);
+    const ways = [`${first} … ${last}`, `${first} … ${number}`, `${first.slice(first.lastIndexOf(".", at - 1) + 1)} … ${number}`];
+    return ways.find((way) => this.context.measureText(way).width <= room) ?? ways[2];
+  }
+
   drawSections(low, high) {
     const c = this.context, { sections } = this.scene, { label } = this.columns(), ink = this.ink;
     for (const section of sections) {
@@ -282,10 +289,10 @@ class Drawing extends Places {
       this.font(size, SANS, 600);
       c.fillStyle = ink.ink;
       const folded = section.count > 1, foldable = section.identical > 1;
-      const name = folded ? `${section.first} … ${section.last}` : section.first;
       const turns = foldable && !this.readOnly;
       const mark = turns ? (folded ? "▸ " : "▾ ") : "";
-      const title = this.shorten(`${mark}${name}`, far ? label[1] - label[0] : this.width / 2);
+      const room = far ? label[1] - label[0] : this.width / 2;
+      const title = this.shorten(`${mark}${folded ? this.range(section, room - c.measureText(mark).width) : section.first}`, room);
       c.fillText(title, label[0], middle);
       if ((!foldable && !section.differs) || far) continue;
       const x = label[0] + c.measureText(title).width + 10;
