@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -66,16 +67,19 @@ def bars(graph: Graph, layout: Layout, sites: Sequence[Site]) -> Bars:
     statements, values = graph.statements, graph.values
     groups = statements.group if len(graph.groups) > 1 else np.full(len(statements), -1, np.int32)
     found: dict[tuple[int, int, int], list[tuple[int, int, int, int, int]]] = {}
+    producers, kinds, group_of = values.producer.tolist(), statements.kind.tolist(), groups.tolist()
+    starts, read = statements.inputs.offsets.tolist(), statements.inputs.items.tolist()
+    rows, nodes, value_index = next_row.tolist(), next_node.tolist(), graph.value_index
     for id, index in number.items():
-        value = graph.value_index.get(sites[index].values[0], -1)
-        wait = int(values.producer[value]) if value >= 0 and f"{id}!wait" in number else -1
-        if wait < 0 or statements.kind[wait] != Kind.WAIT:
+        ending = number.get(f"{id}!wait")
+        value = value_index.get(sites[index].values[0], -1)
+        wait = producers[value] if value >= 0 and ending is not None else -1
+        if wait < 0 or ending is None or kinds[wait] != Kind.WAIT:
             continue
-        issue = int(values.producer[statements.inputs[wait][0]])
-        ends = int(next_node[issue]), int(next_node[wait])
-        if issue >= 0 and min(ends) >= 0:
-            before = int(next_row[issue]), int(next_row[wait])
-            found.setdefault((*ends, int(groups[issue])), []).append((issue, index, number[f"{id}!wait"], *before))
+        issue = producers[read[starts[wait]]]
+        if issue >= 0 and min(nodes[issue], nodes[wait]) >= 0:
+            place = nodes[issue], nodes[wait], group_of[issue]
+            found.setdefault(place, []).append((issue, index, ending, rows[issue], rows[wait]))
     ordered = sorted(found.items(), key=lambda item: min(item[1]))
     first = [min(same) for _, same in ordered]
     issue_node = np.asarray([key[0] for key, _ in ordered], np.int32)
@@ -149,6 +153,7 @@ def _twins(one: str, other: str) -> bool:
     return one == other or _without_number(one) == _without_number(other) != ""
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def _without_number(id: str) -> str:
     """A site's id without the number of the layer; empty where there is none."""
     place = id.partition(":")[2]
