@@ -308,12 +308,7 @@ class Drawing extends Places {
 
   drawRuns(low, high) {
     const c = this.context, { run } = this.scene, { sides } = this.columns(), ink = this.ink;
-    const spines = new Map();
     for (let i = 0; i < run.y.length; i++) {
-      const key = run.fusion[i] * 2 + run.side[i];
-      const span = spines.get(key);
-      if (span) { span.to = run.y[i] + run.height[i] / 2; span.pieces++; }
-      else spines.set(key, { from: run.y[i] + run.height[i] / 2, to: run.y[i], side: run.side[i], pieces: 1, fusion: run.fusion[i] });
       if (run.y[i] + run.height[i] < low || run.y[i] > high) continue;
       const [x0, x1] = sides[run.side[i]];
       const top = this.y(run.y[i]) - 2, height = run.height[i] * this.zoom + 4;
@@ -327,8 +322,8 @@ class Drawing extends Places {
     }
     c.strokeStyle = ink.fusion;
     c.lineWidth = 1;
-    for (const { from, to, side, pieces, fusion } of spines.values()) {
-      if (pieces < 2 || to < low || from > high) continue;
+    for (const { from, to, side, fusion } of this.scene.spines) {
+      if (to < low || from > high) continue;
       const lane = 6 + (fusion % 2) * 3;
       const x = side === 0 ? sides[0][0] - lane : sides[1][1] + lane;
       const edge = side === 0 ? sides[0][0] - 4 : sides[1][1] + 4;
