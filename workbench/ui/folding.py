@@ -169,7 +169,8 @@ def fold_of(
     stands_for: list[tuple[Span, ...]] = []
     identical: list[int] = []
     differs: list[str] = []
-    twin = np.full(len(graph.statements), -1, np.int32)
+    hidden: list[int] = []
+    stands: list[int] = []
     start = 0
     while start < len(spans):
         first, stop = spans[start], start + 1
@@ -187,8 +188,11 @@ def fold_of(
             differs.append(_difference(signature(above), signature(group[0])) if above is not None else "")
             for span in group[1:]:
                 for mine, other in zip(group[0].blocks, span.blocks, strict=True):
-                    twin[members.get(other, [])] = members.get(mine, [])
+                    hidden += members.get(other, ())
+                    stands += members.get(mine, ())
         start = stop
+    twin = np.full(len(graph.statements), -1, np.int32)
+    twin[hidden] = stands
     return Fold(tuple(shown), tuple(stands_for), tuple(identical), tuple(differs), twin)
 
 

@@ -166,26 +166,21 @@ def _next(graph: Graph, layout: Layout) -> tuple[NDArray[np.int32], NDArray[np.i
     """For each row the first statement of its side, from there on, that keeps its place, and the node that shows it."""
     statements = graph.statements
     rows, nodes = np.full((2, len(statements)), -1, np.int32)
-    node_of, sides, node_sides = layout.node_of.tolist(), statements.side.tolist(), layout.nodes.side.tolist()
     keeps = ~np.isin(statements.kind, list(_PASSES)) & (statements.flags & StatementFlag.VIEW.value == 0)
-    members = np.flatnonzero((statements.parent >= 0) & ~layout.hidden & (layout.node_of >= 0))[::-1]
-    parts = dict(zip(statements.parent[members].tolist(), layout.node_of[members].tolist(), strict=True))
-    coming: dict[int, tuple[int, int]] = {}
-    last: dict[int, tuple[int, int]] = {}
-    keeps_place, top = keeps.tolist(), np.flatnonzero(statements.parent < 0)
-    found = []
-    for row in top.tolist()[::-1]:
-        side = sides[row]
-        here = parts.get(row, node_of[row])
-        if here >= 0 and keeps_place[row] and node_sides[here] == side:
-            coming[side] = row, here
-            last.setdefault(side, coming[side])
-        found.append(coming.get(side, (-1, -1)))
-    if found:
-        rows[top[::-1]], nodes[top[::-1]] = np.asarray(found, np.int32).T
-    # What comes after all of them stands with the last.
-    for row in top[nodes[top] < 0].tolist():
-        rows[row], nodes[row] = last.get(sides[row], (-1, -1))
+    # A fusion is shown by the first of its members that is.
+    here = layout.node_of.copy()
+    members = np.flatnonzero((statements.parent >= 0) & ~layout.hidden & (layout.node_of >= 0))
+    fusions, first = np.unique(statements.parent[members], return_index=True)
+    here[fusions] = layout.node_of[members[first]]
+    top = np.flatnonzero(statements.parent < 0)
+    for side in np.unique(statements.side).tolist():
+        able = top[(here[top] >= 0) & keeps[top] & (statements.side[top] == side)]
+        able = able[layout.nodes.side[here[able]] == side]
+        of_side = top[statements.side[top] == side]
+        if len(able):
+            # What comes after all of them stands with the last.
+            coming = able[np.minimum(np.searchsorted(able, of_side), len(able) - 1)]
+            rows[of_side], nodes[of_side] = coming, here[coming]
     return rows, nodes
 
 
