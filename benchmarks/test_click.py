@@ -118,6 +118,30 @@ def test_from_click_to_figures(benchmark: Any, name: str) -> None:
 
 
 @pytest.mark.timeout(1200)
+def test_from_click_to_an_estimate_where_the_same_was_chosen_in_another_layer(benchmark: Any) -> None:
+    program, settings = PROGRAMS["llama of 7B, 32 layers, nvfuser"]
+    bench = wb.open(program, **settings)
+    clicked = Clicked(bench)
+    drawn, found = random.Random(2), []
+    able = [s for s in bench.sites("saved") if ":layers.6." in s.id and "recompute" not in s.illegal]
+
+    def same() -> None:
+        for site in drawn.sample(able, 4):
+            for layer in (6, 12, 18, 24):
+                took = clicked.choose(site.id.replace("layers.6.", f"layers.{layer}."), "recompute")
+                found.append((layer, *took))
+
+    benchmark.pedantic(same, rounds=1)
+    clicked.app.close()
+    asked = [took for layer, took, _, _ in found if layer > 6]
+    print(
+        f"\n{program}, {len(bench.plan.graph.statements)} statements: estimated on the page after "
+        f"{1e3 * float(np.median(asked)):.0f} ms (most {1e3 * max(asked):.0f}), planned after "
+        f"{1e3 * float(np.median([took for _, _, _, took in found])):.0f}"
+    )
+
+
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("layers", [2, 32])
 def test_from_moving_a_wait_to_figures(benchmark: Any, layers: int) -> None:
     bench = wb.open("fsdp_llama", layers=layers, ranks=64, **PLANNED)

@@ -28,6 +28,7 @@ export function data() {
       arc: table({ id: [4, 5], source: [0, 0], target: [2, 1], side: [0, 0], shape: [0, 1], style: [0, 1], "y0!": [42, 46], "y1!": [42, 70] }),
       mark: table({ id: [6], node: [1], text: [8], state: [0] }),
       alias: table({ id: [7], arc: [-1], mark: [0] }),
+      run: table({ fusion: [7, 8, 7], side: [0, 0, 0], "y!": [34, 60, 80], "height!": [16, 10, 8] }),
       bar: table({ side: [], issue: [], wait: [] }),
       edge: table({ source: [0], target: [1] }),
       module: table({ depth: [0, 1, 1], "y!": [30, 30, 60], "height!": [70, 20, 40] }),

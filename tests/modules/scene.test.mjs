@@ -35,6 +35,10 @@ test("what is in view begins with the first node that ends below a height", () =
   for (const [y, place] of [[0, 0], [51, 0], [52, 1], [97, 1], [98, 2]]) assert.equal(firstBelow(columns[0], node, y), place, `at ${y}`);
 });
 
+test("what a fusion's box is in pieces is joined, from the first to the last", () => {
+  assert.deepEqual(scene(data()).spines, [{ from: 42, to: 84, side: 0, pieces: 2, fusion: 7 }]);
+});
+
 test("without a graph there is no scene", () => {
   assert.equal(scene({}), null);
 });

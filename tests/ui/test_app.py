@@ -171,6 +171,34 @@ def test_a_click_goes_on_from_the_one_before_it_which_is_not_planned_yet(unplann
     assert bench.site(site.id).choice == second != first
 
 
+@pytest.mark.slow
+def test_where_statements_are_fused_the_same_choice_in_another_layer_is_an_estimate(monkeypatch):
+    shapes = {"dim": 64, "heads": 2, "hidden": 96, "vocab": 96, "sequence": 32}
+    app = App(wb.open("llama", layers=7, device="planned", executor="nvfuser", **shapes))
+    bench = app.bench
+    able = (s for s in bench.sites("saved") if ":layers.2." in s.id and "recompute" not in s.illegal)
+    site = next(s for s in able if bench.effect({s.id: "recompute"}).saved_bytes)
+    other = site.id.replace("layers.2.", "layers.4.")
+    choose(app, site.id, "recompute")
+    moved = bench.plan.saved_bytes - bench.stock_plan.saved_bytes
+    slow, now = Slow(bench, monkeypatch), bench.plan
+    app._on_message({"type": "alone", "on": True})
+    app.preview.point({"id": other, "option": "recompute"})
+    until(lambda: "the same choice came to that in layers.2" in app.preview.content.get("how", ""))
+    assert not any("step" in shown["name"] for shown in app.preview.content["figures"])
+    app._on_message({"type": "choose", "id": other, "option": "recompute"})
+    assert bench.plan is now
+    assert figure(app, "saved")["text"] == f"≈ {human_bytes(now.saved_bytes + moved)}"
+    assert figure(app, "saved")["kind"] == figure(app, "peak")["kind"] == "estimated"
+    assert "layers.2" in figure(app, "saved")["tip"]
+    assert {"fusions"} <= {shown["key"] for shown in app.strip.content["figures"] if shown.get("older")}
+    slow.let.set()
+    settled(app)
+    assert bench.plan.saved_bytes == now.saved_bytes + moved
+    assert figure(app, "saved")["kind"] == "predicted"
+    app.close()
+
+
 def test_what_is_refused_once_it_is_planned_leaves_nothing_asked_for(unplanned, monkeypatch):
     app, bench = unplanned, unplanned.bench
 

@@ -61,9 +61,18 @@ def test_a_peak_that_is_stated_is_met_and_explained(bench: wb.Workbench) -> None
     until(lambda: tab.plot.content["sources"]["now"]["x"] == [bench.plan.peak_bytes])
 
 
+def test_what_has_no_points_yet_has_no_name_above_the_curve(bench: wb.Workbench) -> None:
+    tab = FitTab(bench, lambda _busy, act: act(), lambda _message: None, lambda _text: None)
+    tab.plot.show((), None, [], "this CPU", 1)
+    named = tab.plot.content["set"]
+    assert not [name for name in named if name.endswith("legend") and named[name]["visible"]]
+    tab.close()
+
+
 def test_a_point_that_is_clicked_is_chosen(bench: wb.Workbench) -> None:
     tab, _ = tab_of(bench)
     points = tab.plot.content["sources"]["points"]
+    assert tab.plot.content["set"]["points legend"]["visible"]
     assert len(points["x"]) > 1
     tab.plot._handle_custom_msg({"type": "pick", "source": "points", "index": 0}, [])
     assert bench.plan.peak_bytes == points["x"][0]

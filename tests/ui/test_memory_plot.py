@@ -87,3 +87,27 @@ def test_what_is_pointed_at_says_its_bytes_in_words(shown):
     tip = shown.page.locator(".bk-tooltip-content").first
     tip.wait_for()
     assert re.search(r"^torch\.\w+\s+predicted:\s+\d+ KiB\s+(forward|backward)", tip.inner_text().strip())
+
+
+def test_a_plot_that_is_taken_out_of_the_page_while_it_is_made_is_drawn_when_it_is_back(shown):
+    errors: list[str] = []
+    shown.page.on("pageerror", lambda error: errors.append(str(error)))
+    drawn = shown.page.evaluate("""async () => {
+      const el = document.createElement("div"), before = new Set(Bokeh.index.roots), embed = Bokeh.embed.embed_item;
+      const fresh = () => [...Bokeh.index.roots].find((root) => !before.has(root));
+      document.body.append(el);
+      // As where a cell is run again: gone before Bokeh comes to it.
+      let gone = 0;
+      Bokeh.embed.embed_item = (...given) => { if (!gone++) el.remove(); return embed(...given); };
+      const stop = window.mount(el), sleep = (ms) => new Promise((next) => setTimeout(next, ms));
+      await sleep(500);
+      document.body.append(el);
+      for (let tries = 0; tries < 200 && !fresh()?.has_finished(); tries++) await sleep(50);
+      const drawn = Boolean(fresh()?.has_finished());
+      Bokeh.embed.embed_item = embed;
+      (await stop)?.();
+      el.remove();
+      return [gone, drawn];
+    }""")
+    assert errors == []
+    assert drawn == [2, True]

@@ -214,6 +214,33 @@ def test_a_folded_layer_unfolds_by_a_click_and_stands_for_all_its_sites(mount):
         assert page.evaluate(f"id => {VIEW}.position(id)", f"saved:layers.{layer}.attn/linear#0") is not None
 
 
+def test_a_heading_with_little_room_says_which_layers_it_stands_for(mount):
+    page = mount()
+    of = f"(first, last, room) => {VIEW}.view.range({{ first, last }}, room)"
+    say = lambda room: page.evaluate(f"room => ({of})('model.layers.0', 'model.layers.31', room)", room)  # noqa: E731
+    assert [say(room) for room in (600, 150, 20)] == [
+        "model.layers.0 … model.layers.31",
+        "model.layers.0 … 31",
+        "layers.0 … 31",
+    ]
+
+
+def test_a_view_of_another_size_is_never_empty(mount):
+    page = mount()
+    pixel = page.evaluate(f"""async () => {{
+      const el = document.getElementById("view"), {{ canvas, context }} = {VIEW}.view;
+      return await new Promise((done) => {{
+        let first = true;
+        // After the view's own, in the same frame.
+        new ResizeObserver(() => {{
+          if (!first) done(Array.from(context.getImageData(canvas.width >> 1, 2, 1, 1).data));
+          else {{ first = false; el.style.width = "700px"; }}
+        }}).observe(el);
+      }});
+    }}""")
+    assert pixel == [255, 255, 255, 255]
+
+
 def test_search_finds_and_goes_to_what_it_found(mount):
     page = mount()
     page.locator("canvas").first.focus()

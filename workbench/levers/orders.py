@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from workbench.analysis.commuting import commutes
 from workbench.analysis.machines import Machine
 from workbench.analysis.memory import timeline
 from workbench.analysis.overlap import Simulation, simulate
@@ -123,7 +124,8 @@ class Orders:
             ),
             unordered=self.base,
             rows=rows,
-            proof=UNPROVEN,
+            # Else it is proven by its values, as any plan.
+            proof=self.base.proof if commutes(self.base.graph, rows) else UNPROVEN,
         )
 
 

@@ -21,8 +21,14 @@ function list(model, kind, { head = "", rows = [], peak = null }) {
       h("thead", {}, h("tr", {}, h("th", { class: "wb-right" }, "bytes"), h("th", {}, "value"), h("th", {}, "made by"), h("th", {}, "source"))),
       h("tbody", {}, rows.map((row) => h("tr", { class: row.id ? "wb-can" : null, "data-value": row.value, onclick: go(row.id) },
         h("td", { class: "wb-right" }, row.bytes), h("td", { title: row.value }, row.id ? h("button", { class: "wb-link" }, row.value) : h("code", {}, row.value)), h("td", { title: row.statement }, h("code", {}, row.statement)),
-        h("td", {}, h("code", { class: "wb-muted" }, row.source)))))), { "data-kind": kind }),
+        h("td", {}, source(row.source)))))), { "data-kind": kind }),
   ];
+}
+
+/** A file and a line: what is too narrow for both cuts the file's name. */
+function source(/** @type {string} */ text) {
+  const line = text.lastIndexOf(":");
+  return h("code", { class: "wb-muted wb-place", title: text || null }, h("span", {}, line < 0 ? text : text.slice(0, line)), line < 0 ? "" : text.slice(line));
 }
 
 export default { render };

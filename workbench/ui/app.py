@@ -347,8 +347,11 @@ class App:
                 self.experiments.refresh()
             measured = self._keep_measured()
             self.choosing.planned(plan)
-            if plan is not self._plan_shown:
+            drawn_before = plan is self._plan_shown
+            if not drawn_before:
                 self._plan_shown = plan
+                # Before the graph, which takes longer: they are what a choice was made for.
+                self._show_figures()
                 self.graph.show(plan.graph, plan.sites)
                 self._redraw(*self._drawn_by)
                 self.preview.renew()
@@ -358,7 +361,8 @@ class App:
                 self._redraw("Timeline", "Fit")
             self.graph.ask(self.choosing.pending)
             self._machine_shown = bench.machine
-            self._show_figures()
+            if drawn_before:
+                self._show_figures()
             self.controls.update(can_undo=bench.can_undo, can_redo=bench.can_redo, **_machines(bench))
             self._select()
 

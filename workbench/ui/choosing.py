@@ -76,13 +76,18 @@ class Choosing:
         self._numbers = itertools.count()
         self._weigher: tuple[Plan, Worth] | None = None
         self._weighed: tuple[Plan | None, dict[str, str], Gain | None] = (None, {}, None)
-        self._resting = threading.Timer(REST_S, bench.warm)
+        self._resting = threading.Timer(REST_S, self._prepare)
         self._resting.daemon = True
         self._resting.start()
 
     def close(self) -> None:
         """No choice will be made here."""
         self._resting.cancel()
+
+    def _prepare(self) -> None:
+        """Make what the next choice needs of a plan from disk, and what its estimate does."""
+        self._bench.warm()
+        self._bench.alike.prepare(self._bench.plan)
 
     def turn(self, sites: Sequence[Site]) -> None:
         """Choose the next option of a site, or of those of folded layers."""
@@ -143,6 +148,7 @@ class Choosing:
             self._forget({number})
             # What was refused must not stay on the screen as if it were chosen.
             self._act(self._show)
+            self._act(lambda: self._bench.alike.prepare(self._bench.plan))
             with self._changed:
                 self._working.remove(number)
                 self._changed.notify_all()
@@ -190,19 +196,35 @@ class Choosing:
         with self._changed:
             return self._changed.wait_for(lambda: not self._working, timeout_s)
 
+    def _as_elsewhere(self, choices: Mapping[str, str]) -> Gain | None:
+        from workbench.bench.worth import Gain
+
+        found = self._bench.alike.estimate(self._bench.plan, choices)
+        if found is None:
+            return None
+        return Gain(
+            choices=dict(choices),
+            peak_bytes=found.peak_bytes,
+            saved_bytes=found.saved_bytes,
+            step_s=0.0,
+            estimated=True,
+            like=found.like,
+        )
+
     def estimate(self) -> Gain | None:
         """What is asked for comes to by arithmetic; None where nothing is, and where only a plan can tell."""
         pending = self.pending
         return self.weigh(pending) if pending else None
 
     def weigh(self, choices: Mapping[str, str]) -> Gain | None:
-        """What further choices come to by arithmetic, in milliseconds; None where only a plan can tell.
+        """What further choices come to, in milliseconds; None where only a plan can tell.
 
-        What is fused is cut and computed again in ways of its own, where arithmetic can be off by the sign.
+        By arithmetic; where statements are fused, which are cut and computed again in ways of their own, arithmetic can
+        be off by the sign: there by what a plan said of the same choice in another layer.
         """
         plan = self._bench.plan
         if plan.census.count:
-            return None
+            return self._as_elsewhere(choices)
         weigher = self._weigher
         if weigher is None or weigher[0] is not plan:
             self._weigher = weigher = plan, self._bench.worth()

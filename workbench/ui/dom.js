@@ -63,6 +63,11 @@ function previewed(/** @type {any} */ model, /** @type {HTMLElement} */ el) {
   el.addEventListener("focusout", (event) => { if (!el.contains(/** @type {any} */ (event.relatedTarget))) ask(null); });
 }
 
+/** A path that a line may end in only after its dots and slashes, as long as its parts fit. @returns {any[]} */
+function inParts(/** @type {string} */ path) {
+  return path.split(/(?<=[./])(?=\w)/).flatMap((part, at) => (at ? [h("wbr"), part] : [part]));
+}
+
 /** Bytes for a person: binary units, three figures. `summary.human_bytes` writes the same. */
 function humanBytes(/** @type {number} */ bytes) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -150,12 +150,14 @@ def arcs_of_sites(graph: Graph, sites: Sequence[Site], index: Index) -> tuple[li
     unplaced: list[int] = []
     origins = {origin.id: number for number, origin in enumerate(graph.origins)}
     ends = _Ends(graph, index)
+    able = [
+        (site.lever != SAVED, number) for number, site in enumerate(sites) if site.lever in CROSSING and site.values
+    ]
+    value_index = graph.value_index
     # What is saved comes first: it owns the arc that crosses, and other levers' sites join it.
-    for number in sorted(range(len(sites)), key=lambda n: sites[n].lever != SAVED):
+    for _, number in sorted(able):
         site = sites[number]
-        if not site.values or site.lever not in CROSSING:
-            continue
-        values = [graph.value_index[name] for name in site.values if name in graph.value_index]
+        values = [value_index[name] for name in site.values if name in value_index]
         root = next((v for v in values if index.producers[v] >= 0), values[0] if values else -1)
         key: int | str = root if root >= 0 else site.values[0]
         arc = ends.arc(number, site, root, values, origins)
@@ -165,7 +167,8 @@ def arcs_of_sites(graph: Graph, sites: Sequence[Site], index: Index) -> tuple[li
         crosses = arc.source < 0 or any(ends.side[target] != ends.side[arc.source] for target in arc.targets)
         if (key, crosses) in found:
             first = found[key, crosses]
-            found[key, crosses] = replace(first, sites=(*first.sites, number), style=max(first.style, arc.style))
+            both, style = (*first.sites, number), max(first.style, arc.style)
+            found[key, crosses] = Arc(both, first.source, first.block, first.targets, style, first.bytes)
         else:
             found[key, crosses] = arc
     return list(found.values()), unplaced
@@ -188,18 +191,26 @@ def marks_of_sites(graph: Graph, sites: Sequence[Site], index: Index) -> tuple[l
     def rows_at(origin: str) -> list[int]:
         return rows_of.get(origins[origin], []) if origin in origins else []
 
+    def places(site: Site) -> Iterator[int]:
+        """The statement that the id names; where the choice took it away, what it belonged to, or who has its value."""
+        values = [graph.value_index[name] for name in site.values if name in graph.value_index]
+        makers = [producers[value] for value in values if producers[value] >= 0]
+        if here := rows_at(_place(site)):
+            yield from (row for row in here if row in makers)
+            readers = {reader for value in values for reader in index.readers_of(value)}
+            yield from (row for row in here if row in readers)
+            yield here[-1]
+        yield from rows_at(_place(site).partition("!")[0])
+        yield from makers
+        for value in values:
+            yield from index.readers_of(value)
+
     for number, site in enumerate(sites):
         if site.lever in CROSSING or (not site.values and not _place(site)):
             continue
-        values = [graph.value_index[name] for name in site.values if name in graph.value_index]
-        here = rows_at(_place(site))
-        makers = [producers[value] for value in values if producers[value] >= 0]
-        readers = [reader for value in values for reader in index.readers_of(value)]
-        # The statement that the id names; where the choice took it away, what it belonged to, or who has its value.
-        there = [row for row in here if row in makers] or [row for row in here if row in readers] or here[-1:]
-        found = [*there, *rows_at(_place(site).partition("!")[0]), *makers, *readers]
-        if found:
-            marks.append(Mark(number, found[0], blocks[found[0]]))
+        found = next(places(site), None)
+        if found is not None:
+            marks.append(Mark(number, found, blocks[found]))
         else:
             unplaced.append(number)
     return marks, unplaced
@@ -220,7 +231,10 @@ class _Ends:
         """The arc of a site about some values, of which `root` is the first that is made; None where there is none."""
         side, parent, blocks, style = self.side, self._parent, self._index.blocks, style_of(site)
         source = self._index.producers[root] if root >= 0 else -1
-        readers = [reader for value in values for reader in self._index.readers_of(value) if reader != source]
+        if len(values) == 1:
+            readers = [reader for reader in self._index.readers_of(values[0]) if reader != source]
+        else:
+            readers = [reader for value in values for reader in self._index.readers_of(value) if reader != source]
         across = [reader for reader in readers if side[reader] == BACKWARD]
         targets: tuple[int, ...]
         if source < 0 or (side[source] == BACKWARD and site.lever == SAVED):

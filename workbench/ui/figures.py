@@ -122,6 +122,8 @@ def while_planned(shown: list[dict[str, Any]], plan: Plan, gain: Gain | None, ag
             now = getattr(plan, name) + getattr(gain, name)
             text, change = f"≈ {human_bytes(now)}", now - getattr(start, name)
             first = _value(text, "estimated", change, human_bytes, against.name)
+            if gain.like:
+                first["tip"] = f"as the same choice came to in {gain.like}; the plan is on its way"
         older = any("predicted" in value["kind"] for value in figure["values"]) and first is figure["values"][0]
         found.append({**figure, "values": [first, *others], "older": older})
     return found
@@ -154,7 +156,8 @@ def _step_time(run: Run | None, measured: str, against: Against) -> list[dict[st
     if run is None or times is None:
         return [dict(_UNMEASURED)]
     value = {"text": human_seconds(times["step_s"]), "kind": measured, **_step_change(run, against)}
-    interval = {"text": _interval(times["low_s"], times["high_s"]), "kind": f"95 %, {measured}"}
+    range_s = _interval(times["low_s"], times["high_s"])
+    interval = {"text": range_s, "kind": measured, "tip": "95 % interval of the median"}
     beside = [
         {
             "text": human_seconds(other["step_s"]),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from workbench.bench.curve import Curve, CurvePoint, Line
     from workbench.bench.fits import Fit
 
-_LABEL = "plans found: click one to choose it"
+_LABEL = "plans: click one"
 _ROOM = 0.06
 """Share of the range that is left free around the points."""
 _NEAR = 3.0
@@ -266,9 +266,14 @@ class CurvePlot(Panel):
                 "step": _range([y for _, y in every]),
                 "peak axis": {"axis_label": f"predicted peak; steps by {machine}'s rates{more}"},
                 "step axis": {"major_label_text_alpha": 1.0 if every else 0.0},
+                # What has no points has no sign in the legend either.
                 "measured legend": {"visible": bool(measured)},
+                "now legend": {"visible": now is not None},
                 **{f"{name} legend": {"visible": name in below} for name in _ADDING},
-                "points legend": {"label": {"value": f"with {lines[-1].using[-1]}" if below else _LABEL}},
+                "points legend": {
+                    "visible": bool(sources["points"]["x"]),
+                    "label": {"value": f"with {lines[-1].using[-1]}" if below else _LABEL},
+                },
             },
         }
 
@@ -376,7 +381,7 @@ def _plot(*, dark: bool) -> dict[str, Any]:
         TapTool(renderers=[*below, curve]),
     )
     for item, name in zip(plot.legend[0].items, (*_ADDING, "points", "now", "measured"), strict=True):
-        item.update(name=f"{name} legend", visible=name in ("points", "now"))
+        item.update(name=f"{name} legend", visible=False)
     plot.add_layout(plot.legend[0], "above")
     paint(plot, colors)
     return {"item": json_item(plot), "version": bokeh.__version__, "pickable": [*_ADDING, "points"]}

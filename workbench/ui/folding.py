@@ -137,7 +137,7 @@ def fold_of(
     # The forward comes first in a graph, and so in each block.
     side, members = graph.statements.side.tolist(), index.members
     without_numbers = {name: _DIGITS.sub("", name) for name in set(graph.statements.name)}
-    names = [without_numbers[name] for name in graph.statements.name]
+    told = list(zip(map(without_numbers.__getitem__, graph.statements.name), side, strict=True))
     arcs_of, marks_of = _by_block(arcs), _by_block(marks)
 
     @functools.cache
@@ -145,7 +145,7 @@ def fold_of(
         return tuple(
             (
                 graph.origins[block - 1].symbol if block else "",
-                tuple((names[row], side[row]) for row in members.get(block, ())),
+                tuple(map(told.__getitem__, members.get(block, ()))),
                 tuple((arc.style, arc.bytes, len(arc.sites)) for arc in arcs_of.get(block, ())),
                 tuple(
                     (within(span, sites[mark.site].choice), within(span, sites[mark.site].outcome))
@@ -156,6 +156,8 @@ def fold_of(
         )
 
     def within(span: Span, option: str) -> str:
+        if not option.startswith("at("):
+            return option
         # A place in the layer itself is the same place in each.
         place = option.removeprefix(f"at({span.layer}")
         return place if place.startswith((".", "/")) else option
@@ -167,7 +169,8 @@ def fold_of(
     stands_for: list[tuple[Span, ...]] = []
     identical: list[int] = []
     differs: list[str] = []
-    twin = np.full(len(graph.statements), -1, np.int32)
+    hidden: list[int] = []
+    stands: list[int] = []
     start = 0
     while start < len(spans):
         first, stop = spans[start], start + 1
@@ -185,8 +188,11 @@ def fold_of(
             differs.append(_difference(signature(above), signature(group[0])) if above is not None else "")
             for span in group[1:]:
                 for mine, other in zip(group[0].blocks, span.blocks, strict=True):
-                    twin[members.get(other, [])] = members.get(mine, [])
+                    hidden += members.get(other, ())
+                    stands += members.get(mine, ())
         start = stop
+    twin = np.full(len(graph.statements), -1, np.int32)
+    twin[hidden] = stands
     return Fold(tuple(shown), tuple(stands_for), tuple(identical), tuple(differs), twin)
 
 

@@ -263,6 +263,13 @@ class Drawing extends Places {
     c.textAlign = "left";
   }
 
+  /** The layers that a heading stands for; where there is little room, the number of the last, and in less the last part of their name. */
+  range({ first, last }, room) {
+    const at = first.lastIndexOf("."), number = last.slice(last.lastIndexOf(".") + 1);
+    const ways = [`${first} … ${last}`, `${first} … ${number}`, `${first.slice(first.lastIndexOf(".", at - 1) + 1)} … ${number}`];
+    return ways.find((way) => this.context.measureText(way).width <= room) ?? ways[2];
+  }
+
   drawSections(low, high) {
     const c = this.context, { sections } = this.scene, { label } = this.columns(), ink = this.ink;
     for (const section of sections) {
@@ -282,10 +289,10 @@ class Drawing extends Places {
       this.font(size, SANS, 600);
       c.fillStyle = ink.ink;
       const folded = section.count > 1, foldable = section.identical > 1;
-      const name = folded ? `${section.first} … ${section.last}` : section.first;
       const turns = foldable && !this.readOnly;
       const mark = turns ? (folded ? "▸ " : "▾ ") : "";
-      const title = this.shorten(`${mark}${name}`, far ? label[1] - label[0] : this.width / 2);
+      const room = far ? label[1] - label[0] : this.width / 2;
+      const title = this.shorten(`${mark}${folded ? this.range(section, room - c.measureText(mark).width) : section.first}`, room);
       c.fillText(title, label[0], middle);
       if ((!foldable && !section.differs) || far) continue;
       const x = label[0] + c.measureText(title).width + 10;
@@ -301,12 +308,7 @@ class Drawing extends Places {
 
   drawRuns(low, high) {
     const c = this.context, { run } = this.scene, { sides } = this.columns(), ink = this.ink;
-    const spines = new Map();
     for (let i = 0; i < run.y.length; i++) {
-      const key = run.fusion[i] * 2 + run.side[i];
-      const span = spines.get(key);
-      if (span) { span.to = run.y[i] + run.height[i] / 2; span.pieces++; }
-      else spines.set(key, { from: run.y[i] + run.height[i] / 2, to: run.y[i], side: run.side[i], pieces: 1, fusion: run.fusion[i] });
       if (run.y[i] + run.height[i] < low || run.y[i] > high) continue;
       const [x0, x1] = sides[run.side[i]];
       const top = this.y(run.y[i]) - 2, height = run.height[i] * this.zoom + 4;
@@ -320,8 +322,8 @@ class Drawing extends Places {
     }
     c.strokeStyle = ink.fusion;
     c.lineWidth = 1;
-    for (const { from, to, side, pieces, fusion } of spines.values()) {
-      if (pieces < 2 || to < low || from > high) continue;
+    for (const { from, to, side, fusion } of this.scene.spines) {
+      if (to < low || from > high) continue;
       const lane = 6 + (fusion % 2) * 3;
       const x = side === 0 ? sides[0][0] - lane : sides[1][1] + lane;
       const edge = side === 0 ? sides[0][0] - 4 : sides[1][1] + 4;

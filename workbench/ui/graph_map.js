@@ -99,7 +99,7 @@ class Overview {
       this.canvas.height = this.height * ratio;
       this.paintWhole(wide, ratio);
     }
-    const c = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d"));
+    const c = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d", { alpha: false }));
     c.setTransform(1, 0, 0, 1, 0, 0);
     c.fillStyle = view.paper;
     c.fillRect(0, 0, this.canvas.width, this.canvas.height);

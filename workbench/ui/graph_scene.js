@@ -129,10 +129,22 @@ function scene(data) {
       out.arcsFrom.get(end).push(i);
     }
   }
+  out.spines = spinesOf(out.run);
   // Of what is selected alone.
   let neighbours;
   Object.defineProperty(out, "neighbours", { enumerable: true, get: () => (neighbours ??= neighboursOf(out.edge)) });
   return out;
+}
+
+/** What joins the pieces of a fusion's box in one column, from the first to the last; of one piece there is none. */
+function spinesOf({ y, height, fusion, side }) {
+  const spines = new Map();
+  for (let i = 0; i < y.length; i++) {
+    const key = fusion[i] * 2 + side[i], span = spines.get(key);
+    if (span) { span.to = y[i] + height[i] / 2; span.pieces++; }
+    else spines.set(key, { from: y[i] + height[i] / 2, to: y[i], side: side[i], pieces: 1, fusion: fusion[i] });
+  }
+  return Array.from(spines.values()).filter(({ pieces }) => pieces > 1);
 }
 
 /** Per node who makes what it reads, and who reads what it makes. */

@@ -69,7 +69,7 @@ class View extends Drawing {
     this.search = /** @type {HTMLInputElement} */ (el.querySelector("input"));
     this.found = /** @type {HTMLElement} */ (el.querySelector(".wb-found"));
     this.tip = /** @type {HTMLElement} */ (el.querySelector(".wb-tip"));
-    this.context = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d"));
+    this.context = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d", { alpha: false }));
     this.stop = new AbortController();
     const on = (target, type, handler, options = {}) =>
       target.addEventListener(type, handler, { signal: this.stop.signal, ...options });
@@ -176,7 +176,8 @@ class View extends Drawing {
     // All of it at first sight, and as long as nobody came nearer.
     if (this.atFit) this.fit();
     this.clamp();
-    this.redraw();
+    // At once: a canvas of another size is empty, and the next frame is one too late.
+    this.draw();
   }
 
   // ---- pan and zoom ------------------------------------------------------------------------------------------

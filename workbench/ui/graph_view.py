@@ -54,13 +54,16 @@ class Shown:
     @functools.cached_property
     def statement_ids(self) -> list[str]:
         """Per statement of the graph the node that shows it, in a folded layer its twin's; empty where none does."""
-        layout, parents, ids = self.layout, self.graph.statements.parent, self.node_ids
-        found = [ids[node] if node >= 0 else "" for node in layout.node_of.tolist()]
+        layout, parents, ids = self.layout, self.graph.statements.parent, [*self.node_ids, ""]
+        found = list(map(ids.__getitem__, layout.node_of.tolist()))
         headings = {int(layout.nodes.fusion[node]): ids[node] for node in np.flatnonzero(layout.nodes.heading).tolist()}
-        for member in np.flatnonzero((parents >= 0) & ~layout.hidden).tolist()[::-1]:
-            node = int(layout.node_of[member])
-            if node >= 0:
-                found[int(parents[member])] = headings.get(int(layout.nodes.fusion[node]), ids[node])
+        members = np.flatnonzero((parents >= 0) & ~layout.hidden & (layout.node_of >= 0))
+        fusions, first = np.unique(parents[members], return_index=True)
+        nodes = layout.node_of[members[first]]
+        for row, node, fusion in zip(
+            fusions.tolist(), nodes.tolist(), layout.nodes.fusion[nodes].tolist(), strict=True
+        ):
+            found[row] = headings.get(fusion, ids[node])
         return found
 
 

@@ -32,11 +32,13 @@ class Hidden:
         return self.stand_in >= 0
 
 
-def views_of(graph: Graph, index: Index) -> NDArray[np.bool_]:
+def views_of(graph: Graph) -> NDArray[np.bool_]:
     """Statements that own no memory and write none: views, and `shallow_copy`."""
     statements = graph.statements
     views = (statements.flags & StatementFlag.VIEW.value != 0) & (statements.flags & StatementFlag.INPLACE.value == 0)
-    return np.asarray(index.shown & ~index.headed & views & (statements.kind == Kind.OP))
+    headed = np.zeros(len(statements), bool)
+    headed[statements.parent[statements.parent >= 0]] = True
+    return np.asarray(~headed & views & (statements.kind == Kind.OP))
 
 
 def hide(graph: Graph, index: Index, arcs: Sequence[Arc], layers: Sequence[str]) -> Hidden:
@@ -54,7 +56,7 @@ def hide(graph: Graph, index: Index, arcs: Sequence[Arc], layers: Sequence[str])
         Per block the layer that it belongs to; empty outside of layers.
     """
     statements = graph.statements
-    views = views_of(graph, index)
+    views = views_of(graph)
     # What is all views, a fusion of them, stays.
     member = index.shown & ~index.headed & (statements.parent >= 0)
     plain = np.bincount(statements.parent[member & ~views], minlength=len(statements))
@@ -110,27 +112,30 @@ def arcs_through(graph: Graph, index: Index, arcs: Sequence[Arc], hidden: Hidden
         found = [end for reader in readers if reader > target for end in ends(reader)]
         return found or [stand_in[target]]
 
-    moved = []
+    blocks, moved = index.blocks, []
     for arc in arcs:
-        if (arc.source < 0 or stand_in[arc.source] < 0) and all(stand_in[target] < 0 for target in arc.targets):
+        hidden_end = (arc.source >= 0 and stand_in[arc.source] >= 0) or any(stand_in[end] >= 0 for end in arc.targets)
+        if not hidden_end and len(arc.targets) == 1 and (arc.source < 0 or blocks[arc.source] == arc.block):
+            moved.append(arc)
+            continue
+        if not hidden_end:
             source, targets = arc.source, list(dict.fromkeys(arc.targets))
         else:
             source = stand_in[arc.source] if arc.source >= 0 and stand_in[arc.source] >= 0 else arc.source
             targets = list(dict.fromkeys(end for target in arc.targets for end in ends(target)))
         apart = tuple(end for end in targets if end != source) or tuple(targets)
-        block = index.blocks[source] if source >= 0 else arc.block
+        block = blocks[source] if source >= 0 else arc.block
         if (source, apart, block) == (arc.source, arc.targets, arc.block):
             moved.append(arc)
         else:
-            moved.append(replace(arc, source=source, targets=apart, block=block))
+            moved.append(Arc(arc.sites, source, block, apart, arc.style, arc.bytes, arc.peers))
     return moved
 
 
 def marks_through(index: Index, marks: Sequence[Mark], hidden: Hidden) -> list[Mark]:
     """Marks on views stand on what stands for these."""
+    stand_in, blocks = hidden.stand_in.tolist(), index.blocks
     return [
-        replace(mark, statement=row, block=int(index.block[row]))
-        if (row := int(hidden.stand_in[mark.statement])) >= 0
-        else mark
+        Mark(mark.site, row, blocks[row], mark.peers) if (row := stand_in[mark.statement]) >= 0 else mark
         for mark in marks
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -66,16 +67,19 @@ def bars(graph: Graph, layout: Layout, sites: Sequence[Site]) -> Bars:
     statements, values = graph.statements, graph.values
     groups = statements.group if len(graph.groups) > 1 else np.full(len(statements), -1, np.int32)
     found: dict[tuple[int, int, int], list[tuple[int, int, int, int, int]]] = {}
+    producers, kinds, group_of = values.producer.tolist(), statements.kind.tolist(), groups.tolist()
+    starts, read = statements.inputs.offsets.tolist(), statements.inputs.items.tolist()
+    rows, nodes, value_index = next_row.tolist(), next_node.tolist(), graph.value_index
     for id, index in number.items():
-        value = graph.value_index.get(sites[index].values[0], -1)
-        wait = int(values.producer[value]) if value >= 0 and f"{id}!wait" in number else -1
-        if wait < 0 or statements.kind[wait] != Kind.WAIT:
+        ending = number.get(f"{id}!wait")
+        value = value_index.get(sites[index].values[0], -1)
+        wait = producers[value] if value >= 0 and ending is not None else -1
+        if wait < 0 or ending is None or kinds[wait] != Kind.WAIT:
             continue
-        issue = int(values.producer[statements.inputs[wait][0]])
-        ends = int(next_node[issue]), int(next_node[wait])
-        if issue >= 0 and min(ends) >= 0:
-            before = int(next_row[issue]), int(next_row[wait])
-            found.setdefault((*ends, int(groups[issue])), []).append((issue, index, number[f"{id}!wait"], *before))
+        issue = producers[read[starts[wait]]]
+        if issue >= 0 and min(nodes[issue], nodes[wait]) >= 0:
+            place = nodes[issue], nodes[wait], group_of[issue]
+            found.setdefault(place, []).append((issue, index, ending, rows[issue], rows[wait]))
     ordered = sorted(found.items(), key=lambda item: min(item[1]))
     first = [min(same) for _, same in ordered]
     issue_node = np.asarray([key[0] for key, _ in ordered], np.int32)
@@ -149,6 +153,7 @@ def _twins(one: str, other: str) -> bool:
     return one == other or _without_number(one) == _without_number(other) != ""
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def _without_number(id: str) -> str:
     """A site's id without the number of the layer; empty where there is none."""
     place = id.partition(":")[2]
@@ -161,26 +166,21 @@ def _next(graph: Graph, layout: Layout) -> tuple[NDArray[np.int32], NDArray[np.i
     """For each row the first statement of its side, from there on, that keeps its place, and the node that shows it."""
     statements = graph.statements
     rows, nodes = np.full((2, len(statements)), -1, np.int32)
-    node_of, sides, node_sides = layout.node_of.tolist(), statements.side.tolist(), layout.nodes.side.tolist()
     keeps = ~np.isin(statements.kind, list(_PASSES)) & (statements.flags & StatementFlag.VIEW.value == 0)
-    members = np.flatnonzero((statements.parent >= 0) & ~layout.hidden & (layout.node_of >= 0))[::-1]
-    parts = dict(zip(statements.parent[members].tolist(), layout.node_of[members].tolist(), strict=True))
-    coming: dict[int, tuple[int, int]] = {}
-    last: dict[int, tuple[int, int]] = {}
-    keeps_place, top = keeps.tolist(), np.flatnonzero(statements.parent < 0)
-    found = []
-    for row in top.tolist()[::-1]:
-        side = sides[row]
-        here = parts.get(row, node_of[row])
-        if here >= 0 and keeps_place[row] and node_sides[here] == side:
-            coming[side] = row, here
-            last.setdefault(side, coming[side])
-        found.append(coming.get(side, (-1, -1)))
-    if found:
-        rows[top[::-1]], nodes[top[::-1]] = np.asarray(found, np.int32).T
-    # What comes after all of them stands with the last.
-    for row in top[nodes[top] < 0].tolist():
-        rows[row], nodes[row] = last.get(sides[row], (-1, -1))
+    # A fusion is shown by the first of its members that is.
+    here = layout.node_of.copy()
+    members = np.flatnonzero((statements.parent >= 0) & ~layout.hidden & (layout.node_of >= 0))
+    fusions, first = np.unique(statements.parent[members], return_index=True)
+    here[fusions] = layout.node_of[members[first]]
+    top = np.flatnonzero(statements.parent < 0)
+    for side in np.unique(statements.side).tolist():
+        able = top[(here[top] >= 0) & keeps[top] & (statements.side[top] == side)]
+        able = able[layout.nodes.side[here[able]] == side]
+        of_side = top[statements.side[top] == side]
+        if len(able):
+            # What comes after all of them stands with the last.
+            coming = able[np.minimum(np.searchsorted(able, of_side), len(able) - 1)]
+            rows[of_side], nodes[of_side] = coming, here[coming]
     return rows, nodes
 
 

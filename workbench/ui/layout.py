@@ -80,8 +80,13 @@ def compute(
         marks = marks_through(index, marks, hidden)
         index = without(index, hidden)
     fold = fold_of(graph, index, sites, arcs, marks, unfolded)
-    arcs = [replace(arc, peers=tuple(p.sites[0] for p in peers)) for arc, peers in folded(arcs, fold)]
-    marks = [replace(mark, peers=tuple(p.site for p in peers)) for mark, peers in folded(marks, fold)]
+    arcs = [
+        Arc(arc.sites, arc.source, arc.block, arc.targets, arc.style, arc.bytes, tuple(p.sites[0] for p in peers))
+        for arc, peers in folded(arcs, fold)
+    ]
+    marks = [
+        Mark(mark.site, mark.statement, mark.block, tuple(p.site for p in peers)) for mark, peers in folded(marks, fold)
+    ]
     moments = moments_of(graph, index, sites, marks, fold)
     opened = [moment for moment in moments if waits_key(graph, moment[0]) in unfolded]
     closed = [moment for moment in moments if waits_key(graph, moment[0]) not in unfolded]

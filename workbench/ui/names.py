@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from workbench.graph import Graph
@@ -9,6 +10,7 @@ from workbench.lever import Site
 from workbench.ui.drawing import Layout
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def short_name(name: str) -> str:
     """A statement's name as drawn: without module, and without what all of Thunder's wrappers have in common."""
     short = name.rpartition(".")[2]
@@ -26,6 +28,8 @@ def node_ids(graph: Graph, layout: Layout, sites: Sequence[Site]) -> list[str]:
         forward no longer makes, ``s:INDEX`` for statements that make nothing new.
     """
     ids, seen = [], set()
+    named, outputs = graph.values.name, graph.statements.outputs
+    starts, made = outputs.offsets.tolist(), outputs.items.tolist()
     for statement, ghost, heading in zip(
         layout.nodes.statement.tolist(), layout.nodes.ghost.tolist(), layout.nodes.heading.tolist(), strict=True
     ):
@@ -34,8 +38,8 @@ def node_ids(graph: Graph, layout: Layout, sites: Sequence[Site]) -> list[str]:
         elif heading:
             id = f"f:{graph.statements.name[statement]}"
         else:
-            outputs = graph.statements.outputs[statement]
-            id = f"t:{graph.values.name[outputs[0]]}" if len(outputs) else ""
+            start = starts[statement]
+            id = f"t:{named[made[start]]}" if start < starts[statement + 1] else ""
         if not id or id in seen:
             id = f"s:{statement}"
         seen.add(id)

@@ -16,7 +16,6 @@ from workbench.lever import Site
 from workbench.summary import human_bytes, human_shape
 from workbench.ui import lanes
 from workbench.ui.drawing import Layout, Style
-from workbench.ui.ends import Index
 from workbench.ui.grouped import parts_of
 from workbench.ui.hiding import views_of
 from workbench.ui.modules import Module, modules_of
@@ -44,7 +43,9 @@ class Strings:
     def column(self, texts: Sequence[str]) -> NDArray[np.int32]:
         """Indices of `texts`."""
         index = self.index
-        return np.asarray([index.setdefault(text, len(index)) for text in texts], np.int32)
+        for text in dict.fromkeys(texts):
+            index.setdefault(text, len(index))
+        return np.asarray(list(map(index.__getitem__, texts)), np.int32)
 
 
 def payload(
@@ -117,7 +118,7 @@ def payload(
         "strings": list(strings.index),
         "sections": [vars(section) for section in layout.sections],
         "height": layout.height,
-        "views": {"count": int(views_of(graph, Index.of(graph)).sum()), "hidden": int(layout.hidden.sum())},
+        "views": {"count": int(views_of(graph).sum()), "hidden": int(layout.hidden.sum())},
         "tables": {
             table: {name: [_code(column), column.tobytes()] for name, column in columns.items()}
             for table, columns in tables.items()
@@ -201,6 +202,12 @@ def _node_columns(graph: Graph, layout: Layout, sites: Sequence[Site], strings: 
     origin_of = layout.blocks.origin.tolist()
     abouts = [_about(graph, origin) for origin in origin_of]
     shape_of = functools.cache(human_shape)
+    shapes, named = values.shape, values.name
+
+    @functools.cache
+    def told_of(value: int) -> str:
+        return f"{named[value]} {shape_of(shapes[value])}"
+
     name, full, detail, shape, executor, about, size = [], [], [], [], [], [], []
     for node, (statement, block) in enumerate(zip(nodes.statement.tolist(), nodes.block.tolist(), strict=True)):
         origin = origin_of[block]
@@ -226,8 +233,8 @@ def _node_columns(graph: Graph, layout: Layout, sites: Sequence[Site], strings: 
             size.append(0)
             continue
         tensors = [value for value in made[starts[statement] : starts[statement + 1]] if is_tensor[value]]
-        shape.append(shape_of(values.shape[tensors[0]]) if tensors else "")
-        size.append(sum(bytes_of[value] for value in tensors))
+        shape.append(shape_of(shapes[tensors[0]]) if tensors else "")
+        size.append(bytes_of[tensors[0]] if len(tensors) == 1 else sum(bytes_of[value] for value in tensors))
         short = short_name(statements.name[statement])
         name.append(
             f"{waits[node]} {short}s" if waits[node] > 1 else f"▾ {short}" if waits[node] or parts[node] else short
@@ -241,7 +248,7 @@ def _node_columns(graph: Graph, layout: Layout, sites: Sequence[Site], strings: 
         if waits[node] > 1:
             detail.append(f"{waits[node]} waits of one moment: each is shown by another click, or Enter")
             continue
-        told = ", ".join(f"{values.name[value]} {shape_of(values.shape[value])}" for value in tensors[:3])
+        told = told_of(tensors[0]) if len(tensors) == 1 else ", ".join(map(told_of, tensors[:3]))
         if waits[node] < 0:
             detail.append(f"{told}; {-waits[node]} waits of one moment: shown as one by another click, or Enter")
         elif parts[node]:

@@ -85,14 +85,28 @@ function render({ model, el }) {
     near[message.axis] = { ...message, names: Object.keys(message.sources) };
     for (const [name, data] of Object.entries(message.sources)) shown.get_model_by_name(name).data = data;
   }
+  /** What a plot was put into the page as, once that stays there; null where the view is gone by then. */
+  async function embedded(bokeh, item) {
+    while (await attached(el, stop.signal)) {
+      const place = document.createElement("div");
+      roots?.clear();
+      el.replaceChildren(place);
+      try {
+        return await bokeh.embed.embed_item(item, place);
+      } catch (error) {
+        // Taken out of the page meanwhile, as when a cell is run again: it may come back.
+        if (place.isConnected) throw error;
+        await new Promise((next) => setTimeout(next, 30));
+      }
+    }
+    return null;
+  }
   async function draw() {
     const { item, version, pickable } = model.get("plot");
     const bokeh = await library(model, version);
-    if (!await attached(el, stop.signal)) return;
-    const place = document.createElement("div");
-    roots?.clear();
-    el.replaceChildren(place);
-    roots = await bokeh.embed.embed_item(item, place);
+    const made = await embedded(bokeh, item);
+    if (!made) return;
+    roots = made;
     shown = roots.roots[0].model.document;
     for (const name of pickable ?? []) {
       const source = shown.get_model_by_name(name);

@@ -28,7 +28,7 @@ function render({ model, el }) {
     body.replaceChildren(...found.slice(0, MOST).map((row) => h("tr", {
       class: row.id === selected ? "wb-chosen" : null, "data-site": row.id, onclick: () => model.send({ type: "go", id: row.id }),
     },
-    h("td", {}, row.lever), h("td", {}, h("button", { class: "wb-link", title: row.id }, row.label)), h("td", {}, h("code", { class: "wb-muted", title: row.source }, row.source)),
+    h("td", {}, row.lever), h("td", {}, h("button", { class: "wb-link", title: row.id }, inParts(row.label))), h("td", {}, h("code", { class: "wb-muted", title: row.source }, row.source)),
     h("td", { class: "wb-right" }, row.bytes ? humanBytes(row.bytes) : ""),
     h("td", { onclick: (event) => event.stopPropagation() }, h("select", {
       "aria-label": `Choice for ${row.label}`, onchange: (event) => model.send({ type: "choose", id: row.id, option: event.target.value }),

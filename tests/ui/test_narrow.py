@@ -1,0 +1,106 @@
+"""What panels say in the room that a cell of JupyterLab leaves them: nothing is cut where it could stand whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.ui.page import UI
+from tests.ui.page import page as page_text
+from workbench.ui.figures import Against, _step_time
+from workbench.ui.help import TABS
+
+pytestmark = pytest.mark.browser
+
+CELL = 1008
+"""Pixels of a cell's output in JupyterLab, 1440 wide, with its files shown."""
+
+
+@pytest.fixture
+def mount(blank: Page, tmp_path: Path) -> Callable[..., Page]:
+    def open_page(module: str, content: dict[str, Any], width: int) -> Page:
+        file = tmp_path / "view.html"
+        text = page_text(module, {"content": content, "selected": "", "marked": []}, width=width)
+        # The app is what parts ask for how wide they are.
+        file.write_text(text.replace("<body ", '<body class="wb-app" ', 1).replace("padding:16px", f"width:{width}px"))
+        blank.set_viewport_size({"width": 1440, "height": 900})
+        blank.goto(file.as_uri())
+        blank.wait_for_function("window.ready === true")
+        return blank
+
+    return open_page
+
+
+def test_what_is_alive_is_named_on_one_line_with_its_line_of_the_program(mount):
+    row = {"value": "t2329", "statement": "softmax", "bytes": "32.0 KiB", "id": "t:t2329"}
+    rows = [row | {"source": "modeling_ernie4_5.py:1103"}] * 3
+    rows += [{"value": "t_model_embed_tokens_weight", "statement": "argument", "source": "", "bytes": "8 B", "id": ""}]
+    listed = {"head": "4 storages", "rows": rows}
+    page = mount("alive.js", {"predicted": listed, "measured": listed}, 400)
+    heights = page.locator("tbody tr").evaluate_all("rows => rows.map((row) => row.clientHeight)")
+    assert max(heights) == min(heights), "a name goes over two lines"
+    for box in page.locator(".wb-scroll").all():
+        assert box.evaluate("el => el.scrollWidth <= el.clientWidth"), "a column is out of sight"
+    inside = """(el) => {
+        const range = document.createRange(), text = el.lastChild;
+        range.selectNode(text);
+        const right = (of) => of.getBoundingClientRect().right;
+        return text.data === ":1103" && right(range) <= right(el.closest("td"));
+    }"""
+    assert all(place.evaluate(inside) for place in page.locator("tbody tr:first-child .wb-place").all())
+
+
+def test_a_site_is_broken_after_a_dot_or_a_slash(mount):
+    site = {"lever": "saved", "source": "modeling_ernie4_5.py:259 hidden_states = hidden_states * 1", "bytes": 16384}
+    label = "model.layers.0.input_layernorm/rsqrt"
+    site |= {"id": f"saved:{label}", "label": label, "choice": "save", "outcome": "save"}
+    options = ("save", "recompute", "a rather long option of a lever")
+    site["options"] = [{"name": name, "reason": ""} for name in options]
+    page = mount("sites.js", {"rows": [site]}, 930)
+    link = page.locator("tbody .wb-link")
+    ends = link.evaluate("""(el) => {
+        const ends = [], range = document.createRange(), walk = document.createTreeWalker(el, NodeFilter.SHOW_TEXT);
+        let top = null, before = "";
+        for (let node = walk.nextNode(); node; node = walk.nextNode()) {
+          for (let at = 0; at < node.data.length; at++) {
+            range.setStart(node, at); range.setEnd(node, at + 1);
+            const here = range.getBoundingClientRect().top;
+            if (top !== null && here > top + 4) ends.push(before);
+            [top, before] = [here, node.data[at]];
+          }
+        }
+        return ends;
+    }""")
+    assert link.inner_text() == label
+    assert ends
+    assert set(ends) <= {".", "/"}
+
+
+def test_a_step_s_interval_is_whole_in_the_strip(mount):
+    run: Any = SimpleNamespace(times={"step_s": 0.0581, "low_s": 0.0458, "high_s": 0.108}, against={})
+    values = _step_time(run, "measured", Against("stock", None))
+    others = [{"key": key, "title": key, "values": [{"text": "1", "kind": "predicted"}]} for key in "abcde"]
+    page = mount("strip.js", {"figures": [{"key": "step", "title": "Step time", "values": values}, *others]}, CELL)
+    step = page.locator("[data-figure=step]")
+    assert "45.8–108 ms" in step.inner_text()
+    for line in step.locator(".wb-value, .wb-kind").all():
+        assert line.evaluate("el => el.scrollWidth <= el.clientWidth"), line.inner_text()
+
+
+def test_all_tabs_stand_in_one_row(blank: Page) -> None:
+    tabs = "".join(f'<li class="lm-TabBar-tab"><div>{name}</div></li>' for name in TABS)
+    blank.set_viewport_size({"width": 1440, "height": 900})
+    blank.set_content(
+        f"<style>{(UI / 'style.css').read_text()} .lm-TabBar-content {{ display: flex; list-style: none; margin: 0; }}"
+        f' body {{ font: 13px "DejaVu Sans", sans-serif; }}</style>'
+        f'<div class="wb-app" style="width:{CELL}px"><div class="jupyter-widget-tab"><div class="lm-TabBar">'
+        f'<ul class="lm-TabBar-content" style="padding-left:0">{tabs}</ul></div></div></div>'
+    )
+    tops = blank.locator("li").evaluate_all("tabs => tabs.map((tab) => tab.getBoundingClientRect().top)")
+    assert len(tops) == len(TABS)
+    assert len(set(tops)) == 1
