@@ -369,8 +369,8 @@ def _captured(
                 inputs, _ = jitted._lc_cs.last_prologue(*args, **kwargs)
             unread = _unread(program, jitted, inputs)
         assert hooks.stage is not None
-        if hooks.reduced is not None:
-            why += f"; gradients of {hooks.reduced} written as others"
+        if hooks.reduced:
+            why += f"; gradients of {', '.join(map(str, hooks.reduced))} written as others"
         if entry is not None:
             entry.functions.update(functions)
         if way == "interpreter":

@@ -128,8 +128,11 @@ class _Few(Transform):
         self.hooks = hooks
 
     def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any, **_: Any) -> Any:
-        self.hooks.reduced = found = reduced(computation, self.hooks.origins)
-        return prologue, computation if found is None else found.trace, epilogue
+        # One run of layers after the other: an encoder's, then a decoder's.
+        while (found := reduced(computation, self.hooks.origins)) is not None:
+            self.hooks.reduced.append(found)
+            computation = found.trace
+        return prologue, computation, epilogue
 
 
 class _AfterSplit(Transform):
@@ -230,8 +233,8 @@ class Hooks:
         """Whether compilation is to end with `Claimed` there: the rest is planned, in more than one way."""
         self.few_layers = False
         """Whether layers that are as others are left out until then."""
-        self.reduced: Reduced | None = None
-        """The program without them, if there are any."""
+        self.reduced: list[Reduced] = []
+        """The program without them, without some more of them, and so on."""
         self.proofs: list[Proof] | None = None
         """Where each compilation is proven before it runs, one for each."""
         self._since = time.perf_counter()
@@ -268,8 +271,8 @@ class Hooks:
         _, stats = compile_data._compile_data.get()
         self.cache_info = dict(thunder_api._get_cache_info())
         joint = stats.last_traces[-1] if stats is not None and stats.last_traces else trace
-        if self.reduced is not None:
-            unfolder = Unfolder(self.reduced)
+        for found in reversed(self.reduced):
+            unfolder = Unfolder(found)
             joint, trace = unfolder.unfolded(joint), unfolder.unfolded(trace)
         self.stage = Stage(
             executor=self.executor,
