@@ -143,5 +143,5 @@ def test_a_run_of_a_busy_machine_leaves_the_curve_in_sight_and_is_told() -> None
     shown = plot.content["set"]
     assert shown["step axis"] == {"major_label_text_alpha": 1.0}
     assert shown["step"]["start"] < 1.0 < 2.5 < shown["step"]["end"] < 10
-    assert shown["peak axis"]["axis_label"].endswith("; 1 measured above, at 1.20 s at most")
+    assert shown["peak axis"]["axis_label"].endswith("\n1 measured above, at 1.20 s at most")
     assert plot.content["sources"]["measured"]["y"] == [2.5, 1200.0]

@@ -12,7 +12,7 @@ from playwright.sync_api import Page
 
 from tests.ui.page import UI
 from tests.ui.page import page as page_text
-from workbench.ui.figures import Against, _step_time
+from workbench.ui.figures import Against, _fusions, _step_time
 from workbench.ui.help import TABS
 
 pytestmark = pytest.mark.browser
@@ -79,6 +79,9 @@ def test_a_site_is_broken_after_a_dot_or_a_slash(mount):
     assert link.inner_text() == label
     assert ends
     assert set(ends) <= {".", "/"}
+    # A number belongs to the name before it.
+    page = mount("sites.js", {"rows": [site | {"label": "reshape.1/view.23"}]}, CELL)
+    assert page.locator("tbody .wb-link wbr").count() == 1
 
 
 def test_a_step_s_interval_is_whole_in_the_strip(mount):
@@ -89,6 +92,17 @@ def test_a_step_s_interval_is_whole_in_the_strip(mount):
     step = page.locator("[data-figure=step]")
     assert "45.8–108 ms" in step.inner_text()
     for line in step.locator(".wb-value, .wb-kind").all():
+        assert line.evaluate("el => el.scrollWidth <= el.clientWidth"), line.inner_text()
+
+
+def test_unique_fusions_are_whole_in_the_strip_of_a_program_that_ranks_share(mount):
+    plan: Any = SimpleNamespace(census=SimpleNamespace(count=109, unique=20, largest=30), counts={"compilations": 109})
+    values = _fusions(plan, plan, "stock")
+    others = [{"key": key, "title": key, "values": [{"text": "1", "kind": "predicted"}]} for key in "abcdef"]
+    page = mount(
+        "strip.js", {"figures": [{"key": "fusions", "title": "Unique fusions", "values": values}, *others]}, 1180
+    )
+    for line in page.locator("[data-figure=fusions] :is(.wb-value, .wb-kind, .wb-figure-title)").all():
         assert line.evaluate("el => el.scrollWidth <= el.clientWidth"), line.inner_text()
 
 

@@ -65,7 +65,7 @@ function previewed(/** @type {any} */ model, /** @type {HTMLElement} */ el) {
 
 /** A path that a line may end in only after its dots and slashes, as long as its parts fit. @returns {any[]} */
 function inParts(/** @type {string} */ path) {
-  return path.split(/(?<=[./])(?=\w)/).flatMap((part, at) => (at ? [h("wbr"), part] : [part]));
+  return path.split(/(?<=[./])(?=[A-Za-z_])/).flatMap((part, at) => (at ? [h("wbr"), part] : [part]));
 }
 
 /** Bytes for a person: binary units, three figures. `summary.human_bytes` writes the same. */

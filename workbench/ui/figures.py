@@ -78,10 +78,14 @@ def figures(
         peak.append({"text": human_bytes(found), "kind": measured, "tip": tip})
     saved = [_predicted_bytes(plan.saved_bytes, start.saved_bytes, name)]
     saved.append(_value(f"{plan.saved_tensors} tensors", "", plan.saved_tensors - start.saved_tensors, str, name))
-    shown = [
+    shown: list[dict[str, Any]] = [
         {"key": "peak", "title": "Peak memory", "values": peak},
         {"key": "saved", "title": "Saved for backward", "values": saved},
-        {"key": "fusions", "title": "Fusions", "values": _fusions(plan, start, name)},
+        {
+            "key": "fusions",
+            "title": "Unique fusions" if plan.census.count else "Fusions",
+            "values": _fusions(plan, start, name),
+        },
     ]
     if plan.counts["copies"] or start.counts["copies"]:
         shown.append({"key": "copies", "title": "In place", "values": _copies(plan, start, name)})
@@ -256,7 +260,7 @@ def _fusions(plan: Plan, start: Plan, against: str) -> list[dict[str, Any]]:
     if not plan.census.count:
         return [{"text": "0", "kind": "predicted"}]
     change = plan.census.unique - start.census.unique
-    value = _value(f"{plan.census.unique} of {plan.census.count}", "unique, predicted", change, str, against)
+    value = _value(f"{plan.census.unique} of {plan.census.count}", "predicted", change, str, against)
     return [
         value,
         _count(plan, start, "compilations", against),

@@ -258,7 +258,7 @@ class CurvePlot(Panel):
         near = [(x, y) for x, y in runs if not found or y <= _NEAR * max(step for _, step in found)]
         every = [*found, *near]
         above = len(runs) - len(near)
-        more = f"; {above} measured above, at {human_seconds(max(y for _, y in runs) / 1e3)} at most" if above else ""
+        more = f"\n{above} measured above, at {human_seconds(max(y for _, y in runs) / 1e3)} at most" if above else ""
         self.content = {
             "sources": sources,
             "set": {
@@ -343,7 +343,7 @@ def _plot(*, dark: bool) -> dict[str, Any]:
         name: ColumnDataSource({column: [] for column in _COLUMNS.split()}, name=name)
         for name in (*_ADDING, "points", "now", "measured")
     }
-    plot.xaxis.ticker = AdaptiveTicker(base=2, mantissas=[1], desired_num_ticks=6, num_minor_ticks=0)
+    plot.xaxis.ticker = AdaptiveTicker(base=2, mantissas=[1], desired_num_ticks=4, num_minor_ticks=0)
     plot.xaxis.formatter = CustomJSTickFormatter(code=BYTE_TICKS)
     plot.xaxis[0].update(name="peak axis", axis_label="predicted peak")
     plot.yaxis[0].update(name="step axis", axis_label="ms of one step, predicted", major_label_text_alpha=0.0)
