@@ -550,7 +550,7 @@ def test_the_command_refuses_what_is_no_goal_in_one_line(
 @pytest.mark.slow
 def test_a_step_that_nothing_takes_is_told_in_units_that_show_it(invoke: Callable[..., tuple[int, str]]) -> None:
     status, out = invoke(*MLP, "--step", "1e-12")
-    assert (status, "takes 1 ps a step or less" in out) == (2, True)
+    assert (status, "takes 1 ps a step or less" in " ".join(out.split())) == (1, True)
 
 
 @pytest.mark.slow
