@@ -14,6 +14,7 @@ from workbench.analysis import fused
 from workbench.analysis.machines import Machine
 from workbench.analysis.overlap import costs
 from workbench.bench.fitting import Fitter
+from workbench.errors import PlanError
 from workbench.graph import Kind, ValueFlag
 
 pytestmark = pytest.mark.slow
@@ -129,3 +130,15 @@ def test_views_that_a_fusion_hands_on_take_no_time() -> None:
         assert costs(graph, SLOW, 1).compute_s[row] == pytest.approx(before_s - values.bytes[made] / SLOW.bytes_per_s)
     finally:
         values.storage[made] = kept
+
+
+def test_a_step_shorter_than_the_one_that_saves_everything_can_be_met() -> None:
+    bench = opened("scaled")
+    fitter = Fitter(bench, bench._captured, SLOW, using=("recompute",))
+    quickest_s = min(fitter.chooser.point(options).added_s for options in every(fitter))
+    assert quickest_s < 0
+    found, plan = fitter.within_time(fitter.step_s + quickest_s / 2)
+    assert found.added_s <= quickest_s / 2
+    assert plan.peak_bytes == found.planned_bytes <= fitter.before.peak_bytes
+    with pytest.raises(PlanError, match=r"no plan of .* takes .* a step or less by the rates of slow"):
+        fitter.within_time(fitter.step_s + 2 * quickest_s)

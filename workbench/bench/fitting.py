@@ -390,17 +390,15 @@ class Fitter:
         Raises
         ------
         PlanError
-            If a step takes longer with nothing computed again.
+            If a step takes longer whatever is found.
         """
         self.plan(self.chooser.stock)
         for order in self._orders:
             self._moved(self.chooser.stock, order)
         saved_s = self.step_s + min(found.waiting_s for found in self._found.values() if not found.options)
-        if step_s < saved_s:
-            raise PlanError(
-                f"no plan of {self._bench.program.name} takes {human_seconds(step_s)} a step or less by the rates of "
-                f"{self.machine.name}: where all is saved it takes {human_seconds(saved_s)}"
-            )
+        # With fusions some plans are quicker than the one that saves everything.
+        if step_s < saved_s and not self._stage.fuses:
+            raise PlanError(_too_quick(self._bench, step_s, saved_s, self.machine))
         low, high = self.chooser.least().peak_bytes, self.chooser.stock.peak_bytes
         for _ in range(_HALVINGS):
             middle = (low + high) // 2
@@ -414,6 +412,8 @@ class Fitter:
         for order in self._orders:
             self._moved(point, order)
         quick = [found for found in self._found.values() if self.step_s + found.whole_s <= step_s]
+        if not quick:
+            raise PlanError(_too_quick(self._bench, step_s, saved_s, self.machine))
         found = min(quick, key=lambda found: (found.planned_bytes, *_quickest(found)))
         return found, self.plan(found)
 
@@ -569,6 +569,13 @@ def _peak_line(plan: Plan) -> str:
         return ""
     place = graph.origins[origin]
     return f"{place.file}:{place.line}  {place.text}"
+
+
+def _too_quick(bench: Workbench, step_s: float, saved_s: float, machine: Machine) -> str:
+    return (
+        f"no plan of {bench.program.name} takes {human_seconds(step_s)} a step or less by the rates of {machine.name}: "
+        f"where all is saved it takes {human_seconds(saved_s)}"
+    )
 
 
 def _too_small(bench: Workbench, limit_bytes: int, before: Plan, least: Plan) -> str:
