@@ -536,6 +536,7 @@ NO_TIME = "step_s is a number of seconds above zero; given "
         (("--step", "0"), f"{NO_TIME}0.0"),
         (("--step", "-1"), f"{NO_TIME}-1.0"),
         (("--step", "nan"), f"{NO_TIME}nan"),
+        (("--step", "soon"), f"{NO_TIME}'soon'"),
         (("--curve", "1"), "a curve has at least 2 points; given 1"),
     ],
 )
@@ -544,6 +545,12 @@ def test_the_command_refuses_what_is_no_goal_in_one_line(
 ) -> None:
     status, out = invoke(*MLP, *arguments)
     assert (status, out.strip()) == (2, f"thunder-workbench: {said}")
+
+
+@pytest.mark.slow
+def test_a_step_that_nothing_takes_is_told_in_units_that_show_it(invoke: Callable[..., tuple[int, str]]) -> None:
+    status, out = invoke(*MLP, "--step", "1e-12")
+    assert (status, "takes 1 ps a step or less" in " ".join(out.split())) == (1, True)
 
 
 @pytest.mark.slow

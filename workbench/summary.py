@@ -56,7 +56,14 @@ def human_seconds(seconds: float) -> str:
     --------
     >>> human_seconds(0.0123)
     '12.3 ms'
+    >>> human_seconds(-2.5e-10)
+    '−250 ps'
     """
+    if seconds < 0:
+        return f"−{human_seconds(-seconds)}"
+    if 0 < seconds < 0.9995e-6:
+        size, unit = (1e9, "ns") if seconds >= 0.9995e-9 else (1e12, "ps")
+        return f"{size * seconds:.3g} {unit}"
     if seconds < 1e-3:
         return f"{1e6 * seconds:.0f} µs"
     if seconds < 1:

@@ -103,6 +103,13 @@ def test_bytes_for_a_person(size, text):
 
 def test_other_figures_for_a_person():
     assert [human_seconds(s) for s in (2e-6, 0.0123, 9.5)] == ["2 µs", "12.3 ms", "9.50 s"]
+    assert [human_seconds(s) for s in (0.0, 3.4e-7, 1e-12, 9.999e-7, -0.003)] == [
+        "0 µs",
+        "340 ns",
+        "1 ps",
+        "1 µs",
+        "−3 ms",
+    ]
     assert [human_count(n) for n in (12, 12_300, 4_000_000)] == ["12", "12.3 k", "4 M"]
     assert [human_shape(s) for s in ((), (2, 3))] == ["scalar", "2×3"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from scipy.optimize import LinearConstraint
 from scipy.sparse import csr_array
 
 from workbench.analysis.closing import Closing
+from workbench.analysis.fused import Again
 from workbench.analysis.places import OFFLOAD, RECOMPUTE, Places, Weighed
 from workbench.analysis.presence import Presence
 from workbench.analysis.recompute import Recomputer
@@ -58,11 +59,16 @@ class Rates:
         One way.
     hides : bool
         Whether transfers go on beside compute, as on a GPU.
+    again, least : Again, optional
+        What is made again is predicted to cost, and costs at least, which the bound rests on. By default the first is
+        by `seconds`, and the second the first.
     """
 
     seconds: NDArray[np.float64]
     offload_bytes_per_s: float
     hides: bool
+    again: Again | None = None
+    least: Again | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,7 +81,8 @@ class Point:
         Storages that are not saved, and what happens to each.
     peak_bytes, saved_bytes : int
     recompute_s, transfer_s : float
-        Seconds that are added to a step: statements run again, transfers that nothing hides.
+        Seconds that are added to a step: statements run again, transfers that nothing hides. The first is what its
+        plan's compute has more than stock's where it was weighed by a plan, and may be less than zero there.
     """
 
     options: Mapping[int, str]
@@ -110,9 +117,13 @@ class Chooser:
         As for `ByArithmetic`.
     go_on : callable, optional
         Called while a linear program is solved; what it raises ends the work.
-    guide : callable, optional
-        Makes a chooser for the same storages that weighs in milliseconds and nearly right: what it finds is weighed
-        exactly here, and its limits moved by what is found.
+    guides : callable, optional
+        Makes choosers for the same storages that weigh in milliseconds and nearly right: what they find is weighed
+        exactly here, and their limits moved by what is found.
+    remade : collection of int
+        Storages that are not saved where nothing is chosen, either: fusions make them again. A guide may take them as
+        made again, and not choose for them; where what is made again then reads one, it is made again with it, for it
+        would be saved otherwise.
     solver_s : float, optional
         For each linear program of whole choices.
     """
@@ -131,11 +142,12 @@ class Chooser:
         gather: bool = False,
         ahead: int = 4,
         go_on: Callable[[], None] = lambda: None,
-        guide: Callable[[], Chooser] | None = None,
+        guides: Callable[[], Sequence[Chooser]] = tuple,
+        remade: Collection[int] = (),
         solver_s: float = _SOLVER_S,
     ) -> None:
-        self._solver_s = solver_s
-        self._go_on, self._guide = go_on, None if guide is None else functools.cache(guide)
+        self._solver_s, self._remade = solver_s, frozenset(remade)
+        self._go_on, self._guides = go_on, functools.cache(guides)
         self._work, self._places, self._rates, self._weigh, self._quick = work, places, rates, weigh, quick
         self._fixed = dict(fixed)
         self._along, self._gather, self._ahead = along, gather, ahead
@@ -152,6 +164,9 @@ class Chooser:
         }
         self._bytes = work.graph.storages.bytes
         self._known: dict[frozenset[tuple[int, str]], tuple[Point, NDArray[np.int64]]] = {}
+        self._again = rates.again or Again(seconds=rates.seconds)
+        self._stock_s: float | None = None
+        self._lowered_once = False
         self.stock, self._stock_peaks = self._evaluate({})
         self._alone = self._each_alone() if quick and places.count * len(self._variables) <= _ALONE else None
         self._relaxation = self._relaxed()
@@ -172,7 +187,7 @@ class Chooser:
     def alone_s(self, storage: int, option: str) -> float:
         """Seconds that one choice takes if it is the only one, of an offload if nothing hides it."""
         if option == RECOMPUTE:
-            return float(self._rates.seconds[sorted(self._chains[storage])].sum())
+            return self._chain_s(storage)
         return 2 * float(self._bytes[storage]) / self._rates.offload_bytes_per_s
 
     def fit(self, limit_bytes: int, *, gap: float = 0.0) -> Point | None:
@@ -201,10 +216,12 @@ class Chooser:
         return self.known(limit_bytes)
 
     def _guided(self, limit_bytes: int) -> Point | None:
-        """The quickest within a limit of what the guide finds under limits of its own, moved until they fit here."""
-        if self._guide is None:
-            return None
-        guide = self._guide()
+        """The quickest within a limit of what guides find under limits of their own, moved until they fit here."""
+        for guide in self._guides():
+            self._ask(guide, limit_bytes)
+        return self.known(limit_bytes) if self._guides() else None
+
+    def _ask(self, guide: Chooser, limit_bytes: int) -> None:
         low, high = guide.least().peak_bytes, guide.stock.peak_bytes
         aim = first = limit_bytes + high - self.stock.peak_bytes
         for _ in range(_AIMS):
@@ -212,7 +229,7 @@ class Chooser:
             point = guide.fit(aim)
             if point is None:
                 break
-            peak_bytes = self.point(point.options).peak_bytes
+            peak_bytes = self._as_guided(guide, point).peak_bytes
             if (1 - _NEAR) * limit_bytes <= peak_bytes <= limit_bytes:
                 break
             if peak_bytes > limit_bytes:
@@ -229,8 +246,19 @@ class Chooser:
         for point in guide.weighed(first)[:_AIMS]:
             if self.known(limit_bytes) is not None:
                 break
-            self.point(point.options)
-        return self.known(limit_bytes)
+            self._as_guided(guide, point)
+
+    def _as_guided(self, guide: Chooser, point: Point) -> Point:
+        """A guide's point as it is here: with what fusions make again anyhow, where what is made again reads it."""
+        graph, options = self._work.graph, dict(point.options)
+        taken = self._remade - {storage for storage, _ in guide._variables}
+        while True:
+            chosen = [storage for storage, option in options.items() if option == RECOMPUTE]
+            rows = self._work.again(chosen, along=self._along, gather=self._gather)
+            read = {int(graph.values.storage[value]) for row in rows for value in graph.statements.inputs[row]}
+            if not (more := read & taken - options.keys()):
+                return self.point(options)
+            options |= dict.fromkeys(sorted(more), RECOMPUTE)
 
     def weighed(self, limit_bytes: int) -> list[Point]:
         """All within a limit that was weighed so far, the quickest first."""
@@ -245,7 +273,7 @@ class Chooser:
     def known_lowest(self, limit_s: float, before_s: float) -> Point:
         """Of all that was weighed so far, the lowest with which a step of `before_s` takes at most `limit_s`."""
         within = [point for point, _ in self._known.values() if before_s + point.added_s <= limit_s]
-        return min(within, key=lambda point: (point.peak_bytes, point.added_s, len(point.options)), default=self.stock)
+        return min(within, key=_lowest, default=self.stock)
 
     def helpful(self, point: Point, place: int) -> list[tuple[int, str]]:
         """What could be chosen beside a point to free bytes at a place: first what frees the most for its time."""
@@ -263,16 +291,19 @@ class Chooser:
         return sum(self._added(options))
 
     def least(self) -> Point:
-        """The options of the least peak that is found, whatever they take."""
+        """The options of the least peak of all weighed so far, for this or for a limit, whatever they take."""
+        if not self._lowered_once:
+            self._lowest()
+            self._lowered_once = True
+        return min((point for point, _ in self._known.values()), key=_lowest)
+
+    def _lowest(self) -> None:
+        """Look for options of the least peak."""
         best, x = self.stock, np.zeros(len(self._variables))
         rows, limits = [], []
         for _ in range(_ROUNDS):
             point, peaks = self._evaluate(self._options(x))
-            if point.peak_bytes < best.peak_bytes or (point.peak_bytes, point.added_s) < (
-                best.peak_bytes,
-                best.added_s,
-            ):
-                best = point
+            best = min(best, point, key=_lowest)
             for place in self._highest(peaks, int(0.98 * point.peak_bytes)):
                 freed = self._frees(place)
                 rows.append(freed)
@@ -297,16 +328,15 @@ class Chooser:
             if solved.x is None or np.array_equal(np.round(solved.x[:-1]), x):
                 break
             x = np.round(solved.x[:-1])
-        if self._guide is not None:
-            guided = self.point(self._guide().least().options)
-            best = min(best, guided, key=lambda point: (point.peak_bytes, point.added_s))
+        for guide in self._guides():
+            self._as_guided(guide, guide.least())
         if self._quick:
             away = self.point({storage: OFFLOAD for storage, option in self._variables if option == OFFLOAD})
-            best = min(self._lowered(best), self._lowered(away), key=lambda point: (point.peak_bytes, point.added_s))
-        return best
+            self._lower(best)
+            self._lower(away)
 
-    def _lowered(self, point: Point) -> Point:
-        """The same with one storage after another turned to what lowers the peak, as the linear model may not know."""
+    def _lower(self, point: Point) -> None:
+        """Weigh it with one storage after another turned to what lowers the peak, as the linear model may not know."""
         left = self._turns()
         while left > 0:
             place = int(np.argmax(self._evaluate(point.options)[1]))
@@ -322,13 +352,10 @@ class Chooser:
                 elif storage in point.options or helps[number]:
                     turns.append({**point.options, storage: option})
             left -= len(turns)
-            lower = min(
-                (self.point(options) for options in turns), key=lambda p: (p.peak_bytes, p.added_s), default=point
-            )
+            lower = min((self.point(options) for options in turns), key=_lowest, default=point)
             if lower.peak_bytes >= point.peak_bytes:
                 break
             point = lower
-        return point
 
     def _turns(self) -> int:
         """How many single changes are weighed, where each is predicted."""
@@ -355,13 +382,20 @@ class Chooser:
             always=[storage for storage, option in fixed if option == RECOMPUTE],
         )
         transfers, hidden = self._transfers()
+        least = self._rates.least or self._again
         away_s = sum(int(self._bytes[s]) for s, o in fixed if o == OFFLOAD) / self._rates.offload_bytes_per_s
         return Relaxation(
             variables=self._variables,
-            spans=[self._spread(*presence.spans.get(storage, (0, 0))) for storage, _ in self._variables],
+            spans=[
+                self._spread(*(presence.spans.get(storage, (0, 0)) if storage not in self._remade else (0, 0)))
+                for storage, _ in self._variables
+            ],
             sizes=self._bytes[[storage for storage, _ in self._variables]].astype(float),
             chains=[self._chains[storage] if option == RECOMPUTE else () for storage, option in self._variables],
-            seconds=self._rates.seconds,
+            seconds=least.seconds,
+            each_s=np.asarray(
+                [least.each_s.get(storage, 0.0) if option == RECOMPUTE else 0.0 for storage, option in self._variables]
+            ),
             transfers=transfers,
             hidden=(hidden[0] - away_s, hidden[1] - away_s),
             peaks=self._stock_peaks,
@@ -392,6 +426,10 @@ class Chooser:
     def _evaluated(self, options: Mapping[int, str]) -> tuple[Point, NDArray[np.int64]]:
         weighed = self._weigh(options)
         recompute_s, transfer_s = self._added(options)
+        if weighed.compute_s is not None:
+            if self._stock_s is None:
+                self._stock_s = weighed.compute_s
+            recompute_s = weighed.compute_s - self._stock_s
         point = Point(
             options=dict(options),
             peak_bytes=weighed.peak_bytes,
@@ -403,14 +441,19 @@ class Chooser:
 
     def _added(self, options: Mapping[int, str]) -> tuple[float, float]:
         """Seconds of statements run again, and of transfers that nothing hides."""
-        again = self._work.again(
-            {storage for storage, option in options.items() if option == RECOMPUTE},
-            along=self._along,
-            gather=self._gather,
-        )
+        chosen = {storage for storage, option in options.items() if option == RECOMPUTE}
+        again = self._work.again(chosen, along=self._along, gather=self._gather)
+        again_s = float(self._again.seconds[sorted(again)].sum()) + self._each_s(chosen)
         moved = sum(int(self._bytes[s]) for s, o in {**self._fixed, **options}.items() if o == OFFLOAD)
         way_s = moved / self._rates.offload_bytes_per_s
-        return float(self._rates.seconds[sorted(again)].sum()), exposed_s(way_s, self._transfers()[1])
+        return again_s, exposed_s(way_s, self._transfers()[1])
+
+    def _each_s(self, chosen: Collection[int]) -> float:
+        return sum(self._again.each_s.get(storage, 0.0) for storage in sorted(chosen))
+
+    def _chain_s(self, storage: int) -> float:
+        """Seconds of making a storage again as the only one."""
+        return float(self._again.seconds[sorted(self._chains[storage])].sum()) + self._each_s((storage,))
 
     # The linear model.
 
@@ -427,10 +470,7 @@ class Chooser:
 
     def _costs(self) -> NDArray[np.float64]:
         """Seconds that each variable costs alone; of transfers what would be if nothing hid them."""
-        found = [
-            float(self._rates.seconds[list(self._chains[storage])].sum()) if option == RECOMPUTE else 0.0
-            for storage, option in self._variables
-        ]
+        found = [self._chain_s(storage) if option == RECOMPUTE else 0.0 for storage, option in self._variables]
         return np.asarray(found, float)
 
     def _transfers(self) -> tuple[NDArray[np.float64], tuple[float, float]]:
@@ -492,6 +532,10 @@ class Chooser:
                     point = tried
                     break
         return point
+
+
+def _lowest(point: Point) -> tuple[int, float, int]:
+    return point.peak_bytes, point.added_s, len(point.options)
 
 
 def _quickest(point: Point) -> tuple[float, int, int]:

@@ -95,7 +95,7 @@ class Closing[P: Weighed]:
         """What no options under a limit can beat, as far as it is known by now."""
         bound = self._under(limit_bytes)[1]
         # What a larger limit takes at least, a smaller one does, too.
-        proven_s = max((added_s for limit, added_s in self._proven.items() if limit >= limit_bytes), default=0.0)
+        proven_s = max((added_s for limit, added_s in self._proven.items() if limit >= limit_bytes), default=-np.inf)
         return Bound(added_s=max(bound.added_s, proven_s), s_per_byte=bound.s_per_byte)
 
     def gap(self, point: Weighed, limit_bytes: int) -> float:
@@ -201,7 +201,7 @@ class Closing[P: Weighed]:
                     excused=excused,
                 )
                 if not under.guessed:
-                    self._proven[limit_bytes] = max(self._proven.get(limit_bytes, 0.0), found.proven_s)
+                    self._proven[limit_bytes] = max(self._proven.get(limit_bytes, -np.inf), found.proven_s)
                 if found.taken is None:
                     break
                 point, peaks = self._evaluate(self._relaxation.options(np.flatnonzero(found.taken > 0.5).tolist()))

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.graph import Graph, StatementFlag
+from workbench.analysis.machines import Machine
+from workbench.graph import Graph, Kind, StatementFlag
 
 _ATTAINED = 75
 """Percentile of the rates seen that counts as the rate of the machine: the best are measured by luck."""
@@ -160,6 +161,27 @@ def _touched_bytes(graph: Graph, row: int) -> int:
         return 0
     touched = np.unique(np.concatenate((statements.inputs[row], statements.outputs[row])))
     return int(graph.values.bytes[touched].sum())
+
+
+def moved_bytes(graph: Graph, row: int) -> float:
+    """Bytes that a kernel reads and writes: of what is expanded those that there are, of a fusion's views none."""
+    statements, values = graph.statements, graph.values
+    read, made = statements.inputs[row], statements.outputs[row]
+    if statements.kind[row] == Kind.FUSION and not statements.flags[row] & StatementFlag.INPLACE:
+        made = made[~np.isin(values.storage[made], values.storage[read]) | (values.storage[made] < 0)]
+    touched = np.unique(np.concatenate((read, made)))
+    lives = values.storage[touched]
+    room = np.where(lives >= 0, graph.storages.bytes[lives], values.bytes[touched])
+    return float(np.minimum(values.bytes[touched], room).sum())
+
+
+def operations_s(graph: Graph, row: int, machine: Machine) -> float:
+    """Seconds of a statement's operations at a machine's peak."""
+    statements, values = graph.statements, graph.values
+    dtype = next((values.dtype[v] for v in statements.outputs[row] if values.dtype[v]), "")
+    # Thunder's own name has its module before it.
+    rate = machine.flops_per_s.get(dtype.rpartition(".")[2], min(machine.flops_per_s.values()))
+    return float(statements.flops[row] / rate)
 
 
 def _rates(graph: Graph, rows: Sequence[int], seconds: NDArray[np.float64]) -> Rates:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.analysis.cost import Calibration, signature
+from workbench.analysis.cost import Calibration, moved_bytes, operations_s, signature
 from workbench.analysis.machines import H100, Machine
 from workbench.graph import FORWARD, Graph, Kind, Ragged, StatementFlag, ValueFlag
 
@@ -61,24 +61,19 @@ def costs(graph: Graph, machine: Machine, ranks: int, calibration: Calibration |
         What kernels took in a run, and the rates for those that it did not have. Collectives are the machine's all
         the same: what a run measures of one is when it was launched and how long it was waited for.
     """
-    statements, values = graph.statements, graph.values
+    statements = graph.statements
     top = statements.parent < 0
     view = (statements.flags & StatementFlag.VIEW) != 0
     kernel = top & ~view & ~np.isin(statements.kind, _NO_KERNEL)
     compute = np.zeros(len(statements))
     communication = np.zeros(len(statements))
-    slowest = min(machine.flops_per_s.values())
     for row in np.flatnonzero(kernel).tolist():
-        touched = np.concatenate((statements.inputs[row], statements.outputs[row]))
-        nbytes = float(values.bytes[np.unique(touched)].sum())
+        nbytes = moved_bytes(graph, row)
         if calibration is not None:
             known = calibration.seconds.get(signature(graph, row))
             compute[row] = calibration.rates.seconds(float(statements.flops[row]), nbytes) if known is None else known
             continue
-        dtype = next((values.dtype[v] for v in statements.outputs[row] if values.dtype[v]), "")
-        # Thunder's own name has its module before it.
-        operations_s = statements.flops[row] / machine.flops_per_s.get(dtype.rpartition(".")[2], slowest)
-        compute[row] = max(operations_s, nbytes / machine.bytes_per_s)
+        compute[row] = max(operations_s(graph, row, machine), nbytes / machine.bytes_per_s)
     for row in np.flatnonzero(top & (statements.kind == Kind.COLLECTIVE)).tolist():
         factor = next((f for word, f in _TRAFFIC.items() if word in statements.name[row]), 1.0)
         group = int(statements.group[row])

@@ -25,11 +25,14 @@ class Weighed:
     peak_bytes, saved_bytes : int
     peaks : (places + 1,) int64
         The most bytes alive at each place of `Places`, and after the last statement.
+    compute_s : float or None
+        Seconds of a step's compute, transfers not counted; None where nothing is known but what choices add.
     """
 
     peak_bytes: int
     saved_bytes: int
     peaks: NDArray[np.int64]
+    compute_s: float | None = None
 
 
 class Places:

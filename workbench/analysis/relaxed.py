@@ -84,10 +84,17 @@ class Relaxation:
         Of them hidden in the forward, and in the backward.
     peaks : (places,) int64
         With everything saved.
+    each_s : (variables,) float64, optional
+        Seconds of each beside its statements and transfers; less than zero where it may spare some.
     beside : mapping of int to (Beside, float), optional
         Storages that may be absent beside others that are made again, and their bytes.
     presence : Presence, optional
         Where it is known what has to be in memory when.
+
+    Attributes
+    ----------
+    floor_s : float
+        What any choices add at least, whatever the limit.
     """
 
     def __init__(
@@ -101,6 +108,7 @@ class Relaxation:
         transfers: NDArray[np.float64],
         hidden: tuple[float, float],
         peaks: NDArray[np.int64],
+        each_s: NDArray[np.float64] | None = None,
         beside: Mapping[int, tuple[Beside, float]] | None = None,
         presence: Presence | None = None,
     ) -> None:
@@ -111,14 +119,16 @@ class Relaxation:
         self.of_storage: dict[int, dict[str, int]] = {}
         for number, (storage, option) in enumerate(self.variables):
             self.of_storage.setdefault(storage, {})[option] = number
-        self._build(chains, seconds, transfers, hidden, beside or {})
-        self.dear_s = max(float(self.costs[:count].sum() + self.costs[count + 2 :].sum()), 1e-6)
+        self._build(np.zeros(count) if each_s is None else each_s, chains, seconds, transfers, hidden, beside or {})
+        self.dear_s = max(float(np.abs(self.costs[:count]).sum() + self.costs[count + 2 :].sum()), 1e-6)
+        self.floor_s = float(np.minimum(self.costs[:count], 0.0).sum())
         alone = np.asarray([float(seconds[list(chain)].sum()) for chain in chains], float)
         self.ties = np.zeros(self.width)
         self.ties[:count] = _TIE * (alone + transfers) + _TIE * self.dear_s / max(1, count)
 
     def _build(
         self,
+        each_s: NDArray[np.float64],
         chains: Sequence[Collection[int]],
         seconds: NDArray[np.float64],
         transfers: NDArray[np.float64],
@@ -127,7 +137,7 @@ class Relaxation:
     ) -> None:
         """Columns, and the rows that are not of memory: ``matrix @ x <= limits``."""
         count = self.count
-        costs = np.zeros(count)
+        costs = each_s.astype(float)
         users: dict[int, list[int]] = {}
         for number, chain in enumerate(chains):
             for row in chain:
@@ -271,7 +281,7 @@ class Under:
         self.beyond = 0.0
         self._fractions = self._against = np.zeros(base.count)
         self._last = np.empty(0)
-        self._least_s = 0.0
+        self._least_s = base.floor_s
         if len(self.over) and base.count:
             worst = self.over[int(np.argmax(self._needed[self.over]))]
             for place in (*self.over[:: max(1, len(self.over) // 8)].tolist(), int(worst)):
@@ -442,7 +452,7 @@ class Under:
         """
         base = self._base
         if self.nothing:
-            return Bound(added_s=0.0, s_per_byte=0.0), np.zeros(base.count)
+            return Bound(added_s=base.floor_s, s_per_byte=0.0), np.zeros(base.count)
         while True:
             costs, upper, matrix, limits = self._program()
             solved: Any = solve(
@@ -455,11 +465,11 @@ class Under:
                 method="highs",
             )
             if solved.x is None:
-                return Bound(added_s=0.0, s_per_byte=0.0), np.zeros(base.count)
+                return Bound(added_s=base.floor_s, s_per_byte=0.0), np.zeros(base.count)
             if not self._add_broken(solved.x):
                 break
         price = max(0.0, -float(solved.ineqlin.marginals[: len(self._places)].sum()) / self.unit)
-        bound = Bound(added_s=max(0.0, float(solved.fun)) * base.dear_s, s_per_byte=price * base.dear_s)
+        bound = Bound(added_s=max(base.floor_s, float(solved.fun) * base.dear_s), s_per_byte=price * base.dear_s)
         # What a choice's being made, or not made, against this adds at least.
         self._against = np.maximum(solved.lower.marginals, -solved.upper.marginals)[: base.count] * base.dear_s
         self._fractions, self._least_s = np.asarray(solved.x[: base.count]), bound.added_s
@@ -520,7 +530,7 @@ class Under:
         """
         base = self._base
         if self.nothing:
-            return Whole(taken=np.zeros(base.count), proven_s=0.0)
+            return Whole(taken=np.zeros(base.count), proven_s=base.floor_s)
         if np.isfinite(below_s) and fixed is None:
             self.fractions(go_on)
         costs, upper, matrix, limits = self._program()
@@ -549,7 +559,7 @@ class Under:
         proven = solved.mip_dual_bound
         proven_s = self._least_s
         if fixed is not None or not excused:
-            proven_s = 0.0
+            proven_s = base.floor_s
         elif solved.status == _INFEASIBLE:
             proven_s = below_s
         elif proven is not None and np.isfinite(proven):

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
+from workbench.analysis import fused
 from workbench.analysis.choice import GUIDE_S, Chooser, Point, Rates
 from workbench.analysis.overlap import costs
-from workbench.analysis.places import SAVE, ByArithmetic, Places, Weighed
+from workbench.analysis.places import RECOMPUTE, SAVE, ByArithmetic, Places, Weighed
 from workbench.bench import around
 from workbench.bench.around import STORAGES, Found
 from workbench.bench.fits import Chosen, Fit, Step
 from workbench.errors import ChoiceError, PlanError, shown
+from workbench.graph import Kind
 from workbench.summary import human_bytes, human_seconds
 
 if TYPE_CHECKING:
@@ -62,6 +65,23 @@ def size_bytes(given: int | str) -> int:
             f"a peak is a number of bytes above zero, or a text such as '24 GiB' or '512 MB'; given {shown(given)}"
         )
     return given
+
+
+def seconds(given: object) -> float:
+    """Seconds of a step, of a number or a text with one.
+
+    Raises
+    ------
+    ChoiceError
+        If it is no time above zero.
+    """
+    number: object = given
+    if isinstance(given, str):
+        with contextlib.suppress(ValueError):
+            number = float(given)
+    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < math.inf:
+        raise ChoiceError(f"step_s is a number of seconds above zero; given {shown(number)}")
+    return float(number)
 
 
 class Fitter:
@@ -116,6 +136,7 @@ class Fitter:
         self.pinned = bench.pinned
         self.before = bench.plan_under(self.pinned)
         self.before_waiting_s = self._waiting_s(self.before)
+        self.step_s = self._compute_s(self.before)
         self._orders = around.orders(self.before, self.using, self.pinned)
         self._moves_waits = around.moves_waits(self.before, self.using, self.pinned)
         self._captured = captured
@@ -124,10 +145,17 @@ class Fitter:
         self._by_bytes = sorted(free, key=lambda storage: -int(sizes[storage]))
         cost = costs(stage.graph, machine, bench.ranks)
         on_gpu = bench.program.device != "cpu"
+        seconds = cost.compute_s + (0.0 if on_gpu else cost.host_s)
+        again, least, remade = None, None, frozenset[int]()
+        if stage.fuses:
+            found = fused.remade(stage.recomputer, self.before.graph)
+            remade = frozenset(storage for storage in found if RECOMPUTE in free.get(storage, ()))
+            again, least = fused.again(stage.recomputer, self.before.graph, machine, seconds, remade)
         rates = Rates(
-            seconds=cost.compute_s + (0.0 if on_gpu else cost.host_s),
+            seconds=seconds,
             offload_bytes_per_s=copy_bandwidth(bench.program.device),
             hides=on_gpu,
+            again=again,
         )
         how = _How(
             along=self.before.site_of["saved.inputs"].choice == "along",
@@ -135,28 +163,44 @@ class Fitter:
             ahead=int(self.before.site_of["saved.ahead"].choice),
         )
         self._places = Places(stage.recomputer, stage.predictor)
-        self._arithmetic = ByArithmetic(stage.recomputer, stage.predictor, self._places, fixed, **how)
-        exactly: Callable[..., Chooser] = functools.partial(
-            Chooser, stage.recomputer, self._places, rates, self._by_arithmetic, free, fixed, quick=True, go_on=go_on
-        )
+        weigher = functools.partial(ByArithmetic, stage.recomputer, stage.predictor, self._places, **how)
+        beside = {**fixed, **dict.fromkeys(remade, RECOMPUTE)}
+        self._arithmetic = weigher(beside)
+
+        def exactly(free: Mapping[int, Sequence[str]], fixed: Mapping[int, str], **settings: Any) -> Chooser:
+            weigh, given = weigher(fixed), (stage.recomputer, self._places, rates)
+
+            def weighed(options: Mapping[int, str]) -> Weighed:
+                go_on()
+                return weigh(options)
+
+            return Chooser(*given, weighed, free, fixed, quick=True, go_on=go_on, **how, **settings)
+
+        def guides() -> tuple[Chooser, ...]:
+            further = exactly(free, fixed, solver_s=GUIDE_S)
+            if not remade:
+                return (further,)
+            # Nearer to what is planned; but the other goes further down.
+            guided = {storage: options for storage, options in free.items() if storage not in remade}
+            return exactly(guided, beside, solver_s=GUIDE_S), further
+
         self.chooser = (
             Chooser(
                 stage.recomputer,
                 self._places,
-                rates,
+                dataclasses.replace(rates, least=least),
                 self._by_plan,
                 free,
                 fixed,
                 quick=False,
                 go_on=go_on,
-                guide=functools.partial(exactly, solver_s=GUIDE_S, **how),
+                guides=guides,
+                remade=remade,
                 **how,
             )
             if stage.fuses
-            else exactly(**how)
+            else exactly(free, fixed)
         )
-        execution = costs(self.before.graph, machine, bench.ranks)
-        self.step_s = float((execution.compute_s + (0.0 if on_gpu else execution.host_s)).sum())
 
     def _sorted(self) -> tuple[dict[int, Site], dict[int, tuple[str, ...]], dict[int, str]]:
         """Sites by storage; those to choose for, with what is legal; the others, where they are not saved."""
@@ -197,6 +241,12 @@ class Fitter:
         found = dataclasses.replace(_moved_by(point, beside), planned_bytes=planned_bytes, waiting_s=waiting_s)
         self._found[_key(point.options, beside)] = found
         return found
+
+    def _compute_s(self, plan: Plan) -> float:
+        """Seconds of a step's statements, transfers to the host and back not counted."""
+        cost, kind = costs(plan.graph, self.machine, self._bench.ranks), plan.graph.statements.kind
+        seconds = cost.compute_s + (cost.host_s if self._bench.program.device == "cpu" else 0.0)
+        return float(seconds[~np.isin(kind, (Kind.OFFLOAD, Kind.RELOAD))].sum())
 
     def _waiting_s(self, plan: Plan) -> float:
         known = plan.overlap_on(self.machine)
@@ -289,7 +339,12 @@ class Fitter:
         self._go_on()
         made = {self._site_of[storage].id: option for storage, option in options.items()}
         plan = self._planned({**self.pinned, **made}) if made else self.before
-        return Weighed(peak_bytes=plan.peak_bytes, saved_bytes=plan.saved_bytes, peaks=self._peaks(plan))
+        return Weighed(
+            peak_bytes=plan.peak_bytes,
+            saved_bytes=plan.saved_bytes,
+            peaks=self._peaks(plan),
+            compute_s=self._compute_s(plan),
+        )
 
     def _peaks(self, plan: Plan) -> NDArray[np.int64]:
         line = plan.timeline
@@ -335,17 +390,15 @@ class Fitter:
         Raises
         ------
         PlanError
-            If a step takes longer with nothing computed again.
+            If a step takes longer whatever is found.
         """
         self.plan(self.chooser.stock)
         for order in self._orders:
             self._moved(self.chooser.stock, order)
         saved_s = self.step_s + min(found.waiting_s for found in self._found.values() if not found.options)
-        if step_s < saved_s:
-            raise PlanError(
-                f"no plan of {self._bench.program.name} takes {human_seconds(step_s)} a step or less by the rates of "
-                f"{self.machine.name}: where all is saved it takes {human_seconds(saved_s)}"
-            )
+        # With fusions some plans are quicker than the one that saves everything.
+        if step_s < saved_s and not self._stage.fuses:
+            raise PlanError(_too_quick(self._bench, step_s, saved_s, self.machine))
         low, high = self.chooser.least().peak_bytes, self.chooser.stock.peak_bytes
         for _ in range(_HALVINGS):
             middle = (low + high) // 2
@@ -359,6 +412,8 @@ class Fitter:
         for order in self._orders:
             self._moved(point, order)
         quick = [found for found in self._found.values() if self.step_s + found.whole_s <= step_s]
+        if not quick:
+            raise PlanError(_too_quick(self._bench, step_s, saved_s, self.machine))
         found = min(quick, key=lambda found: (found.planned_bytes, *_quickest(found)))
         return found, self.plan(found)
 
@@ -402,7 +457,7 @@ class Fitter:
                 bytes=int(self._stage.graph.storages.bytes[storage]),
                 seconds=self.chooser.alone_s(storage, option),
                 peak_bytes=self._arithmetic_peak(without) - peak_bytes,
-                saves_s=point.added_s - self.chooser.added_s(without),
+                saves_s=self.chooser.added_s(point.options) - self.chooser.added_s(without),
             )
 
     def _arithmetic_peak(self, options: Mapping[int, str]) -> int:
@@ -419,7 +474,7 @@ class Fitter:
             option=option,
             source=site.source,
             peak_bytes=peak_bytes,
-            step_s=self.chooser.added_s(options) - point.added_s,
+            step_s=self.chooser.added_s(options) - self.chooser.added_s(point.options),
         )
 
     def _looser(self, point: Point) -> Step | None:
@@ -490,8 +545,7 @@ def fit(
     if (peak is None) == (step_s is None):
         raise ChoiceError("fit takes a peak, such as '24 GiB', or step_s=, the seconds of a step: one of the two")
     if step_s is not None:
-        if not _is_number(step_s) or not 0 < step_s < math.inf:
-            raise ChoiceError(f"step_s is a number of seconds above zero; given {shown(step_s)}")
+        step_s = seconds(step_s)
         fitter = Fitter(bench, captured, machine, using=using)
         point, plan = fitter.within_time(step_s)
         return fitter.explained(point, plan, plan.peak_bytes)
@@ -499,10 +553,6 @@ def fit(
     limit_bytes = size_bytes(peak)
     fitter = Fitter(bench, captured, machine, using=using)
     return fitter.explained(*fitter.within(limit_bytes), limit_bytes)
-
-
-def _is_number(given: object) -> bool:
-    return isinstance(given, int | float) and not isinstance(given, bool)
 
 
 def _held(plan: Plan) -> Iterator[str]:
@@ -519,6 +569,13 @@ def _peak_line(plan: Plan) -> str:
         return ""
     place = graph.origins[origin]
     return f"{place.file}:{place.line}  {place.text}"
+
+
+def _too_quick(bench: Workbench, step_s: float, saved_s: float, machine: Machine) -> str:
+    return (
+        f"no plan of {bench.program.name} takes {human_seconds(step_s)} a step or less by the rates of {machine.name}: "
+        f"where all is saved it takes {human_seconds(saved_s)}"
+    )
 
 
 def _too_small(bench: Workbench, limit_bytes: int, before: Plan, least: Plan) -> str:

@@ -31,7 +31,7 @@ def fit(
         str | None, typer.Option("--peak", metavar="SIZE", help="The most bytes, such as 24GiB or 512MB.")
     ] = None,
     step: Annotated[
-        float | None, typer.Option("--step", metavar="SECONDS", help="In place of a peak: the longest step.")
+        str | None, typer.Option("--step", metavar="SECONDS", help="In place of a peak: the longest step.")
     ] = None,
     curve: Annotated[
         int | None, typer.Option("--curve", metavar="POINTS", help="Step time against peak, from stock to the least.")
@@ -60,7 +60,7 @@ def fit(
     """Choose what to save, recompute, offload and move: the least time under a peak. Nothing runs."""
     check_program(program, settings)
     from workbench.bench.around import checked
-    from workbench.bench.fitting import size_bytes
+    from workbench.bench.fitting import seconds, size_bytes
 
     if (peak is not None) + (step is not None) + (curve is not None) != 1:
         raise ChoiceError("fit takes one of --peak SIZE, --step SECONDS and --curve POINTS")
@@ -69,6 +69,7 @@ def fit(
     if each and curve is None:
         raise ChoiceError("--each is for --curve, which has a line for each")
     limit_bytes = None if peak is None else size_bytes(peak)
+    step_s = None if step is None else seconds(step)
     uses = checked(tuple(name.strip() for name in using.split(",") if name.strip()))
     bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, capture=capture)
     if curve is not None:
@@ -78,7 +79,7 @@ def fit(
         else:
             print_line(repr(line))
         return DONE
-    found = bench.fit(limit_bytes, step_s=step, using=uses, machine=machine)
+    found = bench.fit(limit_bytes, step_s=step_s, using=uses, machine=machine)
     document = found.to_json()
     if export is not None:
         document["exported"] = str(bench.export(export, overwrite=force))

@@ -1,0 +1,144 @@
+"""What recomputation costs where statements are fused: by plans, by what fusions read and write, and at least."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+import workbench
+from workbench import Workbench
+from workbench.analysis import fused
+from workbench.analysis.machines import Machine
+from workbench.analysis.overlap import costs
+from workbench.bench.fitting import Fitter
+from workbench.errors import PlanError
+from workbench.graph import Kind, ValueFlag
+
+pytestmark = pytest.mark.slow
+
+SLOW = Machine(
+    name="slow",
+    source="made up: bytes are dear beside operations",
+    flops_per_s={"float32": 1e10},
+    bytes_per_s=1e9,
+    link_bytes_per_s=1e9,
+    launch_s=1e-7,
+)
+
+
+def gated(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    x = x + torch.sin(torch.nn.functional.silu(x @ w) @ w)
+    return (x @ w).tanh().exp().sum()
+
+
+def scaled(x: torch.Tensor, w: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    for _ in range(2):
+        normed = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5)
+        x = x + (normed * scale) @ w
+    return (x * x).sum()
+
+
+def opened(program: str) -> Workbench:
+    x, w = torch.randn(256, 16, requires_grad=True), torch.randn(16, 16, requires_grad=True)
+    if program == "gated":
+        return workbench.open(gated, x, w, device="cpu", executor="torchcompile", capture="interpreter")
+    scale = torch.randn(16, requires_grad=True)
+    return workbench.open(scaled, x, w, scale, device="cpu", executor="torchcompile", capture="interpreter")
+
+
+@pytest.fixture(scope="module", params=["gated", "scaled"])
+def fitter(request: pytest.FixtureRequest) -> Fitter:
+    bench = opened(request.param)
+    return Fitter(bench, bench._captured, SLOW, using=("recompute",))
+
+
+def every(fitter: Fitter) -> list[dict[int, str]]:
+    """All there is to choose from, where that is not too much to plan."""
+    variables = fitter.chooser._variables
+    assert 2 <= len(variables) <= 8
+    return [dict(made) for n in range(len(variables) + 1) for made in itertools.combinations(variables, n)]
+
+
+def test_a_point_takes_what_its_plan_computes_more_than_stock(fitter: Fitter) -> None:
+    limit = (fitter.least()[1].peak_bytes + fitter.before.peak_bytes) // 2
+    point, plan = fitter.within(limit)
+    assert point.options
+    took = []
+    for graph in (plan.graph, fitter.before.graph):
+        cost = costs(graph, SLOW, 1)
+        took.append(float((cost.compute_s + cost.host_s).sum()))
+    assert point.added_s == pytest.approx(took[0] - took[1], abs=1e-12)
+    assert fitter.step_s == pytest.approx(took[1])
+
+
+def test_no_combination_beats_the_bound_and_what_is_found_is_nearly_the_best(fitter: Fitter) -> None:
+    limits = np.linspace(fitter.least()[1].peak_bytes, fitter.before.peak_bytes, 5).astype(int).tolist()
+    found = [fitter.within(limit)[0] for limit in limits]
+    points = [fitter.chooser.point(options) for options in every(fitter)]
+    for limit, point in zip(limits, found, strict=True):
+        best = min(one.added_s for one in points if one.peak_bytes <= limit)
+        assert fitter.chooser.bound(limit).added_s <= best + 1e-12
+        assert point.added_s <= best + 0.02 * fitter.step_s
+    assert any(point.options for point in found)
+    # Whatever was weighed, for a limit or not, counts.
+    assert fitter.chooser.least().peak_bytes == min(point.peak_bytes for point in points)
+
+
+def test_fusions_are_predicted_nearer_than_statements_alone(fitter: Fitter) -> None:
+    chooser, stage = fitter.chooser, fitter._stage
+    cost = costs(stage.graph, SLOW, 1)
+    alone_s = cost.compute_s + cost.host_s
+    off: list[list[float]] = []
+    for storage, option in chooser._variables:
+        planned_s = chooser.point({storage: option}).added_s
+        statements_s = float(alone_s[sorted(chooser._chains[storage])].sum())
+        off.append([abs(chooser.added_s({storage: option}) - planned_s), abs(statements_s - planned_s)])
+    by_fusion, by_statement = np.sum(off, axis=0)
+    assert by_fusion < by_statement
+
+
+def test_what_is_made_again_takes_along_what_fusions_make_again() -> None:
+    bench = opened("scaled")
+    fitter = Fitter(bench, bench._captured, SLOW, using=("recompute",))
+    remade = fused.remade(fitter._stage.recomputer, fitter.before.graph)
+    assert remade
+    nearer, further = fitter.chooser._guides()
+    assert remade.isdisjoint(storage for storage, _ in nearer._variables)
+    assert remade <= {storage for storage, _ in further._variables}
+    taken = [fitter.chooser._as_guided(nearer, nearer.point({s: o})) for s, o in nearer._variables]
+    assert any(remade & point.options.keys() for point in taken)
+    for point in taken:
+        without = {storage: option for storage, option in point.options.items() if storage not in remade}
+        assert point.saved_bytes <= fitter.chooser.point(without).saved_bytes
+
+
+def test_views_that_a_fusion_hands_on_take_no_time() -> None:
+    bench = opened("scaled")
+    graph = bench.plan.graph
+    statements, values = graph.statements, graph.values
+    row = next(row for row in range(len(statements)) if statements.kind[row] == Kind.FUSION)
+    read = statements.inputs[row]
+    given = next(v for v in read.tolist() if values.flags[v] & ValueFlag.ARGUMENT and values.storage[v] >= 0)
+    before_s = costs(graph, SLOW, 1).compute_s[row]
+    # One of what it makes becomes a view of what it is given.
+    made = int(statements.outputs[row][0])
+    values.storage[made], kept = values.storage[given], values.storage[made]
+    try:
+        assert costs(graph, SLOW, 1).compute_s[row] == pytest.approx(before_s - values.bytes[made] / SLOW.bytes_per_s)
+    finally:
+        values.storage[made] = kept
+
+
+def test_a_step_shorter_than_the_one_that_saves_everything_can_be_met() -> None:
+    bench = opened("scaled")
+    fitter = Fitter(bench, bench._captured, SLOW, using=("recompute",))
+    quickest_s = min(fitter.chooser.point(options).added_s for options in every(fitter))
+    assert quickest_s < 0
+    found, plan = fitter.within_time(fitter.step_s + quickest_s / 2)
+    assert found.added_s <= quickest_s / 2
+    assert plan.peak_bytes == found.planned_bytes <= fitter.before.peak_bytes
+    with pytest.raises(PlanError, match=r"no plan of .* takes .* a step or less by the rates of slow"):
+        fitter.within_time(fitter.step_s + 2 * quickest_s)
