@@ -28,6 +28,7 @@ from workbench.compiler import interpreted, on_disk, reopened
 from workbench.errors import ChoiceError
 from workbench.executor import why_no_nvfuser
 from workbench.programs import identity
+from workbench.torch_api import FakeTensorMode
 from workbench.ui import choosing
 from workbench.ui.app import App
 
@@ -501,3 +502,27 @@ def test_what_a_choice_needs_is_made_once_and_ahead_where_there_is_a_page(
     bench.choose({next(site.id for site in bench.sites("saved") if "offload" in site.options): "offload"})
     assert made == [{}]
     app.close()
+
+
+def test_tensors_lie_as_they_lay() -> None:
+    mode = FakeTensorMode()
+    with mode:
+        whole = torch.empty(4, 6)
+        leaf = torch.nn.Parameter(torch.empty(3, 5, dtype=torch.bfloat16))
+        tables = [
+            {
+                "alone": torch.empty(2, 3),
+                "turned": torch.empty(2, 3, device="cuda").t(),
+                "spread": torch.empty(3, 1).expand(3, 4),
+                "gaps": torch.empty(6, 4)[::2],
+                "behind": torch.empty(8)[3:],
+                "empty": torch.empty(0, 3),
+                "number": torch.empty((), dtype=torch.int64),
+                "leaf": leaf,
+                "whole": whole,
+            },
+            {"part": whole[1:], "bits": torch.empty(8, dtype=torch.int32).view(torch.float32), "made": leaf * 2},
+        ]
+    made = on_disk.tensors_of(on_disk._written(*tables), mode)
+    assert on_disk._written(*made) == on_disk._written(*tables)
+    assert made[0]["whole"].untyped_storage()._cdata == made[1]["part"].untyped_storage()._cdata
