@@ -136,6 +136,7 @@ def test_addmm_is_differentiated_by_two_products_where_that_is_right(
     made = (function, (drawn(*bias, seed=0), drawn(4, 3, seed=1), drawn(3, 5, seed=2)))
     bench = opened(made)
     assert (ADDMM in symbols(bench), "addmm_vjp" in symbols(bench)) == (claimed, not claimed)
+    assert bench.plan.proof.proven, bench.plan.proof.fault
     eager, found = steps_of(function, made), steps_of(bench.config.jit(function), made)
     for one, other in zip(found, eager, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)

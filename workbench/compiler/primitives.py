@@ -105,7 +105,9 @@ def _composites(program: Iterable[BoundSymbol], made: Iterable[BoundSymbol]) -> 
     found = {}
     for bsym in program:
         ops = by_origin.get(origin_of(bsym), [])
-        if bsym.subsymbols and len(ops) == 1 and (op := _on(bsym, ops[0])) is not None:
+        # Of some of PyTorch's operators Thunder knows no primitives: they have nothing inside, and are none themselves.
+        apart = bool(bsym.subsymbols) or not isinstance(bsym.sym.id, prims.PrimIDs)
+        if apart and len(ops) == 1 and (op := _on(bsym, ops[0])) is not None:
             found[id(bsym)] = [op]
     return found
 
