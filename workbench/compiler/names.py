@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+from workbench.compiler.kept import STRUCTURE, structure_of
 from workbench.compiler.patches import SourceFile
 from workbench.compiler.thunder_api import BoundSymbol, BoundSymbolTag, TraceCtx, from_trace, prims
 from workbench.graph import Origin
@@ -61,7 +62,10 @@ def tag_origins(trace: TraceCtx) -> tuple[TraceCtx, tuple[Origin, ...]]:
     tagged = from_trace(trace)
 
     def with_tag(bsym: BoundSymbol, tag: OriginTag) -> BoundSymbol:
-        return bsym.from_bsym(tags=bsym.tags | {tag}, subsymbols=[with_tag(sub, tag) for sub in bsym.subsymbols])
+        made = bsym.from_bsym(tags=bsym.tags | {tag}, subsymbols=[with_tag(sub, tag) for sub in bsym.subsymbols])
+        # Tags are no part of it.
+        made.__dict__[STRUCTURE] = structure_of(bsym)
+        return made
 
     fences: list[BoundSymbol] = []
 
