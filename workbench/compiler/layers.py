@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from workbench.compiler.kept import structure_of
-from workbench.compiler.names import OriginTag, origin_of
+from workbench.compiler.names import origin_of
 from workbench.compiler.thunder_api import PrimIDs, Proxy, TensorProxy, TraceCtx, from_trace, variableify
 from workbench.graph import Origin
 
@@ -301,8 +301,3 @@ def _returned(bsym: Any, private: set[str], lost: set[str]) -> Any:
     if any(arg.name in lost or arg.name in private for arg in made.flat_proxy_args):
         raise OtherwiseError
     return made
-
-
-def shifted(tags: set[Any], by: int) -> set[Any]:
-    """Tags of a statement whose origin is another."""
-    return {OriginTag(tag.index + by) if isinstance(tag, OriginTag) else tag for tag in tags}

@@ -213,6 +213,41 @@ _FLAT = ("flat_args", "flat_proxy_args", "flat_outs", "flat_proxy_outs")
 _FIELDS = frozenset(field.name for field in dataclasses.fields(BoundSymbol)) | {STRUCTURE, *_FLAT}
 
 
+def copied(bsym: Any, tree: Callable[[Any], Any], statement: Callable[[Any], Any]) -> Any:
+    """A statement with other values, of the same structure.
+
+    Parameters
+    ----------
+    bsym : BoundSymbol
+    tree : callable
+        Puts them into arguments and results.
+    statement : callable
+        Makes what is inside.
+    """
+    state, structure = bsym.__dict__, structure_of(bsym)
+    made = object.__new__(BoundSymbol)
+    new = made.__dict__
+    new.update({name: value for name, value in state.items() if name in _FIELDS})
+    new["args"] = tuple([tree(each) for each in state["args"]])
+    if state["kwargs"]:
+        new["kwargs"] = tree(state["kwargs"])
+    new["subsymbols"] = [statement(sub) for sub in state["subsymbols"]]
+    new["output"] = tree(state["output"])
+    new["tags"] = state["tags"].copy()
+    new[STRUCTURE] = structure
+    for name in _FLAT:
+        if name in state:
+            new[name] = type(state[name])([tree(each) for each in state[name]])
+    return made
+
+
+def renamed(proxy: Any, name: str) -> Any:
+    """A tensor that differs in nothing but its name."""
+    made = object.__new__(TensorProxy)
+    made.__dict__.update(proxy.__dict__, _name=name, _tags=set(proxy.__dict__["_tags"]))
+    return made
+
+
 class _Writer:
     """Writes statements with other values.
 
@@ -240,21 +275,8 @@ class _Writer:
             there = state["source_filename"], state["source_positions"]
             if there != self._wanted or state["header"] or bsym.sym._bind_postprocess or bsym.sym.is_fusion:
                 raise _OtherwiseError
-        structure = structure_of(bsym)
-        made = object.__new__(BoundSymbol)
-        new = made.__dict__
-        new.update({name: value for name, value in state.items() if name in _FIELDS})
-        new["args"] = tuple([self.tree(each) for each in state["args"]])
-        if state["kwargs"]:
-            new["kwargs"] = self.tree(state["kwargs"])
-        new["subsymbols"] = [self.statement(sub) for sub in state["subsymbols"]]
-        new["output"] = self.tree(state["output"])
-        new["tags"] = state["tags"].copy()
-        new["source_filename"], new["source_positions"] = self._place
-        new[STRUCTURE] = structure
-        for name in _FLAT:
-            if name in state:
-                new[name] = type(state[name])([self.tree(each) for each in state[name]])
+        made = copied(bsym, self.tree, self.statement)
+        made.__dict__.update(source_filename=self._place[0], source_positions=self._place[1])
         return made
 
     def tree(self, tree: Any) -> Any:
@@ -277,9 +299,7 @@ class _Writer:
         name = self._names.get(proxy._name)
         if name is None or proxy.__dict__["_grad"] is not None:
             raise _OtherwiseError
-        made = object.__new__(TensorProxy)
-        made.__dict__.update(proxy.__dict__, _name=name, _tags=set(proxy.__dict__["_tags"]))
-        self._values[proxy._name] = made
+        made = self._values[proxy._name] = renamed(proxy, name)
         return made
 
 

@@ -13,15 +13,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workbench.compiler.kept import STRUCTURE, structure_of
 from workbench.compiler.layers import KEPT, OtherwiseError, Reduced, like
 from workbench.compiler.names import OriginTag, origin_of
 from workbench.compiler.quick_passes import names_in
-from workbench.compiler.thunder_api import BoundSymbol, PrimIDs, Proxy, TensorProxy, TraceCtx, from_trace
+from workbench.compiler.templates import copied, renamed
+from workbench.compiler.thunder_api import PrimIDs, Proxy, TensorProxy, TraceCtx, from_trace
 
 _NUMBERED = re.compile(r"(.*?)(\d+)")
-_FIELDS = frozenset(field.name for field in dataclasses.fields(BoundSymbol)) | {STRUCTURE}
-_FLAT = ("flat_args", "flat_proxy_args", "flat_outs", "flat_proxy_outs")
 
 
 @dataclasses.dataclass
@@ -350,23 +348,9 @@ class _Writer:
         names = self._names
         if not self._shift and all(names[name] == name for name in names_in(bsym)):
             return bsym
-        state = bsym.__dict__
-        structure = structure_of(bsym)
-        made = object.__new__(BoundSymbol)
-        new = made.__dict__
-        new.update({name: value for name, value in state.items() if name in _FIELDS})
-        new["args"] = tuple([self.tree(each) for each in state["args"]])
-        if state["kwargs"]:
-            new["kwargs"] = self.tree(state["kwargs"])
-        new["subsymbols"] = [self.statement(sub) for sub in state["subsymbols"]]
-        new["output"] = self.tree(state["output"])
-        new["tags"] = state["tags"].copy()
-        new[STRUCTURE] = structure
+        made = copied(bsym, self.tree, self.statement)
         if self._shift:
-            self._place(new)
-        for name in _FLAT:
-            if name in state:
-                new[name] = type(state[name])([self.tree(each) for each in state[name]])
+            self._place(made.__dict__)
         return made
 
     def _place(self, state: dict[str, Any]) -> None:
@@ -383,7 +367,9 @@ class _Writer:
             name = self._names[tree._name]
             found = self._values.get(name)
             if found is None:
-                found = self._values[name] = tree if name == tree._name else _renamed(tree, name)
+                if name != tree._name and tree.__dict__["_grad"] is not None:
+                    raise OtherwiseError
+                found = self._values[name] = tree if name == tree._name else renamed(tree, name)
             return found
         if kind is tuple:
             return tuple([self.tree(each) for each in tree])
@@ -394,11 +380,3 @@ class _Writer:
         if isinstance(tree, Proxy):
             raise OtherwiseError
         return tree
-
-
-def _renamed(proxy: Any, name: str) -> Any:
-    if proxy.__dict__["_grad"] is not None:
-        raise OtherwiseError
-    made = object.__new__(TensorProxy)
-    made.__dict__.update(proxy.__dict__, _name=name, _tags=set(proxy.__dict__["_tags"]))
-    return made

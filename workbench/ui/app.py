@@ -347,11 +347,10 @@ class App:
                 self.experiments.refresh()
             measured = self._keep_measured()
             self.choosing.planned(plan)
-            drawn_before = plan is self._plan_shown
-            if not drawn_before:
+            # Before the graph, which takes longer: they are what a choice was made for.
+            self._show_figures()
+            if plan is not self._plan_shown:
                 self._plan_shown = plan
-                # Before the graph, which takes longer: they are what a choice was made for.
-                self._show_figures()
                 self.graph.show(plan.graph, plan.sites)
                 self._redraw(*self._drawn_by)
                 self.preview.renew()
@@ -361,8 +360,6 @@ class App:
                 self._redraw("Timeline", "Fit")
             self.graph.ask(self.choosing.pending)
             self._machine_shown = bench.machine
-            if drawn_before:
-                self._show_figures()
             self.controls.update(can_undo=bench.can_undo, can_redo=bench.can_redo, **_machines(bench))
             self._select()
 
