@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 
 from workbench.analysis.numbering import Walk
-from workbench.analysis.terms import DRAW, Terms
+from workbench.analysis.terms import DRAW, Terms, may_write
 from workbench.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
 
 
@@ -42,11 +42,12 @@ def compared(program: Graph, made: Graph) -> Effects:
     """
     terms = Terms()
     before, after = _draws(program, terms), _draws(made, terms)
-    written = [Walk(terms, _told(graph), drops_casts=False).result().written for graph in (program, made)]
-    return Effects(
-        drawn_again=tuple(sorted(o for o, count in after.items() if o >= 0 and count > before[o])),
-        lost=tuple(name for name in written[0] if name not in written[1]),
-    )
+    told, lost = _told(program), tuple[str, ...]()
+    if may_write(told, terms):
+        written = [Walk(terms, graph, drops_casts=False).result().written for graph in (told, _told(made))]
+        lost = tuple(name for name in written[0] if name not in written[1])
+    drawn_again = sorted(o for o, count in after.items() if o >= 0 and count > before[o])
+    return Effects(drawn_again=tuple(drawn_again), lost=lost)
 
 
 @dataclasses.dataclass(frozen=True)

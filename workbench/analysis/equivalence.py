@@ -19,7 +19,7 @@ import dataclasses
 from workbench.analysis.differences import first_difference
 from workbench.analysis.numbering import Numbered, Walk
 from workbench.analysis.rules import RULES
-from workbench.analysis.terms import Terms
+from workbench.analysis.terms import Terms, may_write
 from workbench.graph import Graph
 
 
@@ -84,6 +84,8 @@ def fault(joint: Graph, stock: Graph) -> str:
     if not any("nvfuser" in name.lower() for name in stock.statements.executor):
         return prove(joint, stock).message
     terms = Terms()
+    if not may_write(joint, terms):
+        return ""
     before, after = (Walk(terms, graph, drops_casts=True).result() for graph in (joint, stock))
     for one, other, when in (
         (before.written_forward, after.written_forward, "by the end of the forward"),

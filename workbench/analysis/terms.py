@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from workbench.graph import Graph
+from workbench.graph import Graph, StatementFlag
 
 # What a step does beside making values of values: by its symbol.
 PLAIN, COPY, FENCE, SHALLOW, CAST, SEND, WAIT, PACK, UNPACK, STORE, RELOAD, ARRIVE, DRAW, WRITES, MOVE = range(15)
@@ -28,6 +28,8 @@ _BY_PREFIX = (
     ("bucket_pack", PACK),
     ("bucket_unpack", UNPACK),
 )
+_MAKING = frozenset((PLAIN, FENCE, SHALLOW, CAST, PACK, UNPACK, STORE, RELOAD, ARRIVE, DRAW, MOVE))
+"""What makes values and writes nowhere else."""
 _SENDING = ("all_gather", "all_reduce", "reduce_scatter", "broadcast_prim", "all_to_all")
 _DRAWING = frozenset(
     (
@@ -198,6 +200,14 @@ class Terms:
             steps = tuple(Step(line) for line in lines)
             found = self._parsed[text] = (steps, tuple(_ref(ref) for ref in last[1:].split()))
         return found
+
+
+def may_write(graph: Graph, terms: Terms) -> bool:
+    """Whether any statement may write into memory that it did not make; False only where none does."""
+    if (graph.statements.flags & StatementFlag.INPLACE).any():
+        return True
+    texts = set(graph.statements.computes) - {""}
+    return any(step.action not in _MAKING for text in texts for step in terms.steps(text)[0])
 
 
 def kind_of(graph: Graph, value: int) -> str:

@@ -382,7 +382,7 @@ def _captured(
             for out in b.flat_proxy_outs
         ]
         arguments = {n: t for n, t in zip(names, inputs, strict=True) if isinstance(t, torch.Tensor)}
-        stage = dataclasses.replace(hooks.stage, arguments=arguments, unread=unread)
+        stage = hooks.stage.of_tensors(arguments, unread)
         made = (jitted._lc_cd, jitted._lc_cs, hooks.cache_info)
         way = "parts" if way == "graph" else way
         captured = Capture(program, executor, stage, tuple(log.times), ranks, *made, way, why, kept=kept)

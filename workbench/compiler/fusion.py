@@ -11,7 +11,7 @@ import copy
 import dataclasses
 import re
 import time
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -20,10 +20,10 @@ from workbench.compiler import copies, patches
 from workbench.compiler.compile_times import RegionTimes
 from workbench.compiler.devices import nvfuser_module
 from workbench.compiler.direct import Direct
-from workbench.compiler.kept import STRUCTURE, Kept, Structure, identity, ids
+from workbench.compiler.kept import STRUCTURE, Kept, identity, ids
 from workbench.compiler.keys import fusion_key
 from workbench.compiler.overwritten import seen_twice
-from workbench.compiler.regions import KeptPasses, Regions
+from workbench.compiler.regions import KeptPasses, Parts, Regions
 from workbench.compiler.remat import Members, RematOptions, Report, rematerialize
 from workbench.compiler.thunder_api import (
     BoundSymbol,
@@ -337,7 +337,7 @@ class RegionExecutor(TorchCompileExecutor):
             given = copies.kept_outputs(outputs, region.bound_symbols)
             lazy.bsym = BoundSymbol(symbol, inputs, {}, given, region.bound_symbols, _call_ctx={name: lazy})
             # Later copies share it, and the same region where a choice gives it another number.
-            lazy.bsym.__dict__[STRUCTURE] = regions.once(("structure", *known), alive, Structure)
+            lazy.bsym.__dict__[STRUCTURE] = regions.structure(inputs, outputs, region.bound_symbols)
             return lazy.bsym
 
         return regions.once(("fuse", identity(self), name, *known), (self, alive), make)
@@ -393,11 +393,8 @@ def _callable_again(trace: TraceCtx, control: Control) -> TraceCtx:
 
 
 def _made_again(bsym: BoundSymbol) -> BoundSymbol:
-    region = SimpleNamespace(
-        inputs=[variableify(a) for a in bsym.args if a is not None],
-        outputs=[variableify(out) for out in bsym.output if out is not None],
-        bound_symbols=bsym.subsymbols,
-    )
+    args, outputs = ([proxy for proxy in proxies if proxy is not None] for proxies in (bsym.args, bsym.output))
+    region = _region(args, outputs, bsym.subsymbols)
     made: BoundSymbol = bsym.sym.executor.fuse(region, int(re.sub(r".*\D", "", bsym.sym.name)))
     return made
 
@@ -479,6 +476,12 @@ def _timed(definition: Any, compilation: Compilation, name: str, defined_s: floa
     return definition
 
 
+def _region(inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol]) -> Any:
+    """What Thunder makes a fusion of."""
+    named = [[variableify(proxy) for proxy in proxies] for proxies in (inputs, outputs)]
+    return SimpleNamespace(inputs=named[0], outputs=named[1], bound_symbols=bsyms)
+
+
 def nvfuser_executor(control: Control) -> FusionExecutor:
     """A new nvFuser executor under `control`: a copy of Thunder's, sharing its table of supported ops."""
     # Fusions that are kept know the executor that made them, and two of two executors are no pair to be cut.
@@ -513,21 +516,41 @@ def _nvfuser_executor() -> Any:
             return control.regions.once(key, alive, lambda: self._fuse(inputs, outputs, region, fusion_counter))
 
         def _fuse(self, inputs: list[Any], outputs: list[Any], region: Region, fusion_counter: int) -> BoundSymbol:
-            outputs = copies.kept_outputs(outputs, region.bound_symbols)
-            members = [member for bsym in region.bound_symbols for member in self.flatten(bsym)]
-            members = copies.resolve_destinations(members, {x.name for x in inputs})
-            resolved = SimpleNamespace(
-                inputs=[variableify(x) for x in inputs],
-                outputs=[variableify(x) for x in outputs],
-                bound_symbols=members,
-            )
-            bsym = super().fuse(resolved, fusion_counter)
-            # Later copies share it, and the same fusion where a choice gives it another number.
-            same = ("structure", ids(inputs), ids(outputs), ids(region.bound_symbols))
-            alive = (inputs, outputs, tuple(region.bound_symbols))
-            bsym.__dict__[STRUCTURE] = self.control.regions.once(same, alive, Structure)
+            # Later copies share it, and so do fusions that differ in nothing but names.
+            structure = self.control.regions.structure(inputs, outputs, region.bound_symbols)
+            first: list[BoundSymbol] = []
+
+            def parts() -> Parts | None:
+                first.append(self._of_region(inputs, outputs, region.bound_symbols, fusion_counter))
+                return Parts.of(first[0], inputs, outputs, region.bound_symbols)
+
+            known: Parts | None = structure.once("parts", parts)
+            if first:
+                bsym = first[0]
+            elif known is None:
+                bsym = self._of_region(inputs, outputs, region.bound_symbols, fusion_counter)
+            else:
+                given = [inputs[at] for at in known.inputs]
+                bsym = self._of_parts(given, outputs, known.within(region.bound_symbols), fusion_counter)
+            bsym.__dict__[STRUCTURE] = structure
             _control_definition(bsym, self.control.compilation)
             return bsym
+
+        def _of_region(
+            self, inputs: list[Any], outputs: list[Any], bsyms: Sequence[BoundSymbol], number: int
+        ) -> BoundSymbol:
+            members = [member for bsym in bsyms for member in self.flatten(bsym)]
+            members = copies.resolve_destinations(members, {x.name for x in inputs})
+            return super().fuse(_region(inputs, copies.kept_outputs(outputs, bsyms), members), number)
+
+        def _of_parts(
+            self, inputs: list[Any], outputs: list[Any], members: list[BoundSymbol], number: int
+        ) -> BoundSymbol:
+            self.ready = True
+            try:
+                return super().fuse(_region(inputs, outputs, members), number)
+            finally:
+                self.ready = False
 
         def _cut(self, options: FusionOptions) -> TraceCtx:
             return dce(self.cse(self.control.regions.without_casts(_cut(self.control, options))))

@@ -271,21 +271,29 @@ class Hooks:
         _, stats = compile_data._compile_data.get()
         self.cache_info = dict(thunder_api._get_cache_info())
         joint = stats.last_traces[-1] if stats is not None and stats.last_traces else trace
-        for found in reversed(self.reduced):
-            unfolder = Unfolder(found)
-            joint, trace = unfolder.unfolded(joint), unfolder.unfolded(trace)
-        self.stage = Stage(
+        # What shares a program among ranks changes shapes in the trace as interpreted: it is none any more.
+        program = None if self.parallel else self.program
+        if self.reduced:
+            few = self._stage(joint, trace, self.reduced[-1].trace)
+            for found in reversed(self.reduced):
+                unfolder = Unfolder(found)
+                joint, trace = unfolder.unfolded(joint), unfolder.unfolded(trace)
+            self.stage = dataclasses.replace(self._stage(joint, trace, program), few=few)
+        else:
+            self.stage = self._stage(joint, trace, program)
+        return self.stage
+
+    def _stage(self, joint: TraceCtx, claimed: TraceCtx, program: TraceCtx | None) -> Stage:
+        return Stage(
             executor=self.executor,
             origins=self.origins,
             joint=joint,
             # Later passes, and the next round of choices, would find the names taken.
-            claimed=_own_names(trace),
-            has_backward=any(BoundSymbolTag.BACKWARD in b.tags for b in trace.bound_symbols),
+            claimed=_own_names(claimed),
+            has_backward=any(BoundSymbolTag.BACKWARD in b.tags for b in claimed.bound_symbols),
             gathers_again=self.parallel == parallel.ZERO3,
-            # What shares a program among ranks changes shapes in the trace as interpreted: it is none any more.
-            program=None if self.parallel else self.program,
+            program=program,
         )
-        return self.stage
 
     def edit(self, stage: Stage) -> TraceCtx:
         """Apply the levers that act before fusion."""

@@ -46,6 +46,8 @@ def lost_in_tracing(stage: Stage, joint: TraceCtx | None = None) -> str:
         Instead of the stage's own.
     """
     assert stage.program is not None
+    if joint is None and stage.few is not None and not lost_in_tracing(stage.few):
+        return ""
     joint = joint or stage.joint
     forward = [bsym for bsym in joint.bound_symbols if BoundSymbolTag.BACKWARD not in bsym.tags]
     made = _read(joint, list(primitives(forward)))

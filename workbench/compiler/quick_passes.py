@@ -217,6 +217,13 @@ def _remove_noop_subsymbols(bsym: Any) -> None:
     bsym.__dict__[_CLEAN] = inside
 
 
+def clean(bsyms: Sequence[Any]) -> list[Any]:
+    """Statements as dead code elimination leaves those that it keeps: what does nothing inside of them is gone."""
+    for bsym in bsyms:
+        _remove_noop_subsymbols(bsym)
+    return list(bsyms)
+
+
 def _dce_bsyms(bsyms: Any, output: Any, needed_proxies: set[Any] | None = None) -> list[Any]:
     makers = _producers(bsyms)._dict
     wanted = {leaf.name: leaf for leaf in tree_flatten(output)[0] if isinstance(leaf, Proxy)}

@@ -11,7 +11,8 @@ import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-from workbench.compiler.kept import Kept, identity, ids, structure_of
+from workbench.compiler.kept import Kept, Structure, identity, ids, structure_of
+from workbench.compiler.quick_passes import clean, names_in
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     DTensorProxy,
@@ -48,6 +49,35 @@ class Regions:
     def once(self, key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
         """What `make` gives, or gave in an earlier plan."""
         return make() if self._kept is None else self._kept.once(key, alive, make)
+
+    def structure(self, inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol]) -> Structure:
+        """The structure of what a region becomes: the same for all regions that differ in nothing but names.
+
+        Parameters
+        ----------
+        inputs, outputs : sequence of Proxy
+            Of the region.
+        bsyms : sequence of BoundSymbol
+            What is in it.
+        """
+        if self._kept is None:
+            return Structure()
+        numbers: dict[str, int] = {}
+        inside = [structure_of(bsym) for bsym in bsyms]
+        key = (
+            "alike",
+            *(
+                (
+                    *(identity(structure), *(numbers.setdefault(name, len(numbers)) for name in names_in(bsym))),
+                    *(tag for tag in bsym.tags if type(tag) is prims.OpTags),
+                )
+                for structure, bsym in zip(inside, bsyms, strict=True)
+            ),
+            tuple([numbers.get(proxy.name, -1) for proxy in inputs]),
+            tuple([numbers.get(proxy.name, -1) for proxy in outputs]),
+        )
+        found: Structure = self._kept.once(key, inside, Structure)
+        return found
 
     def without_repeats(self, trace: TraceCtx) -> TraceCtx:
         """Common subexpressions computed once, as ``nvFuserExecutor.cse`` does: within fusions, and outside of them."""
@@ -92,6 +122,51 @@ class Regions:
         return left
 
 
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """What of a region is in the fusion that is made of it.
+
+    Attributes
+    ----------
+    inputs : tuple of int
+        Which of its inputs.
+    members : tuple of (tuple of int)
+        Which of its statements: the place of one in the region, and of those inside of it.
+    """
+
+    inputs: tuple[int, ...]
+    members: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(
+        cls, fusion: BoundSymbol, inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol]
+    ) -> Parts | None:
+        """Of a fusion and the region that it was made of; None where it has what the region has not."""
+        paths: dict[int, tuple[int, ...]] = {}
+
+        def enter(inside: Sequence[BoundSymbol], path: tuple[int, ...]) -> None:
+            for at, bsym in enumerate(inside):
+                paths.setdefault(identity(bsym), (*path, at))
+                enter(bsym.subsymbols, (*path, at))
+
+        enter(bsyms, ())
+        names = [proxy.name for proxy in inputs]
+        if ids(fusion.output) != ids(outputs) or not all(identity(member) in paths for member in fusion.subsymbols):
+            return None
+        left = tuple([names.index(proxy.name) for proxy in fusion.args])
+        return cls(left, tuple([paths[identity(member)] for member in fusion.subsymbols]))
+
+    def within(self, bsyms: Sequence[BoundSymbol]) -> list[BoundSymbol]:
+        """The members, of a region that is alike."""
+        found = []
+        for first, *more in self.members:
+            member = bsyms[first]
+            for at in more:
+                member = member.subsymbols[at]
+            found.append(member)
+        return found
+
+
 class KeptPasses:
     """Methods of nvFuser's executor that keep what they find, for a class that inherits that executor's after these."""
 
@@ -106,8 +181,13 @@ class KeptPasses:
         alike = structure_of(bsym)
         return bool(self._once(("can fuse", identity(alike)), alike, lambda: stock.can_fuse(bsym)))
 
+    ready = False
+    """Whether what is to be fused is in parts already, and nothing of it dead."""
+
     def flatten(self, bsym: BoundSymbol) -> list[BoundSymbol]:
         """What nvFuser executes for a statement."""
+        if self.ready:
+            return [bsym]
         stock: Any = super()
         return list(self._once(("flat", identity(bsym)), bsym, lambda: stock.flatten(bsym)))
 
@@ -150,6 +230,8 @@ class KeptPasses:
         return bool(self._once(("shape", identity(bsym)), bsym, lambda: self.all_tagged(bsym, prims.OpTags.SHAPE_OP)))
 
     def _dce_bsyms(self, input_list: list[Any], output: list[Any], bsyms: list[BoundSymbol]) -> list[BoundSymbol]:
+        if self.ready:
+            return clean(bsyms)
         stock: Any = super()
 
         def drop() -> tuple[list[BoundSymbol], list[Any]]:

@@ -111,6 +111,9 @@ class Stage:
         Whether parameters are sharded and what the forward gathers is gathered again in the backward: ZeRO-3.
     program : TraceCtx or None
         The trace as interpreted, with origins.
+    few : Stage or None
+        Of the program without layers that are as others, which all this was written from; None where none were left
+        out. What is right of it is right of all.
     """
 
     executor: str
@@ -123,6 +126,12 @@ class Stage:
     cache: FactsCache = dataclasses.field(default_factory=FactsCache)
     gathers_again: bool = False
     program: TraceCtx | None = None
+    few: Stage | None = None
+
+    def of_tensors(self, arguments: Mapping[str, torch.Tensor], unread: Mapping[str, torch.Tensor]) -> Stage:
+        """The same with the tensors behind it."""
+        few = self.few and self.few.of_tensors(arguments, unread)
+        return dataclasses.replace(self, arguments=arguments, unread=unread, few=few)
 
     @property
     def fuses(self) -> bool:
@@ -177,7 +186,7 @@ class Stage:
 
         Found by holding the joint trace to the program's own; none where that was not kept.
         """
-        if self.program is None:
+        if self.program is None or (self.few is not None and not self.few.caveats):
             return ()
         found = compared(self.read(self.program), self.graph)
         return (
