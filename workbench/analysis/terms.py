@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Sequence
@@ -116,6 +117,7 @@ class Move:
         """Whether all elements are where they were."""
         return self.taken == self.shape and self == Move.of(self.taken, self.shape, contiguous(self.shape), 0)
 
+    @functools.lru_cache(maxsize=1 << 14)  # noqa: B019 - moves are few, and small
     def then(self, after: Move) -> Move | None:
         """Both, one after the other, as one; None where no strides say where elements come from."""
         if after.taken != self.shape:

@@ -32,15 +32,16 @@ def is_tensor(proxy: Any) -> bool:
 def traits_of(proxy: Any) -> Traits:
     """Of what stands for a tensor."""
     own = proxy.__dict__
-    given, known = _found_from(own), own.get(TRAITS)
-    if known is not None and all(map(operator.is_, known[0], given)):
-        found: Traits = known[1]
-        return found
+    known: tuple[tuple[Any, ...], Traits] | None = own.get(TRAITS)
+    if known is not None:
+        (shape, dtype, device), found = known
+        if own["_shape"] is shape and own["_dtype"] is dtype and own["_device"] is device:
+            return found
     shape = tuple(map(int, proxy.shape))
     # By the shape: a sharded parameter's `numel` is stale in Thunder.
     nbytes = math.prod(shape) * int(proxy.dtype.bytes)
     found = Traits(shape, nbytes, str(proxy.dtype).rsplit(".", 1)[-1], str(proxy.device.device_str()))
-    own[TRAITS] = (given, found)
+    own[TRAITS] = (_found_from(own), found)
     return found
 
 

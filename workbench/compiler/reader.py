@@ -17,7 +17,7 @@ from workbench.compiler.fusion import contains
 from workbench.compiler.kept import made_names, read_names, structure_of
 from workbench.compiler.names import CLONE_PREFIX, OriginTag, is_statement
 from workbench.compiler.offload import ARRIVE, OFFLOAD, RELOAD
-from workbench.compiler.proxies import bytes_of, shape_of, traits_of
+from workbench.compiler.proxies import Traits, bytes_of, shape_of, traits_of
 from workbench.compiler.thunder_api import (
     COLLECTIVES,
     WAITS,
@@ -139,6 +139,14 @@ _INPLACE = int(StatementFlag.INPLACE)
 _RANDOM, _CLONE, _VIEW = int(StatementFlag.RANDOM), int(StatementFlag.CLONE), int(StatementFlag.VIEW)
 
 
+_COLUMNS = (
+    *("name", "executor", "kind", "side", "parent", "flags", "transient", "flops"),
+    *("inputs", "outputs", "group", "computes"),
+)
+_SIDE = _COLUMNS.index("side")
+_NO_ROWS: dict[str, tuple[Any, ...]] = dict.fromkeys(_COLUMNS, ())
+
+
 class _Builder:
     """Collects rows, statement by statement."""
 
@@ -148,20 +156,10 @@ class _Builder:
         self.proxies: list[Any] = []
         self.flags: list[int] = []
         self.producer: list[int] = []
-        self.names: list[str] = []
-        self.executors: list[str] = []
-        self.kinds: list[int] = []
-        self.sides: list[int] = []
-        self.parents: list[int] = []
+        self.rows: list[tuple[Any, ...]] = []
+        """Per statement what `_COLUMNS` names: one list, since each plan enters every statement."""
         self.origins: list[int] = []
-        self.statement_flags: list[int] = []
-        self.transient: list[int] = []
-        self.flops: list[int] = []
-        self.inputs: list[list[int]] = []
-        self.outputs: list[list[int]] = []
-        self.frees: list[list[int]] = []
-        self.group: list[int] = []
-        self.computes: list[str] = []
+        self.frees: dict[int, list[int]] = {}
         self.group_ranks: dict[torch.distributed.ProcessGroup, int] = {}
         self.last_top = -1
 
@@ -181,8 +179,8 @@ class _Builder:
             self.flags[found] |= flags
         return found
 
-    def statement(self, bsym: BoundSymbol, side: int, found: TraceFacts, at: int) -> None:
-        """Enter a statement, of which facts are known, and its members if it is a fusion."""
+    def statement(self, bsym: BoundSymbol, side: int, found: TraceFacts, at: int) -> int:
+        """Enter a statement, of which facts are known, and its members if it is a fusion; its kind."""
         told = _told(bsym)
         row = self._row(bsym, side, -1, told, found.transient_bytes[at], found.flops[at], found.computes[at])
         self.last_top = row
@@ -190,11 +188,12 @@ class _Builder:
             for member, computed in zip(bsym.subsymbols, found.members[at], strict=True):
                 self._row(member, side, row, _told(member), 0, 0, computed)
             self.origins[row] = next((o for o in self.origins[row + 1 :] if o >= 0), -1)
+        return told.kind
 
     def _row(
         self, bsym: BoundSymbol, side: int, parent: int, told: _Told, transient: int, flops: int, computed: str
     ) -> int:
-        row, index = len(self.names), self.index
+        row, index = len(self.rows), self.index
         read, made = read_names(bsym), made_names(bsym)
         try:
             inputs = [index[name] for name in read]
@@ -211,20 +210,15 @@ class _Builder:
                 flags |= _RANDOM
             if name.startswith(CLONE_PREFIX):
                 flags |= _CLONE
-        self.names.append(told.name)
-        self.executors.append(told.executor)
-        self.kinds.append(told.kind)
-        self.sides.append(side)
-        self.parents.append(parent)
+        self.rows.append(
+            (
+                *(told.name, told.executor, told.kind, side, parent, flags, transient, flops),
+                inputs if len(inputs) < 2 else list(dict.fromkeys(inputs)),
+                outputs if len(outputs) < 2 else list(dict.fromkeys(outputs)),
+                *(-1 if told.group is None else self._group(told.group), computed),
+            )
+        )
         self.origins.append(origin)
-        self.statement_flags.append(flags)
-        self.transient.append(transient)
-        self.flops.append(flops)
-        self.inputs.append(inputs if len(inputs) < 2 else list(dict.fromkeys(inputs)))
-        self.outputs.append(outputs if len(outputs) < 2 else list(dict.fromkeys(outputs)))
-        self.frees.append([])
-        self.group.append(-1 if told.group is None else self._group(told.group))
-        self.computes.append(computed)
         return row
 
     def _group(self, group: torch.distributed.ProcessGroup) -> int:
@@ -235,8 +229,8 @@ class _Builder:
     def free(self, names: Iterable[str]) -> None:
         """Values dropped after the last statement; those dropped before any ran are dropped with the first."""
         row = max(self.last_top, 0)
-        if self.frees:
-            self.frees[row].extend(self.index[name] for name in names if name in self.index)
+        if self.rows:
+            self.frees.setdefault(row, []).extend(self.index[name] for name in names if name in self.index)
 
     def values(self, tree: Any) -> tuple[int, ...]:
         """Indices of the leaves of what is handed on or returned; -1 for one that is no value."""
@@ -252,36 +246,36 @@ class _Builder:
         for value, s in enumerate(storage):
             if s >= 0 and roots[s] < 0:
                 roots[s] = value
-        view = self._views(storage)
-        flags = [f | (_VIEW if view[row] else 0) for row, f in enumerate(self.statement_flags)]
+        column = dict(zip(_COLUMNS, zip(*self.rows, strict=True), strict=True)) if self.rows else _NO_ROWS
+        view = _views(column["flags"], column["inputs"], column["outputs"], storage)
+        flags = [f | (_VIEW if is_view else 0) for f, is_view in zip(column["flags"], view, strict=True)]
+        traits = list(map(_traits, self.proxies))
         return Graph(
             stage=stage,
             statements=Statements(
-                name=tuple(self.names),
-                executor=tuple(self.executors),
-                kind=np.asarray(self.kinds, np.int8),
-                side=np.asarray(self.sides, np.int8),
-                parent=np.asarray(self.parents, np.int32),
+                name=column["name"],
+                executor=column["executor"],
+                kind=np.asarray(column["kind"], np.int8),
+                side=np.asarray(column["side"], np.int8),
+                parent=np.asarray(column["parent"], np.int32),
                 origin=np.asarray(self.origins, np.int32),
                 flags=np.asarray(flags, np.int32),
-                transient_bytes=np.asarray(self.transient, np.int64),
-                flops=np.asarray(self.flops, np.int64),
-                inputs=Ragged.of(self.inputs),
-                outputs=Ragged.of(self.outputs),
-                frees=Ragged.of(self.frees),
-                group=np.asarray(self.group, np.int32),
-                computes=tuple(self.computes),
+                transient_bytes=np.asarray(column["transient"], np.int64),
+                flops=np.asarray(column["flops"], np.int64),
+                inputs=Ragged.of(column["inputs"]),
+                outputs=Ragged.of(column["outputs"]),
+                frees=Ragged.of(self.frees.get(row, ()) for row in range(len(self.rows))),
+                group=np.asarray(column["group"], np.int32),
+                computes=column["computes"],
             ),
             values=Values(
-                name=tuple(proxy.name for proxy in self.proxies),
-                shape=tuple(shape_of(proxy) for proxy in self.proxies),
-                dtype=tuple(_dtype(proxy) for proxy in self.proxies),
-                device=tuple(_device(proxy) for proxy in self.proxies),
+                name=tuple([proxy.name for proxy in self.proxies]),
+                shape=tuple([each.shape for each in traits]),
+                dtype=tuple([each.dtype for each in traits]),
+                device=tuple([each.device for each in traits]),
                 storage=np.asarray([renumbered.get(s, -1) for s in storage], np.int32),
                 producer=np.asarray(self.producer, np.int32),
-                bytes=np.asarray(
-                    [bytes_of(proxy) if isinstance(proxy, TensorProxy) else 0 for proxy in self.proxies], np.int64
-                ),
+                bytes=np.asarray([each.bytes for each in traits], np.int64),
                 flags=np.asarray(self.flags, np.int32),
             ),
             storages=Storages(
@@ -293,22 +287,24 @@ class _Builder:
             ends=ends,
         )
 
-    def _views(self, storage: Sequence[int]) -> list[bool]:
-        found = []
-        for row in range(len(self.names)):
-            inputs = {storage[v] for v in self.inputs[row] if storage[v] >= 0}
-            outputs = [storage[v] for v in self.outputs[row] if storage[v] >= 0]
-            writes = self.statement_flags[row] & _INPLACE
-            found.append(bool(outputs) and not writes and all(s in inputs for s in outputs))
-        return found
+
+def _views(
+    flags: Sequence[int], inputs: Sequence[list[int]], outputs: Sequence[list[int]], storage: Sequence[int]
+) -> list[bool]:
+    """Per statement whether all that it makes lives where what it reads does, and nothing is written."""
+    found = []
+    for flag, taken, made in zip(flags, inputs, outputs, strict=True):
+        given = {storage[v] for v in taken if storage[v] >= 0}
+        kept = [storage[v] for v in made if storage[v] >= 0]
+        found.append(bool(kept) and not flag & _INPLACE and all(s in given for s in kept))
+    return found
 
 
-def _dtype(proxy: Any) -> str:
-    return traits_of(proxy).dtype if isinstance(proxy, TensorProxy) else ""
-
-
-def _device(proxy: Any) -> str:
-    return traits_of(proxy).device if isinstance(proxy, TensorProxy) else ""
+def _traits(proxy: Any) -> Traits:
+    """What a graph tells of a value; of what is waited for only its shape."""
+    if isinstance(proxy, TensorProxy):
+        return traits_of(proxy)
+    return Traits(shape_of(proxy), 0, "", "")
 
 
 def _own_bytes(proxy: Any) -> int:
@@ -359,15 +355,14 @@ def read_joint(
     for i, bsym in enumerate(trace.bound_symbols):
         if is_statement(bsym):
             side = BACKWARD if BoundSymbolTag.BACKWARD in bsym.tags else FORWARD
-            builder.statement(bsym, side, found, i)
-            if builder.kinds[-1] == Kind.GET_GRAD:
+            if builder.statement(bsym, side, found, i) == Kind.GET_GRAD:
                 for out in bsym.flat_proxy_outs:
                     builder.value(out, ValueFlag.COTANGENT)
     returned = _return(trace).args[0]
     ends = Ends(outputs=builder.values(returned))
     if isinstance(returned, dict):
         has_backward = "fw_flat_out" in returned
-        if has_backward and any(side == BACKWARD for side in builder.sides):
+        if has_backward and any(row[_SIDE] == BACKWARD for row in builder.rows):
             asked_for = Counter(b.args[0].name for b in trace.bound_symbols if b.sym.id is prims.PrimIDs.GET_GRAD)
             given: Counter[str] = Counter()
             ignored = []

@@ -205,7 +205,7 @@ class KeptPasses:
             "nv_enable_shape_only_fusion",
             "Allow nvFuser to create Fusion with shape only operations. Defaults to False.",
         )
-        for group in fuse_bound_symbols(trace, self._mergeable):
+        for group in fuse_bound_symbols(trace, self._mergeable(trace)):
             apart = not shapes_alone and all(self._is_shape_op(bsym) for bsym in group)
             if apart or (len(group) == 1 and not self._fusible(group[0])) or not executor.get_fuel():
                 fused.bound_symbols.extend(group)
@@ -214,12 +214,28 @@ class KeptPasses:
             counter += 1
         return dce(self.cse(self.control.regions.without_casts(fused)))
 
-    def _mergeable(self, a: Any, b: Any) -> bool:
+    def _mergeable(self, trace: TraceCtx) -> Callable[[Any, Any], bool]:
         """Whether two groups of statements may be in one fusion: sharded tensors and others may not."""
-        if not all(len(node.group_bsyms) > 1 or self._fusible(node.group_bsyms[0]) for node in (a, b)):
-            return False
-        kinds = [{type(arg) for arg in node.group_bsyms[0].flat_proxy_args} for node in (a, b)]
-        return kinds[0] == kinds[1] or not any(DTensorProxy in each for each in kinds)
+        sharded = any(type(arg) is DTensorProxy for bsym in trace.bound_symbols for arg in bsym.flat_proxy_args)
+        known: dict[int, bool] = {}
+
+        def fusible(group: list[BoundSymbol]) -> bool:
+            if len(group) > 1:
+                return True
+            found = known.get(identity(group[0]))
+            if found is None:
+                found = known[identity(group[0])] = self._fusible(group[0])
+            return found
+
+        def mergeable(a: Any, b: Any) -> bool:
+            if not (fusible(a.group_bsyms) and fusible(b.group_bsyms)):
+                return False
+            if not sharded:
+                return True
+            kinds = [{type(arg) for arg in node.group_bsyms[0].flat_proxy_args} for node in (a, b)]
+            return kinds[0] == kinds[1] or not any(DTensorProxy in each for each in kinds)
+
+        return mergeable
 
     def _fusible(self, bsym: BoundSymbol) -> bool:
         executor: Any = self
