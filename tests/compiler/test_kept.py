@@ -16,6 +16,7 @@ from workbench.compiler import hooks, pipeline
 from workbench.compiler import last_pass as last_pass_module
 from workbench.compiler.kept import PLANS, Kept, Structure, ids, structure_of
 from workbench.compiler.last_pass import last_pass
+from workbench.compiler.regions import Regions
 from workbench.compiler.thunder_api import _transform_for_operator_executor_execution, from_trace
 from workbench.errors import ChoiceError
 
@@ -110,15 +111,48 @@ def test_most_fusions_of_a_plan_are_those_of_the_one_before() -> None:
     bench = workbench.open("llama", layers=3, device="planned", executor="nvfuser")
     able = [s for s in bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal]
 
-    def structures(plan: Any) -> list[Structure]:
-        traces = (plan.split.forward, plan.split.backward)
-        return [structure_of(bsym) for trace in traces for bsym in trace.bound_symbols if bsym.sym.is_fusion]
-
-    before = structures(bench.plan)
+    before = fusions(bench.plan)
     bench.choose({able[-1].id: "recompute"})
-    after = structures(bench.plan)
-    assert set(after) != set(before)
-    assert len(set(after) & set(before)) > len(after) / 2
+    after = fusions(bench.plan)
+    assert set(map(structure_of, after)) != set(map(structure_of, before))
+    # A fusion that a choice leaves as it is has the statements that it had.
+    kept = {ids(bsym.subsymbols) for bsym in after} & {ids(bsym.subsymbols) for bsym in before}
+    assert len(kept) > len(after) / 2
+
+
+@pytest.mark.parametrize(
+    ("program", "settings"),
+    [("llama", {"layers": 3}), ("adam", {"parameters": 3}), ("residual_chain", {"layers": 5, "grad": True})],
+)
+@pytest.mark.parametrize("executor", ["nvfuser", "torchcompile"])
+def test_a_region_is_fused_as_one_that_differs_in_names_alone(
+    program: str, settings: dict[str, Any], executor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = "planned" if executor == "nvfuser" else "cpu"
+
+    def outcomes() -> tuple[list[Any], set[Structure], int]:
+        bench = workbench.open(program, device=device, executor=executor, **settings)
+        draw = random.Random(0)
+        made: list[Any] = [outcome(lambda: bench.plan)]
+        found = [structure_of(bsym) for bsym in fusions(bench.plan)]
+        for _ in range(3):
+            choices = random_choices(bench, draw)
+            made.append(outcome(lambda chosen=choices: pipeline.plan(bench._captured, chosen)))  # type: ignore[misc]
+        return made, set(found), len(found)
+
+    found, alike, count = outcomes()
+    monkeypatch.setattr(Regions, "structure", lambda *_: Structure())
+    each, apart, _ = outcomes()
+    assert found == each
+    assert count == len(apart)
+    # All of an Adam step is one fusion.
+    assert len(alike) < count or count == 1
+
+
+def fusions(plan: Any) -> list[Any]:
+    """Of a plan."""
+    traces = [trace for trace in (plan.split.forward, plan.split.backward) if trace is not None]
+    return [bsym for trace in traces for bsym in trace.bound_symbols if bsym.sym.is_fusion]
 
 
 def test_what_no_plan_asks_for_any_more_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 from collections.abc import Callable, Iterator
 from random import Random
@@ -14,6 +15,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import workbench
 from tests.amount import amount
@@ -23,6 +25,8 @@ from tests.models import zoo
 from tests.strategies import choices_for
 from workbench.bench import Workbench
 from workbench.compiler import hooks, layers, pipeline, unfolded
+from workbench.compiler.primitives import lost_in_tracing, primitives
+from workbench.compiler.thunder_api import from_trace
 
 COUNT = 9
 
@@ -40,6 +44,7 @@ def opened(model: Any, *args: Any, **options: Any) -> tuple[Workbench, int]:
     with none_left_out():
         whole = workbench.open(model, *args, **options)
     assert as_text(bench) == as_text(whole)
+    assert (bench.plan.warnings, bench.plan.proof) == (whole.plan.warnings, whole.plan.proof)
     assert [origin.id for origin in bench._captured.stage.origins] == [o.id for o in whole._captured.stage.origins]
     assert list(bench._captured.stage.arguments) == list(whole._captured.stage.arguments)
     assert not left_out(whole)
@@ -125,6 +130,14 @@ class Steps(nn.Module):
         return x.sum()
 
 
+class Again(stacks.Layer):
+    """Computed again in the backward, where Thunder draws anew."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        made: torch.Tensor = checkpoint(super().forward, x, mask, use_reentrant=False)
+        return made
+
+
 STACKS: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "alike": (lambda: stacks.Stack(count=COUNT), COUNT - 5),
     "over their input": (lambda: stacks.Stack(stacks.InPlace, COUNT), COUNT - 5),
@@ -135,6 +148,7 @@ STACKS: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "something between": (lambda: Between(count=COUNT), COUNT - 6),
     "by number, the last six alike": (lambda: stacks.Stack(stacks.Numbered, COUNT), 2),
     "one run after the other": (Pair, 2 * COUNT - 11),
+    "each checkpointed": (lambda: stacks.Stack(Again, COUNT), COUNT - 5),
     "all kept": (lambda: Kept(count=COUNT), 0),
     "reading what the layer before was given": (lambda: Across(count=COUNT), COUNT - 6),
     "each with its factor": (Steps, 0),
@@ -149,6 +163,38 @@ def test_what_is_written_is_what_thunder_makes(name: str) -> None:
     torch.manual_seed(0)
     _, count = opened(make(), *batch(), device="planned", executor="nvfuser")
     assert count == expected
+
+
+def test_what_thunder_gets_wrong_in_each_layer_is_told_of_each() -> None:
+    bench, count = opened(stacks.Stack(Again, COUNT), *batch(), device="planned", executor="nvfuser")
+    assert count
+    assert len(bench.plan.warnings) == COUNT
+    assert [told.partition(" (")[0] for told in bench.plan.warnings] == [
+        f"layers.{at}.drop/dropout" for at in range(COUNT)
+    ]
+
+
+def test_what_is_lost_in_tracing_is_found_in_the_layers_that_stayed() -> None:
+    bench = workbench.open(stacks.Stack(count=COUNT).eval(), *batch(), device="cpu", executor="torch")
+    stage = bench._captured.stage
+    assert stage.few is not None
+    assert len(stage.few.joint.bound_symbols) < len(stage.joint.bound_symbols)
+    assert lost_in_tracing(stage) == ""
+    all_broken = dataclasses.replace(stage, joint=with_sums_for_products(stage.joint), few=None)
+    told = lost_in_tracing(all_broken)
+    assert "mul computes what nothing in the program does" in told
+    few = dataclasses.replace(stage.few, joint=with_sums_for_products(stage.few.joint))
+    assert lost_in_tracing(dataclasses.replace(all_broken, few=few)) == told
+
+
+def with_sums_for_products(joint: Any) -> Any:
+    """A joint trace that computes something else in each layer."""
+    broken = from_trace(joint)
+    broken.names = set(joint.names)
+    broken.bound_symbols = [
+        b.from_bsym(args=(b.args[0], b.args[0])) if b.sym.name == "mul" else b for b in primitives(joint.bound_symbols)
+    ]
+    return broken
 
 
 def test_where_nothing_is_differentiated() -> None:
@@ -193,6 +239,7 @@ def test_choices_are_those_of_all_layers(name: str) -> None:
         choices = choices_for(random, bench.sites())
         assert told(bench, choices) == told(whole, choices)
         assert as_text(bench) == as_text(whole)
+    assert (bench.plan.warnings, bench.plan.proof) == (whole.plan.warnings, whole.plan.proof)
     with none_left_out():
         other = workbench.open(stack, *given_to, device="planned", executor="nvfuser", config=bench.config)
     assert other.plan.text() == bench.plan.text()

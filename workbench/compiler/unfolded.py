@@ -205,6 +205,17 @@ class Unfolder:
         """
         new = dict.fromkeys(n for bsym in trace.bound_symbols for n in names_in(bsym) if n not in self._names)
         numbered = {name: _number_of(name) for name in new}
+        early = [name for name, (_, number) in numbered.items() if number < self._program.name_ctr]
+        for name in early:
+            # Numbered when the program was traced, all layers being there: inside of what is checkpointed.
+            self._names[name] = name
+            prefix, one = numbered.pop(name)
+            if name in both.pairs:
+                step, rest = divmod(_number_of(both.pairs[name])[1] - one, self._gap + 1)
+                if rest:
+                    raise OtherwiseError
+                for at, copy in enumerate(self._copies, 1):
+                    copy[name] = f"{prefix}{one + at * step}"
         phases: list[list[tuple[int, int]]] = []
         for one, other in sorted((numbered[x][1], numbered[y][1]) for x, y in both.pairs.items() if x in numbered):
             first = phases[-1][0] if phases else (0, 0)
@@ -230,7 +241,8 @@ class Unfolder:
                 copy[x] = f"{prefix}{low + moved(low) + place * step}"
         self._names.update((name, f"{prefix}{number + moved(number)}") for name, (prefix, number) in numbered.items())
         self._moved += self._gap * sum(step for _, step in steps)
-        all_names = [*self._names.values(), *(copy[x] for copy in self._copies for x in numbered if x in copy)]
+        made = [copy[x] for copy in self._copies for x in (*numbered, *early) if x in copy]
+        all_names = [*self._names.values(), *made]
         if len(set(all_names)) != len(all_names):
             raise OtherwiseError
 
