@@ -441,6 +441,13 @@ def frames_of(text: str) -> list[Frame]:
     return [dataclasses.replace(frame, function=_RESUMED.sub(r"\1", frame.function)) for frame in found]
 
 
+@functools.lru_cache(maxsize=1 << 10)  # the layers of a model have their stacks in common
+def _own_frame(text: str) -> Frame:
+    """The innermost frame of a stack that is a person's own."""
+    own = [frame for frame in frames_of(text) if not patches.is_library(frame.file)]
+    return own[-1] if own else Frame("", 0, "")
+
+
 def place_of(node: fx.Node, paths: Mapping[int, str]) -> tuple[str, Frame]:
     """Scope of a node, and the person's own line, as Thunder's interpreter would have recorded them.
 
@@ -450,8 +457,7 @@ def place_of(node: fx.Node, paths: Mapping[int, str]) -> tuple[str, Frame]:
     paths : mapping of int to str
         Path of each module of the program by its `id`; empty where the program is a function.
     """
-    own = [frame for frame in frames_of(node.stack_trace or "") if not patches.is_library(frame.file)]
-    frame = own[-1] if own else Frame("", 0, "")
+    frame = _own_frame(node.stack_trace or "")
     scope = frame.function
     modules = list((node.meta.get("nn_module_stack") or {}).items())
     root = str(modules[0][1][0]) if modules else ""
