@@ -13,6 +13,7 @@ to be as the inner ones where they are few beside them, and where that cannot tu
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import threading
 from collections.abc import Callable, Hashable, Mapping
@@ -325,9 +326,15 @@ def _layer_of(plan: Plan, choices: Mapping[str, str]) -> str:
 
 def _layer(site: Site) -> str:
     """The layer that a site is in; empty for none."""
-    return layer_of(site.id.partition(":")[2].partition("/")[0])
+    return _layer_in(site.id)
 
 
+@functools.lru_cache(maxsize=1 << 15)
+def _layer_in(id: str) -> str:
+    return layer_of(id.partition(":")[2].partition("/")[0])
+
+
+@functools.lru_cache(maxsize=1 << 15)
 def _local(text: str, layer: str) -> str:
     """An id, or a choice that names a place, within its layer."""
     return text.replace(f"{layer}.", "#.").replace(f"{layer}/", "#/")
