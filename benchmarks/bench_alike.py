@@ -1,8 +1,9 @@
 """How near the estimates are that a choice in one of identical layers gives for another one.
 
 Every kind of choice that a layer of `llama` has, planned with nvFuser at 32 layers of 7B shapes: one layer is planned,
-two others are estimated, and planned to compare. On the stock plan, and then with choices in force that stay.
-``python -m benchmarks.bench_alike SECONDS``
+two others are estimated, and planned to compare. On the stock plan, and then with choices in force that stay. With
+``several``: all layers at once, as a click on a folded row chooses, and a few inner ones that follow each other.
+``python -m benchmarks.bench_alike SECONDS [several]``
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import workbench as wb
 from benchmarks.size_point import SHAPES
 from workbench.bench.alike import Alike
 from workbench.compiler import pipeline
+from workbench.compiler.pipeline import Plan
 from workbench.errors import ChoiceError, PlanError
 from workbench.graph import layer_of
 
@@ -48,8 +50,7 @@ def kinds_of(bench: wb.Workbench, drawn: random.Random) -> list[list[tuple[str, 
 def compared(bench: wb.Workbench, kinds: list[list[tuple[str, str]]], in_force: dict[str, str], until: float) -> None:
     """Estimate, plan and compare; tells what came of it."""
     captured: Any = bench._captured
-    before, alike = pipeline.plan(captured, in_force), Alike()
-    shown, grey, wrong_sign, rows, took = 0, 0, 0, [], []
+    before, alike, found = pipeline.plan(captured, in_force), Alike(), Comparison()
     for kind in kinds:
         for number, (id, option) in enumerate(kind):
             if time.process_time() > until:
@@ -60,30 +61,79 @@ def compared(bench: wb.Workbench, kinds: list[list[tuple[str, str]]], in_force: 
                 after = pipeline.plan(captured, {**in_force, id: option})
             except (ChoiceError, PlanError):
                 continue
-            exact = after.peak_bytes - before.peak_bytes, after.saved_bytes - before.saved_bytes
             if not number:
                 alike.prepare(before)
                 alike.learn(before, after, {id: option})
                 continue
-            begun = time.process_time()
-            found = alike.estimate(before, {id: option})
-            took.append(time.process_time() - begun)
-            if found is None:
-                grey += 1
-                continue
-            shown += 1
-            estimate = found.peak_bytes, found.saved_bytes
-            wrong_sign += any((e > 0) != (x > 0) or (e < 0) != (x < 0) for e, x in zip(estimate, exact, strict=True))
-            rows.append((max(abs(e - x) for e, x in zip(estimate, exact, strict=True)), id, option, estimate, exact))
-    rows.sort(key=lambda row: -row[0])
-    largest = rows[0] if rows else None
-    nonzero = sum(any(row[4]) for row in rows)
-    print(
-        f"{len(in_force)} choices in force: {shown} estimated ({nonzero} of what moves a figure), {grey} left grey, "
-        f"{wrong_sign} wrong in sign, {sum(row[0] > 0 for row in rows)} not exact, largest error {largest}; "
-        f"at most {1e3 * max(took, default=0.0):.1f} CPU ms",
-        flush=True,
-    )
+            found.compare(alike, before, after, {id: option})
+    found.tell(f"{len(in_force)} choices in force")
+
+
+def several_compared(
+    bench: wb.Workbench, kinds: list[list[tuple[str, str]]], drawn: random.Random, until: float
+) -> None:
+    """The same for several layers at once: all that have the site, and a few that follow each other."""
+    captured: Any = bench._captured
+    before, alike, of_all, of_some = pipeline.plan(captured, {}), Alike(), Comparison(), Comparison()
+    alike.prepare(before)
+    for (id, option), *_ in kinds:
+        place = id.partition(":")[2]
+        stem, _, number = layer_of(place.partition("/")[0]).rpartition(".")
+        in_layer = [id.replace(f"{stem}.{number}", f"{stem}.{layer}") for layer in range(LAYERS)]
+        able = {
+            layer: one
+            for layer, one in enumerate(in_layer)
+            if (site := before.site_of.get(one)) and option in site.options and option not in site.illegal
+        }
+        first = drawn.randrange(2, LAYERS - 6)
+        some = {layer: able[layer] for layer in range(first, first + 4) if layer in able}
+        try:
+            alike.learn(before, pipeline.plan(captured, {id: option}), {id: option})
+            for found, chosen in ((of_all, able), (of_some, some)):
+                if time.process_time() > until:
+                    break
+                choices = dict.fromkeys(chosen.values(), option)
+                found.compare(alike, before, pipeline.plan(captured, choices), choices)
+        except (ChoiceError, PlanError):
+            continue
+    of_all.tell("all layers at once")
+    of_some.tell("four inner layers at once")
+
+
+class Comparison:
+    """Estimates beside plans."""
+
+    def __init__(self) -> None:
+        self._grey = self._wrong_sign = 0
+        self._rows: list[tuple[int, dict[str, str], tuple[int, int], tuple[int, int]]] = []
+        self._took: list[float] = []
+
+    def compare(self, alike: Alike, before: Plan, after: Plan, choices: dict[str, str]) -> None:
+        """Estimate what choices come to, and note how far that is from their plan."""
+        begun = time.process_time()
+        found = alike.estimate(before, choices)
+        self._took.append(time.process_time() - begun)
+        if found is None:
+            self._grey += 1
+            return
+        exact = after.peak_bytes - before.peak_bytes, after.saved_bytes - before.saved_bytes
+        estimate = found.peak_bytes, found.saved_bytes
+        self._wrong_sign += any((e > 0) != (x > 0) or (e < 0) != (x < 0) for e, x in zip(estimate, exact, strict=True))
+        error = max(abs(e - x) for e, x in zip(estimate, exact, strict=True))
+        self._rows.append((error, choices, estimate, exact))
+
+    def tell(self, what: str) -> None:
+        """Print what came of it."""
+        rows = sorted(self._rows, key=lambda row: -row[0])
+        nonzero = sum(any(exact) for *_, exact in rows)
+        largest = (rows[0][0], *next(iter(rows[0][1].items())), *rows[0][2:]) if rows else None
+        relative = max((error / max(map(abs, exact)) for error, _, _, exact in rows if any(exact)), default=0.0)
+        print(
+            f"{what}: {len(rows)} estimated ({nonzero} of what moves a figure), {self._grey} left grey, "
+            f"{self._wrong_sign} wrong in sign, {sum(row[0] > 0 for row in rows)} not exact, largest error {largest}, "
+            f"at most {relative:.1%}; at most {1e3 * max(self._took, default=0.0):.1f} CPU ms",
+            flush=True,
+        )
 
 
 def main() -> None:
@@ -96,6 +146,9 @@ def main() -> None:
     drawn.shuffle(kinds)
     print(f"{len(kinds)} kinds of choices in inner layers")
     begun = time.process_time()
+    if sys.argv[2:] == ["several"]:
+        several_compared(bench, kinds, drawn, until)
+        return
     compared(bench, kinds, {}, begun + (until - begun) / 2)
     in_force = dict(kind[0] for kind in drawn.sample(kinds, IN_FORCE))
     compared(bench, [kind[1:] + kind[:1] for kind in reversed(kinds)], in_force, until)

@@ -106,6 +106,23 @@ def test_unique_fusions_are_whole_in_the_strip_of_a_program_that_ranks_share(mou
         assert line.evaluate("el => el.scrollWidth <= el.clientWidth"), line.inner_text()
 
 
+@pytest.mark.parametrize(("width", "rows"), [(CELL, 1), (848, 2), (592, 2)])
+@pytest.mark.parametrize("program", ["llama", "fsdp_llama", "LlamaForCausalLM", "Qwen2VLForConditionalGeneration"])
+def test_the_buttons_stand_in_one_row_and_in_two_of_a_smaller_window(mount, program: str, width: int, rows: int):
+    content = {"program": program, "place": "planned, torchcompile_aten executor", "ranks": 1}
+    page = mount("controls.js", content, width)
+    bar = page.locator(".wb-bar:not(.wb-ranks)")
+    middles = bar.locator("button").evaluate_all(
+        "all => all.map((el) => el.getBoundingClientRect()).map(({ top, bottom }) => Math.round((top + bottom) / 2))"
+    )
+    assert len(middles) == 7
+    assert len(set(middles)) == rows
+    name = bar.locator(".wb-program")
+    assert name.evaluate("el => el.scrollWidth <= el.clientWidth"), "the name runs into the first button"
+    for button in bar.locator("button").all():
+        assert button.evaluate("el => el.scrollWidth <= el.clientWidth"), button.inner_text()
+
+
 def test_all_tabs_stand_in_one_row(blank: Page) -> None:
     tabs = "".join(f'<li class="lm-TabBar-tab"><div>{name}</div></li>' for name in TABS)
     blank.set_viewport_size({"width": 1440, "height": 900})

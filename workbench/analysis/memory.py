@@ -193,32 +193,32 @@ def alive_at(graph: Graph, statement: int) -> tuple[AliveValue, ...]:
         statement = int(statements.parent[statement])
     made, dropped = _value_spans(graph)
     start, end = _storage_spans(graph, made, dropped)
-    storages = set(np.flatnonzero((start <= statement) & (statement <= end)).tolist())
-    first: dict[int, int] = {}
-    alive = (made <= statement) & (statement <= dropped)
+    alive = (made <= statement) & (statement <= dropped) & (values.storage >= 0)
     if statement == len(statements):
         alive &= (values.flags & _HELD) != 0
-    for value in np.flatnonzero(alive).tolist():
-        storage = int(values.storage[value])
-        if storage in storages:
-            first.setdefault(storage, value)
-    found = []
-    for storage, value in first.items():
-        producer = int(values.producer[value])
-        origin = int(statements.origin[producer]) if producer >= 0 else -1
-        place = graph.origins[origin] if origin >= 0 else None
-        found.append(
-            AliveValue(
-                value=value,
-                name=values.name[value],
-                storage=storage,
-                bytes=int(graph.storages.bytes[storage]),
-                producer=producer,
-                origin=origin,
-                source=f"{place.file}:{place.line}" if place is not None and place.file else "",
-            )
+    alive &= ((start <= statement) & (statement <= end))[values.storage]
+    rows = np.flatnonzero(alive)
+    storages, first = np.unique(values.storage[rows], return_index=True)
+    shown = rows[first]
+    sizes = graph.storages.bytes[storages]
+    order = np.lexsort((shown, -sizes))
+    shown = shown[order]
+    producer = values.producer[shown]
+    origin = np.where(producer >= 0, statements.origin[producer], -1)
+    columns = (shown, storages[order], sizes[order], producer, origin)
+    places = [f"{place.file}:{place.line}" if place.file else "" for place in graph.origins]
+    return tuple(
+        AliveValue(
+            value=value,
+            name=values.name[value],
+            storage=storage,
+            bytes=nbytes,
+            producer=maker,
+            origin=source,
+            source=places[source] if source >= 0 else "",
         )
-    return tuple(sorted(found, key=lambda alive: (-alive.bytes, alive.value)))
+        for value, storage, nbytes, maker, source in zip(*(column.tolist() for column in columns), strict=True)
+    )
 
 
 class Predictor:

@@ -4,11 +4,16 @@ Arithmetic on a program's statements can be wrong by the sign where they are fus
 choice comes to in its layer; in another layer that is the same, beside neighbours that are the same, it comes to the
 same there. What it does to the peak is carried over as what it does to memory in each layer, before and after, so that
 the peak is found where it is under the choices in force now.
+
+Where such a choice changed no statement outside of its layer, the same in several layers at once comes to the sum: what
+it keeps adds up, and so does what it moves elsewhere. The first and last layers, whose neighbours are others, are taken
+to be as the inner ones where they are few beside them, and where that cannot turn a figure's sign.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import threading
 from collections.abc import Callable, Hashable, Mapping
@@ -32,6 +37,8 @@ _AFTER: _Place = (2, "")
 _DIGITS = re.compile(r"\d+")
 _KEPT = 4096
 """Changes that are remembered."""
+_FEW = 4
+"""So many times as many layers as are only taken to be alike have to be known."""
 _PLANS = 3
 """Plans of which it is remembered what is in their layers."""
 
@@ -46,11 +53,14 @@ class Change:
     saved_bytes : int
     moved : dict of (int, str) to int
         Bytes by which the most that is alive there moved, by side and layer.
+    apart : bool
+        Whether no statement outside of its layer is another one under it.
     """
 
     layer: str
     saved_bytes: int
     moved: dict[_Place, int]
+    apart: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,11 +73,21 @@ class Estimate:
         Then minus now.
     like : str
         The layer in which it was planned.
+    layers, supposed : int
+        In how many it is chosen now, and how many of these are only taken to be as that one.
     """
 
     peak_bytes: int
     saved_bytes: int
     like: str
+    layers: int = 1
+    supposed: int = 0
+
+    @property
+    def words(self) -> str:
+        """What it goes by, to be read after "came to in"."""
+        times = f", {self.layers} times" if self.layers > 1 else ""
+        return self.like + times + (f"; {self.supposed} of these layers taken to be like it" if self.supposed else "")
 
 
 class Layers:
@@ -93,7 +113,7 @@ class Layers:
         return tuple((s.id, s.choice) for s in self.plan.sites if s.choice != s.default and not _layer(s))
 
     @cached_property
-    def contents(self) -> dict[str, Hashable]:
+    def contents(self) -> dict[str, tuple[Hashable, ...]]:
         """Per layer its statements and its choices, the same for layers that are the same."""
         graph = self.plan.graph
         layers = np.asarray([self._number(layer) for layer in self._layer_of_origin])
@@ -112,6 +132,14 @@ class Layers:
             layer: (found.get(self._number(layer), b""), tuple(sites.get(layer, ())))
             for layer in {*self._layer_of_origin, *sites} - {""}
         }
+
+    def same_but(self, layer: str, then: Layers) -> bool:
+        """Whether the statements of all other layers are the same in another plan."""
+        return all(
+            then.contents.get(other, ("",))[0] == content[0]
+            for other, content in self.contents.items()
+            if other != layer
+        )
 
     @cached_property
     def alive(self) -> dict[_Place, int]:
@@ -165,11 +193,12 @@ class Alike:
             key = self._key(before, choices)
             if key is None:
                 return
-            now, then = self._look(before), Layers(after, self._numbers)
+            now, then = self._look(before), self._look(after)
             moved = {place: then.alive.get(place, 0) - now.alive.get(place, 0) for place in {*now.alive, *then.alive}}
             if len(self._known) >= _KEPT:
                 del self._known[next(iter(self._known))]
-            change = Change(_layer_of(before, choices), after.saved_bytes - before.saved_bytes, moved)
+            layer = _layer_of(before, choices)
+            change = Change(layer, after.saved_bytes - before.saved_bytes, moved, now.same_but(layer, then))
             self._known[key] = change
 
     def estimate(self, plan: Plan, choices: Mapping[str, str]) -> Estimate | None:
@@ -183,20 +212,64 @@ class Alike:
             On top of it.
         """
         with self._lock:
-            change = self._known.get(key) if self._known and (key := self._key(plan, choices)) is not None else None
-            if change is None:
+            if not self._known or not plan.census.count or not choices:
                 return None
-            layer, alive = _layer_of(plan, choices), self._look(plan).alive
-            most = max(most + _moved(change, place, layer, alive) for place, most in alive.items())
-            peak_bytes = max(most, plan.timeline.baseline_bytes)
-            return Estimate(peak_bytes - plan.peak_bytes, change.saved_bytes, change.layer)
+            by_layer = {_layer_of(plan, {id: option}): (id, option) for id, option in choices.items()}
+            of_kind = {
+                (_stem(layer), _local(id, layer), site.choice if site else None, _local(option, layer))
+                for layer, (id, option) in by_layer.items()
+                for site in (plan.site_of.get(id),)
+            }
+            # Several in one layer, and different ones, may have to do with each other.
+            if len(by_layer) != len(choices) or len(of_kind) != 1:
+                return None
+            found = {
+                layer: self._known.get(key) if (key := self._key(plan, {id: option})) is not None else None
+                for layer, (id, option) in by_layer.items()
+            }
+            known = {layer: change for layer, change in found.items() if change is not None}
+            supposed = len(found) - len(known)
+            if not known or _FEW * supposed > len(known):
+                return None
+            if len(choices) > 1 and not all(change.apart for change in known.values()):
+                return None
+            like = next(iter(known.values()))
+            changes = {layer: change or like for layer, change in found.items()}
+            most = max(self._moved_to(plan, changes).values())
+            peak_bytes = max(most, plan.timeline.baseline_bytes) - plan.peak_bytes
+            saved_bytes = sum(change.saved_bytes for change in changes.values())
+            # Where nothing moves in the others, those that are taken to be like them decide.
+            if supposed and not (peak_bytes and saved_bytes):
+                return None
+            return Estimate(peak_bytes, saved_bytes, like.layer, len(changes), supposed)
+
+    def _moved_to(self, plan: Plan, changes: Mapping[str, Change]) -> dict[_Place, int]:
+        """The most that is alive at each place of a plan once changes are made in its layers."""
+        alive = dict(self._look(plan).alive)
+        stem = _stem(next(iter(changes)))
+        inside = [(side, here) for side, here in alive if layer_of(here) == here and here and _stem(here) == stem]
+        by_change: dict[int, tuple[Change, list[int]]] = {}
+        for layer, change in changes.items():
+            by_change.setdefault(id(change), (change, []))[1].append(_number(layer))
+        for change, layers in by_change.values():
+            for place in alive.keys() - set(inside):
+                alive[place] += len(layers) * change.moved.get(place, 0)
+            for side in {side for side, _ in inside}:
+                numbers = np.asarray(sorted(_number(here) for one, here in inside if one == side))
+                moved = np.asarray([change.moved.get((side, f"{stem}{number}"), 0) for number in numbers.tolist()])
+                # As far from the choice there as here; beyond the first and the last layer as in these.
+                from_there = numbers[:, None] - np.asarray(layers) + _number(change.layer)
+                at = np.searchsorted(numbers, np.clip(from_there, numbers[0], numbers[-1]))
+                for number, by in zip(numbers.tolist(), moved[at].sum(axis=1).tolist(), strict=True):
+                    alive[side, f"{stem}{number}"] += by
+        return alive
 
     def _look(self, plan: Plan) -> Layers:
         """A plan's layers; those of the last few plans are kept."""
         found = next((layers for layers in self._layers if layers.plan is plan), None)
-        if found is None:
-            found = Layers(plan, self._numbers)
-            self._layers = [*self._layers[1 - _PLANS :], found]
+        found = found or Layers(plan, self._numbers)
+        # What was asked for last is kept longest.
+        self._layers = [*(layers for layers in self._layers if layers is not found), found][-_PLANS:]
         return found
 
     def _key(self, plan: Plan, choices: Mapping[str, str]) -> Hashable | None:
@@ -213,20 +286,6 @@ class Alike:
         if None in around:
             return None
         return (_stem(layer), _local(id, layer), site.choice, _local(option, layer), around, layers.settings)
-
-
-def _moved(change: Change, place: _Place, layer: str, alive: Mapping[_Place, int]) -> int:
-    """By how much memory moves at a place where the choice is made in another layer."""
-    side, here = place
-    if _stem(here) != _stem(layer) or not layer_of(here):
-        return change.moved.get(place, 0)
-    from_there = _beside(here, _number(change.layer) - _number(layer))
-    if (side, from_there) in change.moved:
-        return change.moved[side, from_there]
-    # Beyond the first or the last: as far from the choice as that is.
-    numbers = [_number(one) for at, one in alive if at == side and layer_of(one) == one and _stem(one) == _stem(layer)]
-    edge = min(numbers) if _number(from_there) < min(numbers) else max(numbers)
-    return change.moved.get((side, f"{_stem(layer)}{edge}"), 0)
 
 
 def _rows(graph: Graph, number: Callable[[Hashable], int]) -> NDArray[np.int64]:
@@ -267,9 +326,15 @@ def _layer_of(plan: Plan, choices: Mapping[str, str]) -> str:
 
 def _layer(site: Site) -> str:
     """The layer that a site is in; empty for none."""
-    return layer_of(site.id.partition(":")[2].partition("/")[0])
+    return _layer_in(site.id)
 
 
+@functools.lru_cache(maxsize=1 << 15)
+def _layer_in(id: str) -> str:
+    return layer_of(id.partition(":")[2].partition("/")[0])
+
+
+@functools.lru_cache(maxsize=1 << 15)
 def _local(text: str, layer: str) -> str:
     """An id, or a choice that names a place, within its layer."""
     return text.replace(f"{layer}.", "#.").replace(f"{layer}/", "#/")

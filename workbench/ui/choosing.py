@@ -208,7 +208,7 @@ class Choosing:
             saved_bytes=found.saved_bytes,
             step_s=0.0,
             estimated=True,
-            like=found.like,
+            like=found.words,
         )
 
     def estimate(self) -> Gain | None:

@@ -37,7 +37,7 @@ function render({ model, el }) {
     h("div", { class: "wb-live-words" }, h("div", { class: "wb-live-head" }, state, clock), stages), h("div", { class: "wb-live-memory" }, canvas, memory));
   el.replaceChildren(
     h("div", { class: "wb-bar" }, name, h("span", { class: "wb-group" }, run, inTurns, cancel), h("span", { class: "wb-group" }, undo, redo),
-      h("span", { class: "wb-group wb-export" }, file, save), h("span", { class: "wb-group" }, tab, full)),
+      h("span", { class: "wb-group wb-export" }, file, save), h("span", { class: "wb-group wb-shown" }, tab, full)),
     ranks, h("div", { class: "wb-status" }, message, live));
   el.dataset.app = model.get("app");
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.graph import BACKWARD, FORWARD, Graph, Kind, StatementFlag
+from workbench.graph import BACKWARD, FORWARD, Graph, Kind
 from workbench.lever import Site
 from workbench.ui.drawing import Ints, Style
 
@@ -24,10 +23,6 @@ REMAT = "remat"
 
 CROSSING = (SAVED, REMAT)
 """Levers whose sites are values on their way, drawn as arcs. Any other lever's sites are marks on a statement."""
-
-
-_PLACE_END = re.compile(r"[><\[~]")
-"""What follows an origin's id in the place that a site's id names."""
 
 
 _HIDDEN = (Kind.ARGUMENT, Kind.RETURN)
@@ -101,8 +96,7 @@ def by_key(rows: NDArray[Any], keys: NDArray[Any]) -> dict[int, list[int]]:
     return {key: found[start:stop] for key, (start, stop) in zip(ordered[first].tolist(), ends, strict=True)}
 
 
-@dataclass(frozen=True)
-class Arc:
+class Arc(NamedTuple):
     """An arc before heights are known. Ends are statements; a `source` of -1 is a ghost in `block`."""
 
     sites: tuple[int, ...]
@@ -114,8 +108,7 @@ class Arc:
     peers: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """A mark before nodes are known: on a statement, in its block."""
 
     site: int
@@ -144,37 +137,7 @@ def _blocks_of_statements(graph: Graph, ends: NDArray[np.bool_]) -> Ints:
     return block
 
 
-def arcs_of_sites(graph: Graph, sites: Sequence[Site], index: Index) -> tuple[list[Arc], list[int]]:
-    """One arc for each value that sites are about; what crosses to the backward is one arc for all levers."""
-    found: dict[tuple[int | str, bool], Arc] = {}
-    unplaced: list[int] = []
-    origins = {origin.id: number for number, origin in enumerate(graph.origins)}
-    ends = _Ends(graph, index)
-    able = [
-        (site.lever != SAVED, number) for number, site in enumerate(sites) if site.lever in CROSSING and site.values
-    ]
-    value_index = graph.value_index
-    # What is saved comes first: it owns the arc that crosses, and other levers' sites join it.
-    for _, number in sorted(able):
-        site = sites[number]
-        values = [value_index[name] for name in site.values if name in value_index]
-        root = next((v for v in values if index.producers[v] >= 0), values[0] if values else -1)
-        key: int | str = root if root >= 0 else site.values[0]
-        arc = ends.arc(number, site, root, values, origins)
-        if arc is None:
-            unplaced.append(number)
-            continue
-        crosses = arc.source < 0 or any(ends.side[target] != ends.side[arc.source] for target in arc.targets)
-        if (key, crosses) in found:
-            first = found[key, crosses]
-            both, style = (*first.sites, number), max(first.style, arc.style)
-            found[key, crosses] = Arc(both, first.source, first.block, first.targets, style, first.bytes)
-        else:
-            found[key, crosses] = arc
-    return list(found.values()), unplaced
-
-
-def _place(site: Site) -> str:
+def place_in(site: Site) -> str:
     """Where the site is, as its id says."""
     return site.id.partition(":")[2]
 
@@ -188,95 +151,32 @@ def marks_of_sites(graph: Graph, sites: Sequence[Site], index: Index) -> tuple[l
     rows_of = by_key(ends, graph.statements.origin[ends])
     producers, blocks = index.producers, index.blocks
 
+    value_index, readers_of = graph.value_index, index.readers_of
+
     def rows_at(origin: str) -> list[int]:
         return rows_of.get(origins[origin], []) if origin in origins else []
 
-    def places(site: Site) -> Iterator[int]:
+    def place_of(site: Site) -> int | None:
         """The statement that the id names; where the choice took it away, what it belonged to, or who has its value."""
-        values = [graph.value_index[name] for name in site.values if name in graph.value_index]
+        values = [value_index[name] for name in site.values if name in value_index]
         makers = [producers[value] for value in values if producers[value] >= 0]
-        if here := rows_at(_place(site)):
-            yield from (row for row in here if row in makers)
-            readers = {reader for value in values for reader in index.readers_of(value)}
-            yield from (row for row in here if row in readers)
-            yield here[-1]
-        yield from rows_at(_place(site).partition("!")[0])
-        yield from makers
-        for value in values:
-            yield from index.readers_of(value)
+        place = place_in(site)
+        if here := rows_at(place):
+            made = next((row for row in here if row in makers), None) if makers else None
+            if made is not None:
+                return made
+            readers = {reader for value in values for reader in readers_of(value)}
+            return next((row for row in here if row in readers), here[-1])
+        if above := rows_at(place.partition("!")[0]):
+            return above[0]
+        return makers[0] if makers else next((row for value in values for row in readers_of(value)), None)
 
     for number, site in enumerate(sites):
-        if site.lever in CROSSING or (not site.values and not _place(site)):
+        if site.lever in CROSSING or (not site.values and not place_in(site)):
             continue
-        found = next(places(site), None)
+        found = place_of(site)
         if found is not None:
             marks.append(Mark(number, found, blocks[found]))
         else:
             unplaced.append(number)
     return marks, unplaced
-
-
-class _Ends:
-    """Finds the ends of arcs, in a graph whose columns are looked up by the thousand."""
-
-    def __init__(self, graph: Graph, index: Index) -> None:
-        statements = graph.statements
-        self._graph, self._index = graph, index
-        self.side: list[int] = statements.side.tolist()
-        self._kind: list[int] = statements.kind.tolist()
-        self._parent: list[int] = statements.parent.tolist()
-        self._bytes: list[int] = graph.values.bytes.tolist()
-
-    def arc(self, number: int, site: Site, root: int, values: list[int], origins: Mapping[str, int]) -> Arc | None:
-        """The arc of a site about some values, of which `root` is the first that is made; None where there is none."""
-        side, parent, blocks, style = self.side, self._parent, self._index.blocks, style_of(site)
-        source = self._index.producers[root] if root >= 0 else -1
-        if len(values) == 1:
-            readers = [reader for reader in self._index.readers_of(values[0]) if reader != source]
-        else:
-            readers = [reader for value in values for reader in self._index.readers_of(value) if reader != source]
-        across = [reader for reader in readers if side[reader] == BACKWARD]
-        targets: tuple[int, ...]
-        if source < 0 or (side[source] == BACKWARD and site.lever == SAVED):
-            # The forward makes it no longer as a value of its own, or it is an argument: a ghost stands for it.
-            block = origins.get(_PLACE_END.split(_place(site), maxsplit=1)[0], -1) + 1
-            again = (source,) if source >= 0 else tuple(across) or self._clones("", block)
-            block = blocks[again[0]] if again and not block else block
-            targets, source = again, -1
-            if not targets:
-                return None
-        else:
-            block = blocks[source]
-            if style is Style.OFFLOADED and (back := self._reloads(values)):
-                targets = back
-            elif side[source] == FORWARD and across:
-                targets = tuple(across)
-            elif side[source] == FORWARD and style is Style.RECOMPUTED and site.lever == SAVED:
-                targets = self._clones(self._graph.statements.name[source], block)
-            else:
-                other = [r for r in readers if parent[r] != parent[source] or parent[r] < 0]
-                targets = tuple(other or readers)
-            if not targets:
-                return None
-        size = site.bytes or (self._bytes[root] if root >= 0 else 0)
-        return Arc((number,), source, block, targets, style, size)
-
-    def _reloads(self, values: Sequence[int]) -> tuple[int, ...]:
-        """Statements that bring back what was taken off the device of `values`."""
-        readers_of, kind = self._index.readers_of, self._kind
-        away = [
-            kept
-            for value in values
-            for reader in readers_of(value)
-            if kind[reader] == Kind.OFFLOAD
-            for kept in self._graph.statements.outputs[reader].tolist()
-        ]
-        return tuple(r for kept in away for r in readers_of(kept) if kind[r] == Kind.RELOAD)
-
-    def _clones(self, name: str, block: int) -> tuple[int, ...]:
-        """Backward statements that compute a block's value again; without one, what else the backward does there."""
-        statements = self._graph.statements
-        here = [row for row in self._index.members.get(block, ()) if self.side[row] == BACKWARD]
-        again = [row for row in here if statements.flags[row] & StatementFlag.CLONE.value]
-        rows = again or here
-        return tuple(row for row in rows if statements.name[row] == name) or tuple(rows)

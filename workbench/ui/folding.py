@@ -12,8 +12,9 @@ import numpy as np
 
 from workbench.graph import Graph, layer_of
 from workbench.lever import Site
+from workbench.ui.arcs import ArcTable
 from workbench.ui.drawing import Ints
-from workbench.ui.ends import Arc, Index, Mark
+from workbench.ui.ends import Index, Mark
 
 type _Signature = tuple[tuple[str, object, object, object], ...]
 """Per block of a layer its symbol, statements, arcs and marks: what has to be the same for layers to be folded."""
@@ -51,16 +52,20 @@ class Fold:
     twin: Ints
     """For each statement the one that is shown in its place; -1 where it is shown itself."""
 
+    @functools.cached_property
+    def blocks(self) -> list[tuple[int, tuple[int, ...]]]:
+        """The blocks that are shown, each with those that it stands for, its own included."""
+        return [
+            (block, of_all)
+            for span, layers in zip(self.shown, self.stands_for, strict=True)
+            for block, of_all in zip(span.blocks, zip(*(layer.blocks for layer in layers), strict=True), strict=True)
+        ]
+
 
 def _spans(graph: Graph, index: Index) -> list[Span]:
-    spans: list[Span] = []
-    for block in np.unique(index.block[index.shown]).tolist():
-        layer = layer_of(graph.origins[block - 1].scope) if block else ""
-        if spans and spans[-1].layer == layer:
-            spans[-1] = Span(layer, (*spans[-1].blocks, block))
-        else:
-            spans.append(Span(layer, (block,)))
-    return spans
+    blocks = np.unique(index.block[index.shown]).tolist()
+    found = itertools.groupby(blocks, lambda block: layer_of(graph.origins[block - 1].scope) if block else "")
+    return [Span(layer, tuple(of_layer)) for layer, of_layer in found]
 
 
 LEAST_REPEATS = 4
@@ -118,38 +123,54 @@ def _period(lines: Sequence[_Line]) -> tuple[int, int, int] | None:
     return best
 
 
-def _by_block[T: (Arc, Mark)](found: Sequence[T]) -> dict[int, list[T]]:
-    rows: dict[int, list[T]] = {}
+def _by_block(found: Sequence[Mark]) -> dict[int, list[Mark]]:
+    rows: dict[int, list[Mark]] = {}
     for one in found:
         rows.setdefault(one.block, []).append(one)
     return rows
+
+
+def _statements_by_block(graph: Graph, index: Index) -> list[bytes]:
+    """Per block the names without numbers and the sides of its statements, the same bytes where these are the same."""
+    numbers: dict[str, int] = {}
+    number_of = {
+        name: numbers.setdefault(_DIGITS.sub("", name), len(numbers)) for name in dict.fromkeys(graph.statements.name)
+    }
+    names = np.fromiter(map(number_of.__getitem__, graph.statements.name), np.int32, len(graph.statements))
+    rows = np.flatnonzero(index.shown & ~index.headed)
+    # The forward comes first in a graph, and so in each block.
+    order = np.argsort(index.block[rows], kind="stable")
+    coded = (2 * names + graph.statements.side)[rows[order]].astype(np.int32)
+    count = len(graph.origins) + 1
+    edges = (coded.itemsize * np.searchsorted(index.block[rows[order]], np.arange(count + 1))).tolist()
+    content = coded.tobytes()
+    return [content[start:stop] for start, stop in itertools.pairwise(edges)]
 
 
 def fold_of(
     graph: Graph,
     index: Index,
     sites: Sequence[Site],
-    arcs: list[Arc],
+    arcs: ArcTable,
     marks: list[Mark],
     unfolded: Collection[str],
 ) -> Fold:
     """Find runs of identical layers and choose what is shown of them."""
-    # The forward comes first in a graph, and so in each block.
-    side, members = graph.statements.side.tolist(), index.members
-    without_numbers = {name: _DIGITS.sub("", name) for name in set(graph.statements.name)}
-    told = list(zip(map(without_numbers.__getitem__, graph.statements.name), side, strict=True))
-    arcs_of, marks_of = _by_block(arcs), _by_block(marks)
+    members, statements = index.members, _statements_by_block(graph, index)
+    arcs_of, marks_of = arcs.contents(len(graph.origins) + 1), _by_block(marks)
 
     @functools.cache
     def signature(span: Span) -> _Signature:
         return tuple(
             (
                 graph.origins[block - 1].symbol if block else "",
-                tuple(map(told.__getitem__, members.get(block, ()))),
-                tuple((arc.style, arc.bytes, len(arc.sites)) for arc in arcs_of.get(block, ())),
+                statements[block],
+                arcs_of[block],
                 tuple(
-                    (within(span, sites[mark.site].choice), within(span, sites[mark.site].outcome))
-                    for mark in marks_of.get(block, ())
+                    [
+                        (within(span, sites[mark.site].choice), within(span, sites[mark.site].outcome))
+                        for mark in marks_of.get(block, ())
+                    ]
                 ),
             )
             for block in span.blocks
@@ -207,12 +228,11 @@ def _difference(above: _Signature, here: _Signature) -> str:
     return ""
 
 
-def folded[T: (Arc, Mark)](found: list[T], fold: Fold) -> list[tuple[T, tuple[T, ...]]]:
-    """What starts in the layers that are shown, each with all that it stands for."""
+def folded_marks(found: Sequence[Mark], fold: Fold) -> list[Mark]:
+    """Marks in the layers that are shown, each with all that it stands for."""
     rows = _by_block(found)
     return [
-        (one, tuple(rows[layer.blocks[offset]][place] for layer in layers))
-        for span, layers in zip(fold.shown, fold.stands_for, strict=True)
-        for offset, block in enumerate(span.blocks)
+        one._replace(peers=tuple([rows[layer][place].site for layer in layers]))
+        for block, layers in fold.blocks
         for place, one in enumerate(rows.get(block, ()))
     ]

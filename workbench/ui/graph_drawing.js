@@ -373,11 +373,16 @@ class Drawing extends Places {
   drawNodes(low, high) {
     const c = this.context, { node, strings, columns: order } = this.scene, { sides } = this.columns(), ink = this.ink;
     const texts = this.zoom * ROW >= 12, size = 11 * Math.max(Math.min(this.zoom, MAX_ZOOM), this.zoom < 1 ? 0.91 : 1);
+    const { module } = this.scene, bands = this.far ? this.bands() : [];
     for (const side of [0, 1]) {
-      const list = order[side], [x0, x1] = sides[side];
-      for (let k = firstBelow(list, node, low); k < list.length; k++) {
+      const list = order[side], [x0, x1] = sides[side], rows = side === 0 ? module.forward : module.backward;
+      const small = new Path2D(); // those without an outline, filled at once
+      for (let k = firstBelow(list, node, low), band = 0; k < list.length; k++) {
         const i = list[k];
         if (node.y[i] > high) break;
+        // A module's box covers its statements.
+        while (band < bands.length && module.y[bands[band]] + module.height[bands[band]] <= node.y[i]) band++;
+        if (band < bands.length && rows[bands[band]] && module.y[bands[band]] <= node.y[i]) continue;
         const flags = node.flags[i], top = this.y(node.y[i]), height = Math.max(0.75, node.height[i] * this.zoom);
         const matched = this.matches?.has(i);
         if (flags & HEADING) {
@@ -395,6 +400,7 @@ class Drawing extends Places {
           }
           continue;
         }
+        if (height <= 5 && !matched && !(flags & GHOST)) { small.rect(x0, top, x1 - x0, height); continue; }
         const radius = Math.min(3.5, height / 3);
         c.beginPath();
         if (height > 5) c.roundRect(x0, top, x1 - x0, height, radius);
@@ -436,6 +442,8 @@ class Drawing extends Places {
           c.textAlign = "left";
         }
       }
+      c.fillStyle = ink.strokes[side];
+      c.fill(small);
     }
   }
 
@@ -444,10 +452,16 @@ class Drawing extends Places {
     const chosen = this.scene.at.get(this.model.get("selected"));
     const near = chosen?.kind === "node" ? new Set(this.scene.arcsFrom.get(chosen.index) ?? []) : null;
     const labels = /** @type {any[]} */ ([]);
+    const drawn = this.labelled() ? null : new Set(); // from far away many arcs are the same line
     for (let i = 0; i < arc.y0.length; i++) {
       if (Math.max(arc.y0[i], arc.y1[i]) < low || Math.min(arc.y0[i], arc.y1[i]) > high) continue;
       const strong = (chosen?.kind === "arc" && chosen.index === i) || near?.has(i) || (this.hover?.kind === "arc" && this.hover.index === i);
       const inner = arc.shape[i] === SIDE, asked = this.askedOf(i), style = asked ?? arc.style[i], color = this.arcColor(i, style);
+      if (drawn && !strong && asked === undefined) {
+        const line = ((Math.round(this.y(arc.y0[i])) * 2 ** 20 + Math.round(this.y(arc.y1[i]))) * 4 + style) * 8 + arc.shape[i] * 2 + arc.side[i];
+        if (drawn.has(line)) continue;
+        drawn.add(line);
+      }
       this.tracePath(this.curve(i));
       if (this.away(i)) this.tracePath(this.wayBack(i), true);
       c.lineWidth = inner ? (strong ? 2.5 : 1.25) : arc.width[i] * Math.max(0.5, Math.min(1, this.zoom * 1.5)) + (strong ? 1.5 : 0);

@@ -8,11 +8,18 @@ class Places {
   width = 0; // of the canvas, in pixels
   heightPx = 0;
   matches = /** @type {Set<number> | null} */ (null); // nodes that the search found
+  placed = /** @type {{of: any[], columns: any} | null} */ (null); // the columns, and what they are of
   // Zooming out squeezes heights alone: the columns stay as wide as the view, so that what is written stays readable.
   get scaleX() { return Math.max(1, this.zoom); }
 
-  /** Columns in screen pixels before scrolling; the same shares as `drawing.Columns.fit`. */
+  /** Columns in screen pixels before scrolling; the same shares as `drawing.Columns.fit`. Asked for with every arc. */
   columns() {
+    const of = [this.scene, this.zoom, this.left, this.width];
+    if (!this.placed || of.some((part, i) => part !== this.placed?.of[i])) this.placed = { of, columns: this.placeColumns() };
+    return this.placed.columns;
+  }
+
+  placeColumns() {
     // Beside the columns there is room for collectives only where there are any.
     const lane = this.scene?.bar.side.length ? BARS : 0;
     const width = Math.max(this.width, NARROWEST + 2 * lane), margin = 12, space = 18, inner = width - 2 * lane;

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -50,6 +49,7 @@ def moments_of(
 
 def marks_together(marks: list[Mark], closed: list[tuple[int, ...]]) -> list[Mark]:
     """Marks of waits that are shown as one stand on the first, each for those of all."""
+    moment_of = {moment[0]: moment for moment in closed}
     leader = {row: moment[0] for moment in closed for row in moment}
     on: dict[int, list[Mark]] = {}
     for mark in marks:
@@ -59,8 +59,8 @@ def marks_together(marks: list[Mark], closed: list[tuple[int, ...]]) -> list[Mar
         if leader.get(mark.statement, mark.statement) != mark.statement:
             continue
         place = on[mark.statement].index(mark)
-        others = next((moment for moment in closed if moment[0] == mark.statement), (mark.statement,))
-        kept.append(replace(mark, peers=tuple(peer for row in others for peer in on[row][place].peers)))
+        others = moment_of.get(mark.statement, (mark.statement,))
+        kept.append(mark._replace(peers=tuple(peer for row in others for peer in on[row][place].peers)))
     return kept
 
 

@@ -41,7 +41,7 @@ def views_of(graph: Graph) -> NDArray[np.bool_]:
     return np.asarray(~headed & views & (statements.kind == Kind.OP))
 
 
-def hide(graph: Graph, index: Index, arcs: Sequence[Arc], layers: Sequence[str]) -> Hidden:
+def hide(graph: Graph, index: Index, ghosts: NDArray[np.int32], layers: Sequence[str]) -> Hidden:
     """Choose what stands for each view.
 
     It is the statement that makes what is viewed, else the first that reads the view, of the same side and layer. A
@@ -51,7 +51,8 @@ def hide(graph: Graph, index: Index, arcs: Sequence[Arc], layers: Sequence[str])
     ----------
     graph : Graph
     index : Index
-    arcs : sequence of Arc
+    ghosts : int32
+        Blocks that ghosts stand in.
     layers : sequence of str
         Per block the layer that it belongs to; empty outside of layers.
     """
@@ -61,7 +62,7 @@ def hide(graph: Graph, index: Index, arcs: Sequence[Arc], layers: Sequence[str])
     member = index.shown & ~index.headed & (statements.parent >= 0)
     plain = np.bincount(statements.parent[member & ~views], minlength=len(statements))
     views &= (statements.parent < 0) | (plain[statements.parent] > 0)
-    views[np.isin(index.block, [arc.block for arc in arcs if arc.source < 0])] = False
+    views[np.isin(index.block, ghosts)] = False
     rows = np.flatnonzero(views).tolist()
     stand_in = dict.fromkeys(rows, -1)
     side, blocks, producers = statements.side.tolist(), index.blocks, index.producers
@@ -102,7 +103,7 @@ def without(index: Index, hidden: Hidden) -> Index:
 
 
 def arcs_through(graph: Graph, index: Index, arcs: Sequence[Arc], hidden: Hidden) -> list[Arc]:
-    """Arcs whose ends are views begin at what stands for them, and end at what reads them."""
+    """Arcs that end at views end at what reads them, or at what stands for them."""
     stand_in: list[int] = hidden.stand_in.tolist()
 
     def ends(target: int) -> list[int]:
@@ -112,23 +113,14 @@ def arcs_through(graph: Graph, index: Index, arcs: Sequence[Arc], hidden: Hidden
         found = [end for reader in readers if reader > target for end in ends(reader)]
         return found or [stand_in[target]]
 
-    blocks, moved = index.blocks, []
+    moved = []
+    left_out = frozenset(np.flatnonzero(hidden.rows).tolist())
     for arc in arcs:
-        hidden_end = (arc.source >= 0 and stand_in[arc.source] >= 0) or any(stand_in[end] >= 0 for end in arc.targets)
-        if not hidden_end and len(arc.targets) == 1 and (arc.source < 0 or blocks[arc.source] == arc.block):
-            moved.append(arc)
-            continue
-        if not hidden_end:
-            source, targets = arc.source, list(dict.fromkeys(arc.targets))
-        else:
-            source = stand_in[arc.source] if arc.source >= 0 and stand_in[arc.source] >= 0 else arc.source
-            targets = list(dict.fromkeys(end for target in arc.targets for end in ends(target)))
-        apart = tuple(end for end in targets if end != source) or tuple(targets)
-        block = blocks[source] if source >= 0 else arc.block
-        if (source, apart, block) == (arc.source, arc.targets, arc.block):
-            moved.append(arc)
-        else:
-            moved.append(Arc(arc.sites, source, block, apart, arc.style, arc.bytes, arc.peers))
+        targets = arc.targets
+        if not left_out.isdisjoint(targets):
+            targets = tuple(end for target in targets for end in ends(target))
+        targets = tuple(dict.fromkeys(targets))
+        moved.append(arc._replace(targets=tuple(end for end in targets if end != arc.source) or targets))
     return moved
 
 

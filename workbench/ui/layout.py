@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from workbench.graph import FORWARD, Graph, layer_of
 from workbench.lever import Site
+from workbench.ui.arcs import ArcTable
 from workbench.ui.drawing import (
     BLOCK_PAD,
     HEADER,
@@ -35,8 +36,8 @@ from workbench.ui.drawing import (
     Section,
     Shape,
 )
-from workbench.ui.ends import Arc, Index, Mark, arcs_of_sites, marks_of_sites
-from workbench.ui.folding import Fold, fold_of, folded
+from workbench.ui.ends import Arc, Index, Mark, marks_of_sites
+from workbench.ui.folding import Fold, fold_of, folded_marks
 from workbench.ui.grouped import composite_key, composites_of, marks_together, moments_of, waits_key
 from workbench.ui.hiding import Hidden, arcs_through, hide, marks_through, without
 
@@ -71,22 +72,20 @@ def compute(
         there, down to `TIGHTEST`, so that no other block moves.
     """
     index = Index.of(graph)
-    arcs, lost = arcs_of_sites(graph, sites, index)
+    table, lost = ArcTable.of(graph, sites, index)
     marks, unmarked = marks_of_sites(graph, sites, index)
     hidden = Hidden(np.full(len(graph.statements), -1, np.int32))
     if not views:
-        hidden = hide(graph, index, arcs, ["", *(layer_of(origin.scope) for origin in graph.origins)])
-        arcs = arcs_through(graph, index, arcs, hidden)
+        ghostly = table.block[table.source < 0]
+        hidden = hide(graph, index, ghostly, ["", *(layer_of(origin.scope) for origin in graph.origins)])
+        table = table.through(index, hidden.stand_in)
         marks = marks_through(index, marks, hidden)
         index = without(index, hidden)
-    fold = fold_of(graph, index, sites, arcs, marks, unfolded)
-    arcs = [
-        Arc(arc.sites, arc.source, arc.block, arc.targets, arc.style, arc.bytes, tuple(p.sites[0] for p in peers))
-        for arc, peers in folded(arcs, fold)
-    ]
-    marks = [
-        Mark(mark.site, mark.statement, mark.block, tuple(p.site for p in peers)) for mark, peers in folded(marks, fold)
-    ]
+    fold = fold_of(graph, index, sites, table, marks, unfolded)
+    arcs = table.shown(fold.blocks)
+    if not views:
+        arcs = arcs_through(graph, index, arcs, hidden)
+    marks = folded_marks(marks, fold)
     moments = moments_of(graph, index, sites, marks, fold)
     opened = [moment for moment in moments if waits_key(graph, moment[0]) in unfolded]
     closed = [moment for moment in moments if waits_key(graph, moment[0]) not in unfolded]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.graph import BACKWARD, FORWARD, Graph, Kind, StatementFlag, ValueFlag
+from workbench.graph import BACKWARD, FORWARD, Graph, Kind, Ragged, StatementFlag, ValueFlag
 from workbench.lever import Site
 from workbench.summary import human_bytes, human_shape
 from workbench.ui import lanes
@@ -30,22 +30,16 @@ _VERBS = {Style.SAVED: "saved for the backward", Style.RECOMPUTED: "recomputed i
 _VERBS[Style.OFFLOADED] = "kept on the CPU until the backward"
 
 
-class Strings:
-    """A table in which every text stands once."""
+class Strings(dict[str, int]):
+    """A table in which every text stands once: its index by the text, entered when new."""
 
-    def __init__(self) -> None:
-        self.index: dict[str, int] = {}
-
-    def __call__(self, text: str) -> int:
-        """Index of `text`, entered when new."""
-        return self.index.setdefault(text, len(self.index))
+    def __missing__(self, text: str) -> int:
+        self[text] = index = len(self)
+        return index
 
     def column(self, texts: Sequence[str]) -> NDArray[np.int32]:
         """Indices of `texts`."""
-        index = self.index
-        for text in dict.fromkeys(texts):
-            index.setdefault(text, len(index))
-        return np.asarray(list(map(index.__getitem__, texts)), np.int32)
+        return np.fromiter(map(self.__getitem__, texts), np.int32, len(texts))
 
 
 def payload(
@@ -115,7 +109,7 @@ def payload(
         "alias": _aliases(layout, sites, strings),
     }
     return {
-        "strings": list(strings.index),
+        "strings": list(strings),
         "sections": [vars(section) for section in layout.sections],
         "height": layout.height,
         "views": {"count": int(views_of(graph).sum()), "hidden": int(layout.hidden.sum())},
@@ -195,73 +189,74 @@ def _symbol(graph: Graph, origin: int) -> str:
 
 def _node_columns(graph: Graph, layout: Layout, sites: Sequence[Site], strings: Strings) -> dict[str, NDArray[Any]]:
     nodes, statements, values = layout.nodes, graph.statements, graph.values
-    members = np.bincount(statements.parent[statements.parent >= 0], minlength=len(statements)).tolist()
-    is_tensor, bytes_of = (values.flags & ValueFlag.TENSOR.value != 0).tolist(), values.bytes.tolist()
-    headings, waits, parts = nodes.heading.tolist(), nodes.waits.tolist(), nodes.parts.tolist()
-    starts, made = statements.outputs.offsets.tolist(), statements.outputs.items.tolist()
-    origin_of = layout.blocks.origin.tolist()
-    abouts = [_about(graph, origin) for origin in origin_of]
+    rows, waits, parts = nodes.statement.tolist(), nodes.waits.tolist(), nodes.parts.tolist()
+    made = _tensors_made(graph)
+    count, start = np.diff(made.offsets), made.offsets[:-1]
+    is_ghost = nodes.statement < 0
+    taken = count[nodes.statement] * ~is_ghost if len(statements) else np.zeros(len(nodes), np.int64)
+    has = taken > 0
+    first = np.full(len(nodes), -1, np.intp)
+    first[has] = made.items[start[nodes.statement[has]]]
+    totals = np.concatenate([[0], np.cumsum(values.bytes[made.items])])
+    size = np.zeros(len(nodes), np.float64)
+    size[has] = (totals[made.offsets[1:]] - totals[start])[nodes.statement[has]]
+    size[nodes.parts > 0] = 0
+    names, executors, named, shapes = statements.name, statements.executor, values.name, values.shape
+    short_of = {name: short_name(name) for name in set(names)}
     shape_of = functools.cache(human_shape)
-    shapes, named = values.shape, values.name
+    shape = [shape_of(shapes[value]) if value >= 0 else "" for value in first.tolist()]
+    # Most rows make one tensor.
+    detail = [f"{named[value]} {at}" if value >= 0 else "" for value, at in zip(first.tolist(), shape, strict=True)]
+    name = [short_of[names[row]] if row >= 0 else "" for row in rows]
+    full = [names[row] if row >= 0 else "" for row in rows]
+    executor = [executors[row] if row >= 0 else "" for row in rows]
+    abouts = [_about(graph, origin) for origin in layout.blocks.origin.tolist()]
+    about = list(map(abouts.__getitem__, nodes.block.tolist()))
 
-    @functools.cache
-    def told_of(value: int) -> str:
-        return f"{named[value]} {shape_of(shapes[value])}"
+    def told(row: int) -> str:
+        tensors = made[row].tolist()
+        words = ", ".join(f"{named[value]} {shape_of(shapes[value])}" for value in tensors[:3])
+        return f"{words} and {len(tensors) - 3} more" if len(tensors) > 3 else words
 
-    name, full, detail, shape, executor, about, size = [], [], [], [], [], [], []
-    for node, (statement, block) in enumerate(zip(nodes.statement.tolist(), nodes.block.tolist(), strict=True)):
-        origin = origin_of[block]
-        about.append(abouts[block])
-        if statement < 0:
+    members = np.bincount(statements.parent[statements.parent >= 0], minlength=len(statements))
+    others = is_ghost | nodes.heading | (nodes.waits != 0) | (nodes.parts != 0) | (taken > 1)
+    for node in np.flatnonzero(others).tolist():
+        row, origin = rows[node], int(layout.blocks.origin[nodes.block[node]])
+        if row < 0:
             ghost = sites[nodes.ghost[node]]
-            name.append(ghost.values[0])
-            full.append(f"{ghost.label}: the forward does not make it any more")
-            detail.append("not made here")
-            shape.append("")
-            executor.append("")
-            size.append(0)
-            continue
-        if parts[node] > 0 and origin >= 0:
-            rows = parts_of(graph, layout, node)
+            name[node] = ghost.values[0]
+            full[node] = f"{ghost.label}: the forward does not make it any more"
+            detail[node] = "not made here"
+        elif parts[node] > 0 and origin >= 0:
+            within = parts_of(graph, layout, node)
             symbol = _symbol(graph, origin)
-            name.append(f"▸ {symbol}")
-            full.append(f"{symbol}: {len(rows)} statements shown as one")
-            names = ", ".join(short_name(statements.name[row]) for row in rows)
-            detail.append(f"{names}: each is shown by another click, or Enter")
-            shape.append(f"{len(rows)} statements")
-            executor.append("")
-            size.append(0)
-            continue
-        tensors = [value for value in made[starts[statement] : starts[statement + 1]] if is_tensor[value]]
-        shape.append(shape_of(shapes[tensors[0]]) if tensors else "")
-        size.append(bytes_of[tensors[0]] if len(tensors) == 1 else sum(bytes_of[value] for value in tensors))
-        short = short_name(statements.name[statement])
-        name.append(
-            f"{waits[node]} {short}s" if waits[node] > 1 else f"▾ {short}" if waits[node] or parts[node] else short
-        )
-        full.append(statements.name[statement])
-        executor.append(statements.executor[statement])
-        if headings[node]:
-            count = members[statement]
-            detail.append(f"{count} op{'s' * (count != 1)}")
-            continue
-        if waits[node] > 1:
-            detail.append(f"{waits[node]} waits of one moment: each is shown by another click, or Enter")
-            continue
-        told = told_of(tensors[0]) if len(tensors) == 1 else ", ".join(map(told_of, tensors[:3]))
-        if waits[node] < 0:
-            detail.append(f"{told}; {-waits[node]} waits of one moment: shown as one by another click, or Enter")
+            name[node] = f"▸ {symbol}"
+            full[node] = f"{symbol}: {len(within)} statements shown as one"
+            listed = ", ".join(short_of[names[one]] for one in within)
+            detail[node] = f"{listed}: each is shown by another click, or Enter"
+            shape[node] = f"{len(within)} statements"
+            executor[node] = ""
+        elif nodes.heading[node]:
+            detail[node] = f"{members[row]} op{'s' * (int(members[row]) != 1)}"
+        elif waits[node] > 1:
+            name[node] = f"{waits[node]} {name[node]}s"
+            detail[node] = f"{waits[node]} waits of one moment: each is shown by another click, or Enter"
+        elif waits[node] < 0:
+            name[node] = f"▾ {name[node]}"
+            one = f"{-waits[node]} waits of one moment: shown as one by another click, or Enter"
+            detail[node] = f"{told(row)}; {one}"
         elif parts[node]:
-            what = f"{-parts[node]} statements of {_symbol(graph, origin)}: shown as one by another click, or Enter"
-            detail.append(f"{told}; {what}")
+            name[node] = f"▾ {name[node]}"
+            one = f"{-parts[node]} statements of {_symbol(graph, origin)}: shown as one by another click, or Enter"
+            detail[node] = f"{told(row)}; {one}"
         else:
-            detail.append(f"{told} and {len(tensors) - 3} more" if len(tensors) > 3 else told)
+            detail[node] = told(row)
     return {
         "y": nodes.y,
         "height": nodes.height,
         "side": nodes.side,
         "flags": _node_flags(graph, layout),
-        "bytes": np.asarray(size, np.float64),
+        "bytes": size,
         "name": strings.column(name),
         "full": strings.column(full),
         "detail": strings.column(detail),
@@ -269,6 +264,14 @@ def _node_columns(graph: Graph, layout: Layout, sites: Sequence[Site], strings: 
         "executor": strings.column(executor),
         "about": strings.column(about),
     }
+
+
+def _tensors_made(graph: Graph) -> Ragged:
+    """Per statement the tensors that it makes."""
+    outputs = graph.statements.outputs
+    tensor = graph.values.flags[outputs.items] & ValueFlag.TENSOR.value != 0
+    before = np.concatenate([[0], np.cumsum(tensor)])
+    return Ragged(before[outputs.offsets].astype(np.int32), outputs.items[tensor])
 
 
 def _about(graph: Graph, origin: int) -> str:
