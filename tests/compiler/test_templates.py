@@ -101,7 +101,7 @@ SETS = amount(2, 4, 80)
 def test_choices_in_programs_with_repeated_layers(name: str) -> None:
     kind, changes = CASES[name]
     torch.manual_seed(1)
-    stack = layers.Stack(kind)
+    stack = layers.Stack(kind, layers.LAYERS if changes else 4)
     for change in changes:
         change(stack)
     x = torch.randn(4, layers.WIDTH)
