@@ -43,7 +43,7 @@ PROGRAMS: dict[str, Callable[[], workbench.Workbench]] = {
     for program in (views, shared, written)
 } | {
     name: lambda name=name, more=more: workbench.open(name, device="planned", executor="torch", **more)  # type: ignore[misc]
-    for name, more in (("mlp", {}), ("llama", {}), ("fsdp_llama", {"ranks": 2}))
+    for name, more in (("mlp", {"layers": 2}), ("llama", {"layers": 1}), ("fsdp_llama", {"layers": 1, "ranks": 2}))
 }
 
 

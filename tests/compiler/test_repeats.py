@@ -250,10 +250,11 @@ def test_a_layer_that_is_not_as_the_others_is_traced(change: Callable[[Stack], N
 
 
 @pytest.mark.drawn
+@pytest.mark.slow
 @settings(max_examples=amount(5, 15, 100))
 @given(
     st.lists(st.sampled_from(CHANGES), max_size=4, unique=True),
-    st.integers(3, 8),
+    st.integers(3, amount(4, 8, 8)),
     st.sampled_from([Layer, Two, Normed]),
 )
 def test_whatever_differs(changes: list[Callable[[Stack], None]], more: int, kind: Any) -> None:

@@ -50,6 +50,7 @@ def as_text(bench: Workbench) -> list[str]:
 
 
 @pytest.mark.drawn
+@pytest.mark.slow
 @settings(max_examples=amount(6, 25, 300))
 @given(programs(random=True, writes=True, rare=True), st.sampled_from(["dynamo", "interpreter"]))
 def test_random_programs_that_do_the_same_twice(program: RandomProgram, capture: str) -> None:
