@@ -59,7 +59,7 @@ class Session:
 
     def sample(self) -> None:
         """Look how much memory is used now."""
-        self.peak_bytes = max(self.peak_bytes, _used_bytes(self._kernel))
+        self.peak_bytes = max(self.peak_bytes, used_bytes(self._kernel))
 
     def run_all(self) -> None:
         """Run all cells.
@@ -138,7 +138,8 @@ def _watch(session: Session, stop: threading.Event) -> None:
         session.sample()
 
 
-def _used_bytes(process: psutil.Process) -> int:
+def used_bytes(process: psutil.Process) -> int:
+    """Memory of a kernel and of all that it started."""
     total = 0
     try:
         # All of the kernel's own: what a forked one shares with others it would have alone elsewhere.
