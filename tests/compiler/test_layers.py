@@ -157,12 +157,12 @@ def test_where_nothing_is_differentiated() -> None:
     assert count == COUNT - 5
 
 
-@pytest.mark.drawn
+@pytest.mark.long
 @pytest.mark.slow
 @settings(max_examples=amount(3, 20, 150), deadline=None)
 @given(
     st.lists(st.sampled_from(stacks.CHANGES), max_size=3, unique=True),
-    st.integers(6, amount(9, 14, 14)),
+    st.integers(6, 14),
     st.sampled_from([stacks.Layer, stacks.Two, stacks.Without]),
     st.sampled_from([stacks.Stack, Shared, Between]),
     st.integers(0, 2**16),
@@ -179,7 +179,7 @@ def test_whatever_differs(changes: list[Any], count: int, kind: Any, stacked: An
     opened(stack, *batch(), device="planned", executor="nvfuser")
 
 
-@pytest.mark.drawn
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(STACKS)[: amount(1, 6, 6)])
 def test_choices_are_those_of_all_layers(name: str) -> None:

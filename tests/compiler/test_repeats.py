@@ -249,12 +249,12 @@ def test_a_layer_that_is_not_as_the_others_is_traced(change: Callable[[Stack], N
     assert given_to(stack)["Layer"] in (2, 3)
 
 
-@pytest.mark.drawn
+@pytest.mark.long
 @pytest.mark.slow
 @settings(max_examples=amount(5, 15, 100))
 @given(
     st.lists(st.sampled_from(CHANGES), max_size=4, unique=True),
-    st.integers(3, amount(4, 8, 8)),
+    st.integers(3, 8),
     st.sampled_from([Layer, Two, Normed]),
 )
 def test_whatever_differs(changes: list[Callable[[Stack], None]], more: int, kind: Any) -> None:

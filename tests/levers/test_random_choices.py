@@ -121,7 +121,7 @@ def known_of(name: str) -> proof.Reference:
 
 
 @pytest.mark.parametrize("executor", ["torch", "torchcompile"])
-@pytest.mark.parametrize("name", list(BUILTIN))
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.long] * (n == "llama")) for n in BUILTIN])
 @pytest.mark.usefixtures("no_compiler")
 def test_every_legal_choice_for_a_built_in_program_is_right(name: str, executor: str) -> None:
     bench, known = builtin(name, executor)
@@ -140,6 +140,7 @@ def test_every_legal_choice_for_a_built_in_program_is_right(name: str, executor:
     check()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["mlp", *(["residual_chain", "llama"] if FULL else [])])
 def test_choices_are_right_when_regions_are_compiled(name: str) -> None:
     bench, known = builtin(name, "torchcompile")
