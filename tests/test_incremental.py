@@ -47,7 +47,9 @@ PROGRAMS: dict[str, Callable[[], workbench.Workbench]] = {
 }
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    "program", [pytest.param(name, marks=[pytest.mark.slow] * (name == "fsdp_llama")) for name in PROGRAMS]
+)
 @pytest.mark.parametrize("along", [True, False], ids=["along", "saved"])
 def test_what_choices_change_is_what_the_whole_schedule_says(program: str, along: bool) -> None:
     stage = PROGRAMS[program]()._captured.stage

@@ -139,7 +139,10 @@ def chosen_alike(first: Any, second: Any, seed: int) -> int:
     [
         pytest.param(
             name,
-            marks=[needs_nvfuser] * (settings.get("executor") == "nvfuser") + [pytest.mark.slow] * ("llama" in name),
+            marks=[
+                *([needs_nvfuser] * (settings.get("executor") == "nvfuser")),
+                *([pytest.mark.slow] * ("llama" in name or "ranks" in settings)),
+            ],
         )
         for name, settings in PROGRAMS.items()
     ],
