@@ -8,15 +8,20 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 BROWSER = "tests/browser/"
 
 LONGEST = (
-    "tests/waits/test_gloo.py",
     "tests/notebooks/test_stories.py",
-    "tests/waits/test_buckets.py",
-    "tests/compiler/test_stepper.py",
-    "tests/compiler/test_pipeline.py",
-    "tests/levers/test_random_choices.py",
+    "tests/gpu_check/test_rehearsal.py",
+    "tests/waits/test_gloo.py",
     "tests/models/test_models.py",
-    "tests/lessons/test_lessons.py",
-    "tests/nvfuser/test_replay.py",
+    "tests/compiler/test_layers.py",
+    "tests/levers/test_random_choices.py",
+    "tests/runs/test_jobs.py",
+    "tests/levers/test_order.py",
+    "tests/waits/test_captured.py",
+    "tests/compiler/test_on_disk.py",
+    "tests/compiler/test_direct.py",
+    "tests/compiler/test_training_step.py",
+    "tests/compiler/test_written_out.py",
+    "tests/compiler/test_stepper.py",
     "tests/examples/test_examples.py",
 )
 """Files that take a process for minutes, the longest first; `--cpu=20` tells."""

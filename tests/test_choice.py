@@ -146,6 +146,7 @@ def alike(xs: list[torch.Tensor], w: torch.Tensor) -> torch.Tensor:
     return torch.stack([x.sin().exp().sum() for x in xs]).sum() + (w.sin() * w).sum()
 
 
+@pytest.mark.slow
 def test_what_the_solver_lets_go_of_a_limit_is_asked_for_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     # Of gigabytes HiGHS lets kilobytes go, and these storages differ by a few: it says again and again that it fits.
     draw = np.random.default_rng(3)

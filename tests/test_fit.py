@@ -258,6 +258,7 @@ def test_what_is_no_goal_is_refused(tall: Workbench, given: dict[str, Any], said
     assert tall.choices == {}
 
 
+@pytest.mark.slow
 def test_no_point_of_a_curve_is_beaten_by_another(tall: Workbench) -> None:
     told: list[int] = []
     curve = tall.curve(points=8)

@@ -51,6 +51,7 @@ def fitter_of(bench: Workbench, *using: str) -> Fitter:
     return Fitter(bench, bench._captured, H100, using=using)
 
 
+@pytest.mark.slow
 def test_with_more_to_choose_from_no_step_is_longer_and_no_least_peak_higher(bench: Workbench) -> None:
     stock, before, least = bench.plan.peak_bytes, dict[int, float](), []
     for using in (STORAGES, ORDERED, USING):
@@ -155,6 +156,7 @@ def test_moving_collectives_shortens_the_step(sharded: Workbench) -> None:
     assert with_waits.whole_s < without.whole_s
 
 
+@pytest.mark.slow
 def test_a_curve_has_a_line_for_what_each_adds(wide: Workbench) -> None:
     curve = wide.curve(points=3, using=ORDERED, each=True).wait()
     assert [line.using for line in curve.lines] == [USING[:1], USING[:2], USING[:3]]

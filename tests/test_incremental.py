@@ -43,11 +43,13 @@ PROGRAMS: dict[str, Callable[[], workbench.Workbench]] = {
     for program in (views, shared, written)
 } | {
     name: lambda name=name, more=more: workbench.open(name, device="planned", executor="torch", **more)  # type: ignore[misc]
-    for name, more in (("mlp", {}), ("llama", {}), ("fsdp_llama", {"ranks": 2}))
+    for name, more in (("mlp", {"layers": 2}), ("llama", {"layers": 1}), ("fsdp_llama", {"layers": 1, "ranks": 2}))
 }
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    "program", [pytest.param(name, marks=[pytest.mark.slow] * (name == "fsdp_llama")) for name in PROGRAMS]
+)
 @pytest.mark.parametrize("along", [True, False], ids=["along", "saved"])
 def test_what_choices_change_is_what_the_whole_schedule_says(program: str, along: bool) -> None:
     stage = PROGRAMS[program]()._captured.stage

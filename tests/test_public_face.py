@@ -28,18 +28,21 @@ def test_configs_and_errors_need_neither_torch_nor_thunder() -> None:
 @pytest.mark.parametrize(
     ("typed", "status"),
     [
-        ("", 2),
-        ("--help", 0),
-        ("plan --help", 0),
-        ("programs", 0),
-        ("programs --json", 0),
-        ("doctor", 0),
-        ("cache", 0),
-        ("nonsense", 2),
-        ("plan", 2),
-        ("plan mlp --nonsense", 2),
-        ("plan nosuchprogram", 2),
-        ("plan mlp --set nosuchsetting=1", 2),
+        pytest.param(typed, status, marks=[pytest.mark.slow] * (typed not in ("--help", "plan mlp --nonsense")))
+        for typed, status in (
+            ("", 2),
+            ("--help", 0),
+            ("plan --help", 0),
+            ("programs", 0),
+            ("programs --json", 0),
+            ("doctor", 0),
+            ("cache", 0),
+            ("nonsense", 2),
+            ("plan", 2),
+            ("plan mlp --nonsense", 2),
+            ("plan nosuchprogram", 2),
+            ("plan mlp --set nosuchsetting=1", 2),
+        )
     ],
 )
 def test_what_needs_no_pytorch_is_answered_without_it(typed: str, status: int) -> None:

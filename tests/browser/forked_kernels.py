@@ -9,8 +9,12 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
+import tempfile
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 NAME = "forked"
@@ -23,6 +27,29 @@ def write_spec(folder: Path, address: Path) -> None:
     argv = [sys.executable, "-I", "-S", __file__, str(address), "{connection_file}"]
     spec = {"argv": argv, "display_name": "Python 3, forked", "language": "python", "interrupt_mode": "signal"}
     (folder / NAME / "kernel.json").write_text(json.dumps(spec))
+
+
+@contextlib.contextmanager
+def served(environment: dict[str, str]) -> Iterator[str]:
+    """While inside, kernels are forked from a process of its own; gives a folder for ``JUPYTER_PATH``."""
+    with tempfile.TemporaryDirectory(prefix="kernels-") as folder:
+        address = Path(folder) / "door"
+        write_spec(Path(folder) / "kernels", address)
+        # Numbers of threads are read when NumPy is imported, and what is forked may have one.
+        server = subprocess.Popen(
+            [sys.executable, __file__, str(address)],
+            env=environment | {"OPENBLAS_NUM_THREADS": "1"},
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            while not address.exists():
+                assert server.poll() is None, "no kernel can be forked; what was printed says why"
+                time.sleep(0.02)
+            yield folder
+        finally:
+            server.kill()
+            server.wait()
 
 
 def ask(address: str, connection_file: str) -> None:

@@ -31,7 +31,7 @@ BRIGHTNESS = """selector => {
 
 
 def test_a_point_is_clicked_and_a_peak_is_stated(lab: Lab) -> None:
-    open_program(lab, "'mlp', device='cpu', layers=3")
+    open_program(lab, "'mlp', device='cpu', layers=1")
     open_tab(lab, "Fit")
     lab.page.wait_for_selector(".wb-fit :text('is the least peak found')")
     lab.page.locator(".wb-fit").scroll_into_view_if_needed()

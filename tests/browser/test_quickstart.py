@@ -6,15 +6,19 @@ import json
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from tests.browser.app import TALL, click, figure, live, press, show_cell
 from tests.browser.harness import Lab
+from tests.notebooks.run import used_bytes
 
 # Three processes compile in it, one after the other: on two busy cores that may be longer than any other test takes.
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.browser, pytest.mark.long, pytest.mark.timeout(1200)]
 
 RUN_TIMEOUT_S = 240
+BINDER_BYTES = 2e9
+"""What Binder gives a session; JupyterLab itself takes some 0.1 GB of it."""
 APP_CELL = 4
 SAVED_STILL = (
     "next(s.id for s in bench.sites('saved') if s.values and s.choice == 'save' and 'recompute' not in s.illegal)"
@@ -29,11 +33,19 @@ print(json.dumps({"loss": config.jit(program.callable)(*program.args, **program.
 
 
 def run_to_the_end(lab: Lab) -> None:
-    """Run all cells of the open notebook; none may fail."""
+    """Run all cells of the open notebook; none may fail, and all fit into a session of Binder."""
+    kernel = psutil.Process(int(lab.kernel_eval("import os\nprint(os.getpid())")))
+    used: list[int] = []
     lab.run_all()
     unrun = """() => Array.from(jupyterapp.shell.currentWidget.content.model.cells)
         .filter(cell => cell.type === 'code' && !cell.executionCount).length"""
-    lab.wait_until(lambda: lab.page.evaluate(unrun) == 0, timeout_s=RUN_TIMEOUT_S)
+
+    def ran() -> bool:
+        used.append(used_bytes(kernel))
+        return bool(lab.page.evaluate(unrun) == 0)
+
+    lab.wait_until(ran, timeout_s=RUN_TIMEOUT_S)
+    assert BINDER_BYTES / 20 < max(used) < BINDER_BYTES
     assert not [output for output in lab.outputs() if output["output_type"] == "error"]
 
 
@@ -41,6 +53,11 @@ def test_choose_run_cancel_export_and_replay(lab: Lab) -> None:
     lab.page.set_viewport_size(TALL)
     lab.open_notebook("quickstart.ipynb")
     run_to_the_end(lab)
+    memory, accuracy = (output["data"]["text/plain"] for output in lab.outputs()[-2:])
+    assert "measured_peak_bytes" in memory
+    assert "None" not in memory
+    assert accuracy.startswith("(True, ")
+    assert lab.kernel_eval("print(run.state, run.memory['measured_peak_bytes'] > 0)") == "done True"
     show_cell(lab, APP_CELL)
     lab.wait_until(lambda: "Done" in live(lab), timeout_s=RUN_TIMEOUT_S)
     assert "measured" in figure(lab, "peak")

@@ -271,6 +271,7 @@ def test_outputs_need_gradients_where_those_of_eager_do(program: Callable[..., A
     assert torch.allclose(gradient, arguments[0].cos() * arguments[1])
 
 
+@pytest.mark.slow
 def test_choices_of_one_way_replay_by_the_other() -> None:
     def build() -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
         torch.manual_seed(3)

@@ -47,7 +47,7 @@ def random_choices(bench: workbench.Workbench, draw: random.Random) -> dict[str,
 @pytest.mark.parametrize(
     ("program", "settings", "device", "executor"),
     [
-        ("llama", {"layers": 2, "kv_heads": 2}, "planned", "nvfuser"),
+        ("llama", {"layers": 1, "kv_heads": 2}, "planned", "nvfuser"),
         ("adam", {}, "planned", "nvfuser"),
         ("dropout_mlp", {"layers": 3}, "planned", "nvfuser"),
         ("residual_chain", {"layers": 4, "grad": True}, "cpu", "torchcompile"),

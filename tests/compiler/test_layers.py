@@ -28,7 +28,7 @@ from workbench.compiler import hooks, layers, pipeline, unfolded
 from workbench.compiler.primitives import lost_in_tracing, primitives
 from workbench.compiler.thunder_api import from_trace
 
-COUNT = 9
+COUNT, MORE = 7, 9
 
 
 @contextlib.contextmanager
@@ -105,8 +105,8 @@ class Pair(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.encoder = stacks.Stack(count=COUNT).layers
-        self.decoder = stacks.Stack(count=COUNT).layers
+        self.encoder = stacks.Stack(count=MORE).layers
+        self.decoder = stacks.Stack(count=MORE).layers
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         made = x
@@ -145,12 +145,12 @@ STACKS: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "giving pairs": (lambda: stacks.Stack(stacks.Two, COUNT), COUNT - 5),
     "a part without gradients": (lambda: stacks.Stack(stacks.Without, COUNT), COUNT - 5),
     "sharing a parameter": (Shared, COUNT - 5),
-    "something between": (lambda: Between(count=COUNT), COUNT - 6),
-    "by number, the last six alike": (lambda: stacks.Stack(stacks.Numbered, COUNT), 2),
-    "one run after the other": (Pair, 2 * COUNT - 11),
+    "something between": (lambda: Between(count=MORE), MORE - 6),
+    "by number, the last six alike": (lambda: stacks.Stack(stacks.Numbered, MORE), 2),
+    "one run after the other": (Pair, 2 * MORE - 11),
     "each checkpointed": (lambda: stacks.Stack(Again, COUNT), COUNT - 5),
     "all kept": (lambda: Kept(count=COUNT), 0),
-    "reading what the layer before was given": (lambda: Across(count=COUNT), COUNT - 6),
+    "reading what the layer before was given": (lambda: Across(count=MORE), MORE - 6),
     "each with its factor": (Steps, 0),
     "few": (lambda: stacks.Stack(count=5), 0),
 }
@@ -203,7 +203,7 @@ def test_where_nothing_is_differentiated() -> None:
     assert count == COUNT - 5
 
 
-@pytest.mark.drawn
+@pytest.mark.long
 @pytest.mark.slow
 @settings(max_examples=amount(3, 20, 150), deadline=None)
 @given(
@@ -225,7 +225,7 @@ def test_whatever_differs(changes: list[Any], count: int, kind: Any, stacked: An
     opened(stack, *batch(), device="planned", executor="nvfuser")
 
 
-@pytest.mark.drawn
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(STACKS)[: amount(1, 6, 6)])
 def test_choices_are_those_of_all_layers(name: str) -> None:
@@ -245,6 +245,7 @@ def test_choices_are_those_of_all_layers(name: str) -> None:
     assert other.plan.text() == bench.plan.text()
 
 
+@pytest.mark.slow
 def test_a_config_runs_and_gives_what_unmodified_thunder_gives() -> None:
     torch.manual_seed(0)
     stack, given_to = stacks.Stack(count=COUNT), batch()
@@ -263,7 +264,9 @@ def test_a_config_runs_and_gives_what_unmodified_thunder_gives() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["llama", "gpt2", "bert"])
+@pytest.mark.parametrize(
+    "name", ["gpt2", pytest.param("llama", marks=pytest.mark.long), pytest.param("bert", marks=pytest.mark.long)]
+)
 def test_models_of_others(name: str) -> None:
     from transformers import AutoModel, BertConfig, GPT2Config, LlamaConfig
 
@@ -287,6 +290,7 @@ def test_models_of_others(name: str) -> None:
     assert count == COUNT - 5
 
 
+@pytest.mark.slow
 def test_layers_that_thunder_makes_differently_are_each_differentiated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it is that differs once gradients are taken."""
 

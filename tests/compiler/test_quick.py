@@ -311,8 +311,8 @@ def test_tags_are_those_of_all_that_is_inside() -> None:
         ("dropout_mlp", {}, "planned", "nvfuser"),
         ("adam", {}, "planned", "nvfuser"),
         ("residual_chain", {"layers": 3, "grad": True}, "cpu", "torchcompile"),
-        ("fsdp_llama", {"layers": 2, "ranks": 4}, "planned", "nvfuser"),
-        ("ddp_llama", {"layers": 2, "ranks": 4}, "planned", "nvfuser"),
+        ("fsdp_llama", {"layers": 1, "ranks": 2}, "planned", "nvfuser"),
+        ("ddp_llama", {"layers": 1, "ranks": 2}, "planned", "nvfuser"),
     ],
 )
 def test_passes_over_statements_give_the_plans_that_they_gave(

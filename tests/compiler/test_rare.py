@@ -59,7 +59,7 @@ def far_off(program: RandomProgram, step: Step, eager: Step, double: Step) -> li
 @pytest.mark.drawn
 @settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-    max_examples=amount(6, 40, 300),
+    max_examples=amount(3, 40, 300),
     report_multiple_bugs=False,
 )
 @given(programs(rare=True))

@@ -175,8 +175,10 @@ def given_to(stack: nn.Module) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("kind", "written"),
     [
-        (Layer, 3), (Numbered, 0), (ByName, 0), (InTable, 0), (Remembers, 0), (Counts, 0), (InPlace, 0), (Two, 3),
-        (Normed, 3), (Without, 3),
+        (Layer, 3), (Numbered, 0), pytest.param(ByName, 0, marks=pytest.mark.slow),
+        pytest.param(InTable, 0, marks=pytest.mark.slow), pytest.param(Remembers, 0, marks=pytest.mark.slow),
+        pytest.param(Counts, 0, marks=pytest.mark.slow), (InPlace, 0), (Two, 3), (Normed, 3),
+        pytest.param(Without, 3, marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_a_stack_of_layers_is_traced_as_it_would_be(kind: Any, written: int) -> None:
@@ -249,7 +251,8 @@ def test_a_layer_that_is_not_as_the_others_is_traced(change: Callable[[Stack], N
     assert given_to(stack)["Layer"] in (2, 3)
 
 
-@pytest.mark.drawn
+@pytest.mark.long
+@pytest.mark.slow
 @settings(max_examples=amount(5, 15, 100))
 @given(
     st.lists(st.sampled_from(CHANGES), max_size=4, unique=True),
@@ -281,10 +284,12 @@ class ByIndex(Stack):
         return torch.stack(kept).sum() + x.sum()
 
 
+@pytest.mark.slow
 def test_what_is_around_a_layer_is_traced_each_time() -> None:
     assert given_to(ByIndex(count=10)) == {"Layer": 2 + 2}
 
 
+@pytest.mark.slow
 def test_a_function_that_holds_a_model_is_the_same() -> None:
     stack = Stack()
 

@@ -109,7 +109,7 @@ def measured_peak(program: Any, executor: str, choices: dict[str, str]) -> int:
 
 
 MODELS: dict[str, dict[str, Any]] = {
-    "mlp": {},
+    "mlp": {"layers": 2},
     "residual_chain": {"layers": 8, "grad": True},
     "llama": {"layers": 1},
 }

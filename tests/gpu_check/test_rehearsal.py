@@ -27,6 +27,7 @@ MOST_REHEARSED_S = 240.0
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_the_rehearsal_goes_through_all_parts_and_all_is_right(tmp_path: Path) -> None:
     folder = Path(os.environ.get("WORKBENCH_REHEARSAL") or tmp_path)

@@ -64,7 +64,7 @@ def student(name: str) -> Iterator[Student]:
     """A student of the lesson called so, who has run all its cells."""
     with (
         tempfile.TemporaryDirectory(prefix="lesson-") as folder,
-        session(read(source_of(name)), Path(folder)) as kernel,
+        session(read(source_of(name)), Path(folder), forked=True) as kernel,
     ):
         kernel.run_all()
         yield Student(kernel)

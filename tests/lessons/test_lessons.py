@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser.forked_kernels import served
 from tests.lessons.student import Student, student
+from tests.notebooks.run import environment
 from tests.notebooks.source import NOTEBOOKS, SOURCES, notebook_of, read
 
-CPU_S = 40
+CPU_S = 35
+"""Less what a kernel imports: each is forked from a process that has done so."""
 PEAK_BYTES = 2e9
 
 WRONG = {
@@ -184,8 +187,16 @@ WRONG = {
 }
 
 
+@pytest.fixture(scope="module")
+def kernels() -> Iterator[None]:
+    """Kernels that are forked."""
+    with served(environment()) as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUPYTER_PATH", folder)
+        yield
+
+
 @pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.slow) for name in WRONG])
-def at_work(request: pytest.FixtureRequest) -> Iterator[tuple[str, Student]]:
+def at_work(request: pytest.FixtureRequest, kernels: None) -> Iterator[tuple[str, Student]]:
     with student(request.param) as one:
         yield request.param, one
 
@@ -197,7 +208,7 @@ def test_a_lesson_run_unanswered_gives_nothing_away_and_is_small(at_work: tuple[
     assert shown.count("No answer yet.") == sum(question.startswith("e") for question in one.asked)
     assert "the workbench says" not in shown
     assert one.kernel.cpu_s() < CPU_S
-    assert one.kernel.peak_bytes < PEAK_BYTES
+    assert PEAK_BYTES / 20 < one.kernel.peak_bytes < PEAK_BYTES
     assert set(one.asked) == set(WRONG[name])
 
 

@@ -184,7 +184,7 @@ class Wide(torch.nn.Module):
         return branches(self.x * x, self.w)
 
 
-@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+@pytest.mark.parametrize("parallel", ["ddp", pytest.param("fsdp", marks=pytest.mark.long)])
 def test_beside_collectives_it_runs_on_two_ranks_bit_for_bit(parallel: str, tmp_path: Path) -> None:
     bench = workbench.open(Wide(), torch.ones(32), ranks=2, parallel=parallel, device="cpu", executor="torch")
     stock_bytes, stock = bench.plan.peak_bytes, communication(bench)
@@ -220,7 +220,7 @@ def test_the_site_shows_what_the_order_is_worth() -> None:
 def test_a_run_measures_the_peak_that_was_predicted() -> None:
     bench = workbench.open(f"{__file__}:factory", executor="torch", device="cpu")
     bench.choose({"order.statements": "least peak"})
-    run = bench.run(wait=True)
+    run = bench.run(options=RunOptions(samples=3), wait=True)
     assert run.memory["measured_peak_bytes"] == bench.plan.peak_bytes == run.memory["predicted_peak_bytes"]
     assert run.accuracy.ok
     assert run.accuracy.bitwise

@@ -23,6 +23,7 @@ import psutil
 from nbclient import NotebookClient
 from nbformat import NotebookNode, v4
 
+from tests.browser import forked_kernels
 from tests.notebooks.source import ROOT
 
 CELL_TIMEOUT_S = 1800
@@ -48,10 +49,17 @@ class Session:
         The most memory that the kernel and all that it started had at once, sampled; what they share counts once.
     """
 
-    def __init__(self, notebook: NotebookNode, client: NotebookClient) -> None:
+    def __init__(self, notebook: NotebookNode, client: NotebookClient, forked: bool) -> None:
         self.notebook = notebook
         self.peak_bytes = 0
         self._client = client
+        # What Jupyter started only asks for one that is forked.
+        pid = self.value("__import__('os').getpid()") if forked else client.km.provisioner.process.pid
+        self._kernel = psutil.Process(pid)
+
+    def sample(self) -> None:
+        """Look how much memory is used now."""
+        self.peak_bytes = max(self.peak_bytes, used_bytes(self._kernel))
 
     def run_all(self) -> None:
         """Run all cells.
@@ -67,6 +75,7 @@ class Session:
                 count += 1
                 self._client.execute_cell(cell, i)
                 cell.execution_count = count
+        self.sample()
 
     def run(self, code: str) -> str:
         """Run something else, such as an answer to an exercise; gives what was printed or shown, as text."""
@@ -87,8 +96,13 @@ class Session:
         return float(self.run(_CPU))
 
 
+def environment() -> dict[str, str]:
+    """Of a kernel. The profiler writes of a missing GPU where PyTorch is imported before the workbench."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "2", "KINETO_LOG_LEVEL": "99"}
+
+
 @contextmanager
-def session(notebook: NotebookNode, folder: Path) -> Iterator[Session]:
+def session(notebook: NotebookNode, folder: Path, *, forked: bool = False) -> Iterator[Session]:
     """A kernel for a notebook, whose files go to `folder`; ended with all that it started.
 
     Parameters
@@ -96,22 +110,21 @@ def session(notebook: NotebookNode, folder: Path) -> Iterator[Session]:
     notebook : NotebookNode
     folder : Path
         The kernel's working directory, and where runs are kept.
+    forked : bool
+        Whether it is forked from one that has imported all, inside of `forked_kernels.served`.
     """
     client = NotebookClient(
         notebook,
         timeout=CELL_TIMEOUT_S,
-        kernel_name="python3",
+        kernel_name=forked_kernels.NAME if forked else "python3",
         resources={"metadata": {"path": str(folder)}},
         store_widget_state=False,
         record_timing=False,
     )
-    # The profiler writes of a missing GPU beneath a cell where PyTorch is imported before the workbench.
-    quiet = {"OMP_NUM_THREADS": "2", "KINETO_LOG_LEVEL": "99"}
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **quiet}
-    with client.setup_kernel(env=environment):
-        opened = Session(notebook, client)
+    with client.setup_kernel(env=environment()):
+        opened = Session(notebook, client, forked)
         stop = threading.Event()
-        watch = threading.Thread(target=_watch, args=(opened, client.km.provisioner.process.pid, stop), daemon=True)
+        watch = threading.Thread(target=_watch, args=(opened, stop), daemon=True)
         watch.start()
         try:
             yield opened
@@ -120,16 +133,18 @@ def session(notebook: NotebookNode, folder: Path) -> Iterator[Session]:
             watch.join()
 
 
-def _watch(session: Session, pid: int, stop: threading.Event) -> None:
-    kernel = psutil.Process(pid)
+def _watch(session: Session, stop: threading.Event) -> None:
     while not stop.wait(SAMPLED_EVERY_S):
-        session.peak_bytes = max(session.peak_bytes, _used_bytes(kernel))
+        session.sample()
 
 
-def _used_bytes(process: psutil.Process) -> int:
+def used_bytes(process: psutil.Process) -> int:
+    """Memory of a kernel and of all that it started."""
     total = 0
     try:
-        for each in (process, *process.children(recursive=True)):
+        # All of the kernel's own: what a forked one shares with others it would have alone elsewhere.
+        total += process.memory_info().rss
+        for each in process.children(recursive=True):
             try:
                 total += each.memory_full_info().pss
             except (psutil.NoSuchProcess, psutil.AccessDenied):

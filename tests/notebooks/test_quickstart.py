@@ -1,4 +1,4 @@
-"""The quickstart: run from top to bottom it shows what was measured, and `make lab` opens a copy of it."""
+"""The quickstart as `make lab` opens it: in a copy. What is in it is run in `tests/browser/test_quickstart.py`."""
 
 from __future__ import annotations
 
@@ -6,31 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import nbformat
-import pytest
-
-from tests.notebooks.run import session, text_of
-from tests.notebooks.source import NOTEBOOKS, ROOT
-
-BINDER_BYTES = 2e9
-"""What Binder gives a session; JupyterLab itself takes some 0.1 GB of it."""
-
-
-@pytest.mark.slow
-@pytest.mark.long
-@pytest.mark.timeout(1200)
-def test_run_all_shows_figures_and_not_none(tmp_path: Path) -> None:
-    notebook = nbformat.read(NOTEBOOKS / "quickstart.ipynb", as_version=4)
-    with session(notebook, tmp_path) as kernel:
-        kernel.run_all()
-        shown = [text_of(cell) for cell in notebook.cells if cell.cell_type == "code"]
-        assert kernel.value("run.state") == "done"
-        assert kernel.value("run.memory['measured_peak_bytes']") > 0
-        assert kernel.peak_bytes < BINDER_BYTES
-    memory, accuracy = shown[-2:]
-    assert "measured_peak_bytes" in memory
-    assert "None" not in memory
-    assert accuracy.startswith("(True, ")
+from tests.notebooks.source import ROOT
 
 
 def test_make_lab_leaves_the_checkout_as_it_is_and_a_person_s_copies_as_they_are(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,11 +12,19 @@ from workbench.bench.outline import outline, turned, turns
 from workbench.ui.app import App
 
 
+@pytest.fixture(scope="module")
+def bench() -> workbench.Workbench:
+    """Of each test: none leaves a choice on it."""
+    return workbench.open("llama", layers=2, device="cpu", executor="torch")
+
+
 @pytest.fixture
-def app() -> App:
-    app = App(workbench.open("llama", layers=2, device="cpu", executor="torch"))
+def app(bench: workbench.Workbench) -> Iterator[App]:
+    app = App(bench)
     app.outline.show_plan()
-    return app
+    yield app
+    app.close()
+    assert bench.choices == {}
 
 
 def sent(app: App) -> dict[str, dict[str, Any]]:

@@ -74,7 +74,7 @@ def program(name: str, programs: ModuleType) -> tuple[Any, tuple[Tensor, ...]]:
     return module(), (x,)
 
 
-LLAMA = {"device": "planned", "executor": "nvfuser", "settings": {"layers": 3}}
+LLAMA = {"device": "planned", "executor": "nvfuser", "settings": {"layers": 2}}
 CPU = {"device": "cpu", "executor": "torch"}
 SHARED: list[tuple[str, str, int, dict[str, Any]]] = [
     ("fsdp_llama", "fsdp", 8, LLAMA),

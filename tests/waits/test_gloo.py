@@ -111,7 +111,7 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
-@pytest.mark.drawn
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_every_order_trains_as_stock_and_eager_do(tmp_path: Path) -> None:
     """Some orders; benchmarks/bench_gloo.py has all, under each way to share on 2 and on 4 ranks."""
