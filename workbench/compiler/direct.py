@@ -55,21 +55,21 @@ class Direct:
         versions = [arg._version if isinstance(arg, torch.Tensor) and not arg.is_inference() else 0 for arg in args]
         with patches.inductor_noted() as calls:
             outputs = self._guarded(*args)
-        if len(calls) == 1 and _without_modes(args):
+        if len(calls) == 1 and without_modes(args):
             written = any(arg._version != before for arg, before in zip(args, versions, strict=True))
             runs = None if written else _straight(calls[0], args, outputs)
             if runs is not None:
-                self._ways = (*self._ways, (_same_kind(args), runs))
+                self._ways = (*self._ways, (same_kind(args), runs))
         return outputs
 
 
-def _without_modes(args: Sequence[Any]) -> bool:
+def without_modes(args: Sequence[Any]) -> bool:
     """Whether a call is of nothing but tensors, outside of any mode that sees what is done to them."""
     plain = all(isinstance(arg, torch.Tensor) and not arg.is_inference() for arg in args)
     return plain and bool(args) and not _len_torch_function_stack() and len({id(arg) for arg in args}) == len(args)
 
 
-def _same_kind(args: Sequence[torch.Tensor]) -> Fits:
+def same_kind(args: Sequence[torch.Tensor]) -> Fits:
     """Whether a call is like this one, by the checks that Dynamo's guards are made of."""
     same_tensors = TensorGuards(*args, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
     same_state, modes = GlobalStateGuard().check, _len_torch_function_stack

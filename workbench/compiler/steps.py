@@ -1,0 +1,137 @@
+"""A compiled graph whose later calls take the shortest way that is right: what Thunder checks, PyTorch's guards check.
+
+Thunder looks through its compilations at each call by a function in Python, which checks every input, and connects what
+comes out to autograd by more Python. A call that Thunder answered from its cache is noted, with the compilation that
+answered. A later one runs that compilation's traces where all that Thunder checks is the same, by PyTorch's own checks:
+of each input its type, data type, device, sizes, strides, dispatch keys and whether it needs a gradient, that no two
+are one object, which of them share memory, and the global state. Anything else goes through Thunder as before. The
+traces are the ones that Thunder would run: outputs and gradients are the same, bit for bit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from workbench.compiler.connect import connect
+from workbench.compiler.direct import Fits, same_kind, without_modes
+
+WAYS = 4
+"""Kinds of calls that are noted of one graph, such as with other strides."""
+
+_OWN_CONNECTION = ("is_differentiable_outputs", "thunderfx_disable_split_autograd", "skip_inplace_alias_updates")
+"""Options of `thunder.jit` under which what stands around its traces is another."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Way:
+    """How a kind of call is answered.
+
+    Attributes
+    ----------
+    entry : CacheEntry
+        Thunder's compilation.
+    fits : callable
+        Whether a call is of the kind.
+    plain : tuple of int
+        Places of the inputs that may share memory with others, as Thunder looks at them.
+    shared : tuple of int
+        Which of `plain` has the memory of each, the first of its kind.
+    taken : tuple of int or None
+        Places of what the traces are given; None for all, in order.
+    kept : tuple of int
+        Places of what the last trace is given beside results.
+    """
+
+    entry: Any
+    fits: Fits
+    plain: tuple[int, ...]
+    shared: tuple[int, ...]
+    taken: tuple[int, ...] | None
+    kept: tuple[int, ...]
+
+
+class Steps:
+    """What `thunder.jit` made of a graph's function, called the shortest way that is right.
+
+    Parameters
+    ----------
+    jitted : callable
+        Of a graph by Dynamo: a function of tensors that reads nothing else, which Thunder would check, too.
+
+    Attributes
+    ----------
+    straight : int
+        Calls so far that Thunder did not look at.
+    """
+
+    def __init__(self, jitted: Any) -> None:
+        self._jitted = jitted
+        self._lc_cs, self._lc_cd = jitted._lc_cs, jitted._lc_cd
+        self._ways: tuple[_Way, ...] = ()
+        self._noting = not any(self._lc_cd.compile_options.get(name) for name in _OWN_CONNECTION)
+        self.straight = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the graph."""
+        for way in self._ways:
+            # Clocks put another compilation in the place of one.
+            if not kwargs and way.fits(*args) and _alias(args, way.plain) == way.shared and self._there(way.entry):
+                return self._run(way, args)
+        return self._noted(args, kwargs) if self._noting else self._jitted(*args, **kwargs)
+
+    def _run(self, way: _Way, args: tuple[Any, ...]) -> Any:
+        self.straight += 1
+        entry, known = way.entry, self._lc_cs
+        given = args if way.taken is None else [args[place] for place in way.taken]
+        result = entry.computation_fn(*given)
+        if entry.backward_fn:
+            data, (saved, others) = result
+            inputs, outputs = data["flat_args"], data["flat_output"]
+            connect(entry.backward_fn, inputs, outputs, saved, others)
+            result = data["output"]
+        result = entry.epilogue_fn(*(args[place] for place in way.kept), *result)
+        # As Thunder counts what its cache answered.
+        known.calls += 1
+        known.cache_hits += 1
+        known.last_traces, known.last_computation = entry.computation_traces, entry.computation_fn
+        return result
+
+    def _noted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        known = self._lc_cs
+        hits = known.cache_hits
+        plain, alike = not kwargs and without_modes(args), None
+        if plain:
+            places = tuple(place for place, arg in enumerate(args) if type(arg) is torch.Tensor)
+            alike = same_kind(args), places, _alias(args, places)
+        result = self._jitted(*args, **kwargs)
+        if alike is not None and known.cache_hits == hits + 1:
+            self._note(args, *alike)
+        return result
+
+    def _note(self, args: tuple[Any, ...], fits: Fits, plain: tuple[int, ...], shared: tuple[int, ...]) -> None:
+        known = self._lc_cs
+        hits = known.cache_hits
+        answer, inputs, kept = self._lc_cd.get_computation_and_inputs(*args)
+        known.cache_hits = hits
+        places = {id(arg): place for place, arg in enumerate(args)}
+        taken, further = (tuple(places.get(id(each), -1) for each in some) for some in (inputs, kept))
+        ways = tuple(way for way in self._ways if self._there(way.entry))
+        entry = next((entry for entry in known.interpreter_cache if entry.prologue_fn is answer.prologue_fn), None)
+        if entry is None or -1 in (*taken, *further) or len(ways) >= WAYS or entry.return_none_instead_of_grads:
+            return
+        whole = taken == tuple(range(len(args)))
+        self._ways = (*ways, _Way(entry, fits, plain, shared, None if whole else taken, further))
+
+    def _there(self, entry: Any) -> bool:
+        """Whether Thunder still has a compilation."""
+        return any(each is entry for each in self._lc_cs.interpreter_cache)
+
+
+def _alias(args: Sequence[Any], places: Sequence[int]) -> tuple[int, ...]:
+    """The first of some inputs that has the memory of each."""
+    first: dict[int, int] = {}
+    return tuple(first.setdefault(args[place].untyped_storage().data_ptr(), place) for place in places)
