@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from workbench.compiler.connect import connect
-from workbench.compiler.direct import Fits, same_kind, without_modes
+from workbench.compiler.direct import Fits, in_same_state, same_kind, without_modes
+from workbench.compiler.inlined import inlined
 
 WAYS = 4
 """Kinds of calls that are noted of one graph, such as with other strides."""
@@ -44,6 +45,10 @@ class _Way:
         Places of what the traces are given; None for all, in order.
     kept : tuple of int
         Places of what the last trace is given beside results.
+    forward : callable
+        The compilation's forward, with the code of its regions in it where that can be.
+    backward : Backward or None
+        Its backward.
     """
 
     entry: Any
@@ -52,6 +57,8 @@ class _Way:
     shared: tuple[int, ...]
     taken: tuple[int, ...] | None
     kept: tuple[int, ...]
+    forward: Callable[..., Any]
+    backward: Backward | None
 
 
 class Steps:
@@ -87,11 +94,10 @@ class Steps:
         self.straight += 1
         entry, known = way.entry, self._lc_cs
         given = args if way.taken is None else [args[place] for place in way.taken]
-        result = entry.computation_fn(*given)
-        if entry.backward_fn:
+        result = way.forward(*given)
+        if way.backward is not None:
             data, (saved, others) = result
-            inputs, outputs = data["flat_args"], data["flat_output"]
-            connect(entry.backward_fn, inputs, outputs, saved, others)
+            connect(way.backward, data["flat_args"], data["flat_output"], saved, others)
             result = data["output"]
         result = entry.epilogue_fn(*(args[place] for place in way.kept), *result)
         # As Thunder counts what its cache answered.
@@ -124,11 +130,38 @@ class Steps:
         if entry is None or -1 in (*taken, *further) or len(ways) >= WAYS or entry.return_none_instead_of_grads:
             return
         whole = taken == tuple(range(len(args)))
-        self._ways = (*ways, _Way(entry, fits, plain, shared, None if whole else taken, further))
+        backward = None if entry.backward_fn is None else Backward(entry.backward_fn)
+        place = (plain, shared, None if whole else taken, further)
+        self._ways = (*ways, _Way(entry, fits, *place, inlined(entry.computation_fn), backward))
 
     def _there(self, entry: Any) -> bool:
         """Whether Thunder still has a compilation."""
         return any(each is entry for each in self._lc_cs.interpreter_cache)
+
+
+class Backward:
+    """A compilation's backward, with the code of its regions in it once it has run.
+
+    Parameters
+    ----------
+    function : callable
+        As Thunder made it of a trace.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._shorter: Callable[..., Any] = function
+        self._same_state: Callable[..., bool] | None = None
+
+    def __call__(self, saved: list[Any], cotangents: list[Any]) -> Any:
+        """Give gradients."""
+        if self._same_state is not None and self._same_state():
+            return self._shorter(saved, cotangents)
+        gradients = self._function(saved, cotangents)
+        if self._same_state is None:
+            self._same_state = in_same_state(lambda: True)
+            self._shorter = inlined(self._function)
+        return gradients
 
 
 def _alias(args: Sequence[Any], places: Sequence[int]) -> tuple[int, ...]:
