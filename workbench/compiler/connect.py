@@ -3,7 +3,8 @@
 Thunder passes all inputs through two functions of autograd's, joined by a tensor that it draws in Python, once each way.
 Here only the first of the two takes the inputs, unless one of them is given back as it is, and the tensor that joins
 them is never drawn. There are two for what Thunder has two for: the cotangents of a step belong to the second, and so
-are gone from memory as soon as the compiled backward has used them.
+are gone from memory as soon as the compiled backward has used them. Where all cotangents are single numbers, as that of
+a loss, one function does both.
 """
 
 from __future__ import annotations
@@ -69,6 +70,22 @@ class Outputs(torch.autograd.Function):
         return (torch.empty(1, device="meta"), None, *(None for _ in range(ctx.returned)))
 
 
+class Both(torch.autograd.Function):
+    """The two as one."""
+
+    @staticmethod
+    def forward(ctx: Any, handed: _Handed, *inputs: Any) -> Any:
+        ctx.backward_of, ctx.others = handed.backward, handed.others
+        ctx.save_for_backward(*handed.saved)
+        return handed.outputs
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
+        saved = list(ctx.saved_tensors)
+        ctx.maybe_clear_saved_tensors()
+        return (None, *refused_twice(ctx.backward_of([saved, ctx.others], list(cotangents))))
+
+
 def connect(
     backward: Backward, inputs: Sequence[Any], outputs: Sequence[Any], saved: Sequence[Any], others: Any
 ) -> None:
@@ -89,8 +106,12 @@ def connect(
     # A view of an output would keep the graph that it is part of alive, for ever: PyTorch's issue 94990.
     plain = [each.detach() if isinstance(each, torch.Tensor) and each._base is not None else each for each in saved]
     handed = _Handed(backward, outputs, plain, others)
+    numbers = all(isinstance(each, torch.Tensor) and not each.ndim for each in outputs)
     # An input that is given back as it is has to go through both, or autograd would find its leaf inside of the graph.
-    returned = inputs if {id(each) for each in outputs}.intersection(map(id, inputs)) else ()
+    returned = bool({id(each) for each in outputs}.intersection(map(id, inputs)))
     with torch.enable_grad():
+        if numbers and not returned:
+            Both.apply(handed, *inputs)  # type: ignore[no-untyped-call]
+            return
         joined = Inputs.apply(handed, *inputs)  # type: ignore[no-untyped-call]
-        Outputs.apply(joined, handed, *returned)  # type: ignore[no-untyped-call]
+        Outputs.apply(joined, handed, *(inputs if returned else ()))  # type: ignore[no-untyped-call]

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import fx
 
-from workbench.compiler.connect import Inputs, Outputs
+from workbench.compiler.connect import Both, Inputs, Outputs
 from workbench.compiler.copies import goes_without
 from workbench.compiler.once import backward_once
 from workbench.compiler.thunder_api import (
@@ -278,7 +278,7 @@ def run_backward_outside_dynamo() -> None:
     Dynamo compiles whatever Python runs between the graphs of such a program, Thunder's own code for autograd with it.
     It can go once the stack of a compilation by Dynamo in such a program never holds ``torch_autograd.py``.
     """
-    for kind in (ThunderFunction, ThunderOutputFunction, Inputs, Outputs):
+    for kind in (ThunderFunction, ThunderOutputFunction, Inputs, Outputs, Both):
         if not hasattr(kind.backward, "_torchdynamo_orig_callable"):
             kind.backward = staticmethod(torch.compiler.disable(kind.backward))
 

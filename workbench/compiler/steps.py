@@ -19,6 +19,7 @@ import torch
 from workbench.compiler.connect import connect
 from workbench.compiler.direct import Fits, in_same_state, same_kind, without_modes
 from workbench.compiler.inlined import inlined
+from workbench.compiler.thunder_api import PrimIDs, TraceCtx
 
 WAYS = 4
 """Kinds of calls that are noted of one graph, such as with other strides."""
@@ -49,6 +50,8 @@ class _Way:
         The compilation's forward, with the code of its regions in it where that can be.
     backward : Backward or None
         Its backward.
+    epilogue : callable or None
+        What is done with results; None where they are what is given back.
     """
 
     entry: Any
@@ -59,6 +62,7 @@ class _Way:
     kept: tuple[int, ...]
     forward: Callable[..., Any]
     backward: Backward | None
+    epilogue: Callable[..., Any] | None
 
 
 class Steps:
@@ -98,8 +102,9 @@ class Steps:
         if way.backward is not None:
             data, (saved, others) = result
             connect(way.backward, data["flat_args"], data["flat_output"], saved, others)
-            result = data["output"]
-        result = entry.epilogue_fn(*(args[place] for place in way.kept), *result)
+            result = tuple(data["output"])
+        if way.epilogue is not None:
+            result = way.epilogue(*(args[place] for place in way.kept), *result)
         # As Thunder counts what its cache answered.
         known.calls += 1
         known.cache_hits += 1
@@ -132,7 +137,8 @@ class Steps:
         whole = taken == tuple(range(len(args)))
         backward = None if entry.backward_fn is None else Backward(entry.backward_fn)
         place = (plain, shared, None if whole else taken, further)
-        self._ways = (*ways, _Way(entry, fits, *place, inlined(entry.computation_fn), backward))
+        epilogue = None if _gives_all(entry.epilogue_traces[-1]) else entry.epilogue_fn
+        self._ways = (*ways, _Way(entry, fits, *place, inlined(entry.computation_fn), backward, epilogue))
 
     def _there(self, entry: Any) -> bool:
         """Whether Thunder still has a compilation."""
@@ -162,6 +168,14 @@ class Backward:
             self._same_state = in_same_state(lambda: True)
             self._shorter = inlined(self._function)
         return gradients
+
+
+def _gives_all(trace: TraceCtx) -> bool:
+    """Whether a trace does nothing but give back what it is given, in order, in a tuple."""
+    gives = trace.bound_symbols[-1].args
+    same = len(gives) == 1 and isinstance(gives[0], tuple) and [id(each) for each in gives[0]] == [*map(id, trace.args)]
+    idle = {PrimIDs.UNPACK_TRIVIAL, PrimIDs.RETURN}
+    return same and all(bsym.sym.id in idle for bsym in trace.bound_symbols)
 
 
 def _alias(args: Sequence[Any], places: Sequence[int]) -> tuple[int, ...]:
