@@ -1,10 +1,10 @@
-"""What a compiled forward gave, connected to autograd: as Thunder connects it, in a tenth of the time.
+"""What a compiled forward gave, connected to autograd: as Thunder connects it, with less Python.
 
-Thunder passes all inputs through two functions of autograd's, joined by a tensor that it draws in Python, once each way.
-Here only the first of the two takes the inputs, unless one of them is given back as it is, and the tensor that joins
-them is never drawn. There are two for what Thunder has two for: the cotangents of a step belong to the second, and so
-are gone from memory as soon as the compiled backward has used them. Where all cotangents are single numbers, as that of
-a loss, one function does both.
+Thunder passes all inputs through two functions of autograd's, joined by a tensor that it draws in Python, once each
+way. Here only the first of the two takes the inputs, unless one of them is given back as it is, and the tensor that
+joins them is never drawn. There are two for what Thunder has two for: the cotangents of a step belong to the second,
+and so are gone from memory as soon as the compiled backward has used them. Where all cotangents are single numbers,
+as that of a loss, one function does both.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ class Inputs(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, handed: _Handed, *inputs: Any) -> torch.Tensor:
+        """Note what the other hands on."""
         ctx.handed = handed
         return torch.empty(1, device="meta")
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> tuple[Any, ...]:
+        """Run the compiled backward."""
         handed = ctx.handed
         saved, cotangents = handed.saved, handed.cotangents
         handed.saved, handed.cotangents = None, []
@@ -54,6 +56,7 @@ class Outputs(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, _: torch.Tensor, handed: _Handed, *returned: Any) -> Any:
+        """Give the outputs."""
         ctx.handed, ctx.returned = handed, len(returned)
         outputs, saved = handed.outputs, handed.saved
         handed.outputs = handed.saved = None
@@ -62,6 +65,7 @@ class Outputs(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
+        """Hand the cotangents on."""
         handed = ctx.handed
         handed.cotangents = list(cotangents)
         handed.saved = list(ctx.saved_tensors)
@@ -75,12 +79,14 @@ class Both(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, handed: _Handed, *inputs: Any) -> Any:
+        """Give the outputs."""
         ctx.backward_of, ctx.others = handed.backward, handed.others
         ctx.save_for_backward(*handed.saved)
         return handed.outputs
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
+        """Run the compiled backward."""
         saved = list(ctx.saved_tensors)
         ctx.maybe_clear_saved_tensors()
         return (None, *refused_twice(ctx.backward_of([saved, ctx.others], list(cotangents))))

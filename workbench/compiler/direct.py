@@ -207,5 +207,5 @@ def _pick(output: Any, gave: Sequence[Any], args: Sequence[torch.Tensor]) -> Pic
     if len(bases) != 1 or not output._is_view() or output.dtype != args[bases[0]].dtype or output.is_complex():
         return None
     base = bases[0]
-    further = output.storage_offset() - args[base].storage_offset()
+    further = int(output.storage_offset() - args[base].storage_offset())
     return Pick(base=base, size=tuple(output.size()), stride=tuple(output.stride()), further=further)

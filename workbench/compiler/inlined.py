@@ -39,6 +39,8 @@ class _Body:
     statements : list of ast.stmt
         Without checks of its inputs and without deletions of those.
     outputs : list of ast.expr
+    made : set of str
+        What it makes.
     names : set of str
         What it makes, and does not delete.
     globals : dict
@@ -66,6 +68,10 @@ class _Body:
         self.names: set[str] = set()
         for statement in rest:
             self._take(statement)
+        self.made = {name.id for name in _all_names(self.statements) if isinstance(name.ctx, ast.Store)}
+        read = {name.id for name in _all_names([*self.statements, *self.outputs])}
+        if not read <= self.made.union(self.inputs, self.globals):
+            raise _OtherFormError
 
     def _take(self, statement: ast.stmt) -> None:
         if isinstance(statement, ast.Assign):
@@ -84,6 +90,10 @@ class _Body:
         elif ast.unparse(statement.value.func) == "assert_size_stride":
             return
         self.statements.append(statement)
+
+
+def _all_names(nodes: Sequence[ast.AST]) -> list[ast.Name]:
+    return [each for node in nodes for each in ast.walk(node) if isinstance(each, ast.Name)]
 
 
 def _names_in(target: ast.expr) -> list[str]:
@@ -147,8 +157,7 @@ def _written(call: ast.Assign, name: str, way: Way, into: dict[str, Any]) -> ast
     if any(pick.computed for pick in way.picks):
         body = _Body(way.code)
         names = {own: given[at] for own, at in zip(body.inputs, way.order, strict=True)}
-        written = {node.id for each in body.statements for node in ast.walk(each) if isinstance(node, ast.Name)}
-        names |= {own: f"{prefix}{own}" for own in written if own not in names and own not in body.globals}
+        names |= {own: f"{prefix}{own}" for own in body.made}
         renamed = _Renamed(names, prefix, body.globals, into)
         statements = [renamed.visit(each) for each in body.statements]
         outputs = [renamed.visit(each) for each in body.outputs]
@@ -173,7 +182,7 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     Returns
     -------
     callable
-        To be called in the global state that all its regions were called in.
+        To be called in the global state that it was called in last: all regions ran there, the only way they know.
     """
     inner: Any = inspect.unwrap(function)
     if not isinstance(inner, FunctionType):
@@ -208,6 +217,6 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     written.body = statements
     ast.increment_lineno(parsed, inner.__code__.co_firstlineno - 1)
     code = compile(ast.fix_missing_locations(parsed), inner.__code__.co_filename, "exec")
-    exec(code, known)  # noqa: S102  # Thunder runs its own text the same way
+    exec(code, known)
     made: Callable[..., Any] = known[written.name]
     return made

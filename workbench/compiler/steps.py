@@ -22,7 +22,7 @@ from workbench.compiler.inlined import inlined
 from workbench.compiler.thunder_api import PrimIDs, TraceCtx
 
 WAYS = 4
-"""Kinds of calls that are noted of one graph, such as with other strides."""
+"""Kinds of calls that are noted of one graph, such as with other strides; further ones go through Thunder."""
 
 _OWN_CONNECTION = ("is_differentiable_outputs", "thunderfx_disable_split_autograd", "skip_inplace_alias_updates")
 """Options of `thunder.jit` under which what stands around its traces is another."""
@@ -83,7 +83,8 @@ class Steps:
         self._jitted = jitted
         self._lc_cs, self._lc_cd = jitted._lc_cs, jitted._lc_cd
         self._ways: tuple[_Way, ...] = ()
-        self._noting = not any(self._lc_cd.compile_options.get(name) for name in _OWN_CONNECTION)
+        # Calls that are of no kind that can be noted, after which no further one is tried.
+        self._tries = 0 if any(self._lc_cd.compile_options.get(name) for name in _OWN_CONNECTION) else WAYS
         self.straight = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -92,7 +93,9 @@ class Steps:
             # Clocks put another compilation in the place of one.
             if not kwargs and way.fits(*args) and _alias(args, way.plain) == way.shared and self._there(way.entry):
                 return self._run(way, args)
-        return self._noted(args, kwargs) if self._noting else self._jitted(*args, **kwargs)
+        if kwargs or self._tries <= 0 or not (_on_cpu(args) and without_modes(args)):
+            return self._jitted(*args, **kwargs)
+        return self._noted(args)
 
     def _run(self, way: _Way, args: tuple[Any, ...]) -> Any:
         self.straight += 1
@@ -111,34 +114,37 @@ class Steps:
         known.last_traces, known.last_computation = entry.computation_traces, entry.computation_fn
         return result
 
-    def _noted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _noted(self, args: tuple[Any, ...]) -> Any:
         known = self._lc_cs
-        hits = known.cache_hits
-        plain, alike = not kwargs and without_modes(args), None
-        if plain:
-            places = tuple(place for place, arg in enumerate(args) if type(arg) is torch.Tensor)
-            alike = same_kind(args), places, _alias(args, places)
-        result = self._jitted(*args, **kwargs)
-        if alike is not None and known.cache_hits == hits + 1:
-            self._note(args, *alike)
+        plain = tuple(place for place, arg in enumerate(args) if type(arg) is torch.Tensor)
+        fits, shared, hits = same_kind(args), _alias(args, plain), known.cache_hits
+        result = self._jitted(*args)
+        self._ways = tuple(way for way in self._ways if self._there(way.entry))
+        if known.cache_hits == hits + 1 and len(self._ways) < WAYS:
+            way = self._way(args, fits, plain, shared)
+            self._ways = self._ways if way is None else (*self._ways, way)
+            self._tries -= way is None
         return result
 
-    def _note(self, args: tuple[Any, ...], fits: Fits, plain: tuple[int, ...], shared: tuple[int, ...]) -> None:
+    def _way(self, args: tuple[Any, ...], fits: Fits, plain: tuple[int, ...], shared: tuple[int, ...]) -> _Way | None:
+        """How a call was answered; None where more was done than can be repeated."""
         known = self._lc_cs
         hits = known.cache_hits
         answer, inputs, kept = self._lc_cd.get_computation_and_inputs(*args)
         known.cache_hits = hits
         places = {id(arg): place for place, arg in enumerate(args)}
         taken, further = (tuple(places.get(id(each), -1) for each in some) for some in (inputs, kept))
-        ways = tuple(way for way in self._ways if self._there(way.entry))
-        entry = next((entry for entry in known.interpreter_cache if entry.prologue_fn is answer.prologue_fn), None)
-        if entry is None or -1 in (*taken, *further) or len(ways) >= WAYS or entry.return_none_instead_of_grads:
-            return
-        whole = taken == tuple(range(len(args)))
-        backward = None if entry.backward_fn is None else Backward(entry.backward_fn)
-        place = (plain, shared, None if whole else taken, further)
-        epilogue = None if _gives_all(entry.epilogue_traces[-1]) else entry.epilogue_fn
-        self._ways = (*ways, _Way(entry, fits, *place, inlined(entry.computation_fn), backward, epilogue))
+        entry = next((each for each in known.interpreter_cache if each.prologue_fn is answer.prologue_fn), None)
+        if entry is None or -1 in (*taken, *further) or entry.return_none_instead_of_grads:
+            return None
+        return _Way(
+            entry, fits, plain, shared,
+            taken=None if taken == tuple(range(len(args))) else taken,
+            kept=further,
+            forward=inlined(entry.computation_fn),
+            backward=None if entry.backward_fn is None else Backward(entry.backward_fn),
+            epilogue=None if _gives_all(entry.epilogue_traces[-1]) else entry.epilogue_fn,
+        )  # fmt: skip
 
     def _there(self, entry: Any) -> bool:
         """Whether Thunder still has a compilation."""
@@ -176,6 +182,13 @@ def _gives_all(trace: TraceCtx) -> bool:
     same = len(gives) == 1 and isinstance(gives[0], tuple) and [id(each) for each in gives[0]] == [*map(id, trace.args)]
     idle = {PrimIDs.UNPACK_TRIVIAL, PrimIDs.RETURN}
     return same and all(bsym.sym.id in idle for bsym in trace.bound_symbols)
+
+
+def _on_cpu(args: Sequence[Any]) -> bool:
+    """Whether all inputs are plain tensors there; on a GPU a step may be captured, which Thunder connects otherwise."""
+    return all(
+        isinstance(arg, torch.Tensor) and arg.device.type == "cpu" and arg.layout is torch.strided for arg in args
+    )
 
 
 def _alias(args: Sequence[Any], places: Sequence[int]) -> tuple[int, ...]:
