@@ -1,9 +1,9 @@
 """Steps of what `fit_pytorch` measured, in turns in one process: what else a machine does meets all of them alike.
 
-Peaks are those that `fit_pytorch` measured, each in a process of its own; a process of its own for each step, too, would
-measure a busy machine more than the step. Every plan and every budget of a model is compiled, and all take one step in
-turn, so many times. What is told of each is the median CPU time of its step, and how it compares with each of the
-others is the median over the turns of the quotient of the two, with its quartiles.
+Peaks are those that `fit_pytorch` measured, each in a process of its own; a process of its own for each step, too,
+would measure a busy machine more than the step. Every plan and every budget of a model is compiled, and all take one
+step in turn, so many times. What is told of each is the median CPU time of its step, and how it compares with each of
+the others is the median over the turns of the quotient of the two, with its quartiles.
 
 ``python -m benchmarks.fit_turns FOLDER NAME [--turns 60] [--json FILE]``, with the folder that `fit_pytorch` filled.
 """
