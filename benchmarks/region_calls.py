@@ -1,8 +1,9 @@
 """Where the CPU time of a step of fused regions goes: calls of regions, kernels, PyTorch's ops between them, the rest.
 
-For a model of `fit_measured` under the stock plan of an executor with regions, on one thread: the step with regions
-called straight and with all guards, and PyTorch's own `torch.compile` beside it; the statements of the straight step by
-their clocks, and each region called again on the inputs that it had, the three ways there are.
+For a model of `fit_measured` under the stock plan of an executor with regions, on one thread: the step as it runs,
+with the code of its regions in it, with regions called straight and with all guards, and PyTorch's own
+`torch.compile` beside it; the statements of the straight step by their clocks, and each region called again on the
+inputs that it had, the three ways there are.
 
 ``python -m benchmarks.region_calls [NAME] [--executor torchcompile_aten] [--steps 60] [--json FILE]``
 """
@@ -26,14 +27,30 @@ from benchmarks.fit_measured import MODELS, built
 from workbench.compiler import fusion
 from workbench.compiler.clocks import StatementClocks
 from workbench.compiler.patches import inductor_noted
+from workbench.compiler.steps import Steps
 from workbench.runs.accuracy import Stepper
 
 REPEATS = 200
 
 
 @contextmanager
+def through_thunder() -> Iterator[None]:
+    """Inside, each step goes through Thunder, and each region is called."""
+    stock = Steps.__call__
+
+    def looked_through(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return self._jitted(*args, **kwargs)
+
+    Steps.__call__ = looked_through  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Steps.__call__ = stock  # type: ignore[method-assign]
+
+
+@contextmanager
 def all_guarded() -> Iterator[None]:
-    """Inside, regions are called through `torch.compile` as Thunder does it."""
+    """Inside, regions are called through `torch.compile` as Thunder does it, and steps go through Thunder."""
     stock = fusion.LazyRegion.__call__
 
     def guarded(self: Any, *args: Any) -> Any:
@@ -41,7 +58,8 @@ def all_guarded() -> Iterator[None]:
 
     fusion.LazyRegion.__call__ = guarded  # type: ignore[method-assign]
     try:
-        yield
+        with through_thunder():
+            yield
     finally:
         fusion.LazyRegion.__call__ = stock  # type: ignore[method-assign]
 
@@ -57,7 +75,8 @@ def inputs_of(stepper: Stepper) -> list[tuple[Any, tuple[Any, ...]]]:
 
     fusion.LazyRegion.__call__ = noting  # type: ignore[method-assign]
     try:
-        stepper.step()
+        with through_thunder():
+            stepper.step()
     finally:
         fusion.LazyRegion.__call__ = stock  # type: ignore[method-assign]
     return found
@@ -136,21 +155,23 @@ def main() -> int:
     for _ in range(4):
         ours.step()
         theirs.step()
-    samples: dict[str, list[float]] = {"straight": [], "guarded": [], "torch.compile": []}
+    samples: dict[str, list[float]] = {"inlined": [], "straight": [], "guarded": [], "torch.compile": []}
     for _ in range(options.steps):
-        samples["straight"].append(step_s(ours))
+        samples["inlined"].append(step_s(ours))
+        with through_thunder():
+            samples["straight"].append(step_s(ours))
         with all_guarded():
             samples["guarded"].append(step_s(ours))
         samples["torch.compile"].append(step_s(theirs))
     steps = {name: statistics.median(each) for name, each in samples.items()}
     statements, regions = of_statements(ours, options.steps), of_regions(ours)
-    rest = steps["straight"] - sum(statements.values())
+    rest = steps["inlined"] - sum(statements.values())
     found = {"model": options.name, "step_s": steps, "statement_s": statements, "rest_s": rest, "region_s": regions}
     calls = regions["calls"]
     print(f"{options.name}: CPU ms of a step, the median of {options.steps}")
     for name, seconds in steps.items():
         print(f"  {name:18} {1e3 * seconds:7.2f}")
-    print(f"of the straight step: {calls:.0f} regions, PyTorch's ops between them, all around the two traces")
+    print(f"of the step as it runs: {calls:.0f} regions, PyTorch's ops between them, all around the two traces")
     for name, seconds in (*statements.items(), ("the rest", rest)):
         print(f"  {name:18} {1e3 * seconds:7.2f}")
     print("regions called again one by one: CPU ms of all, µs of a call beside the code alone")

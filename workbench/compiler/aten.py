@@ -90,7 +90,8 @@ def _added(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor | Non
     """A mask as the kernel takes it: what is added to the products."""
     if mask is None:
         return None
-    return torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), -math.inf)
+    seen, unseen = (torch.full((), value, dtype=query.dtype, device=query.device) for value in (0.0, -math.inf))
+    return torch.where(mask, seen, unseen)
 
 
 def _meta(query: TensorProxy, key: TensorProxy, value: TensorProxy, *_: Any) -> Any:

@@ -24,6 +24,34 @@ type Fits = Callable[..., bool]
 type Runs = Callable[[tuple[Any, ...]], list[Any]]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Way:
+    """How a kind of call goes straight to Inductor's code.
+
+    Attributes
+    ----------
+    fits : callable
+        Whether a call is of the kind.
+    same_tensors : callable
+        The part of it that looks at the inputs.
+    runs : callable
+        Does what such a call does.
+    code : callable
+        Inductor's, a function of a list, which it empties.
+    order : tuple of int
+        Which input of the region each is that the code is given.
+    picks : tuple of Pick
+        How each output comes about.
+    """
+
+    fits: Fits
+    same_tensors: Fits
+    runs: Runs
+    code: Callable[[list[Any]], Any]
+    order: tuple[int, ...]
+    picks: tuple[Pick, ...]
+
+
 class Direct:
     """A compiled region whose later calls take the shortest way that is right.
 
@@ -35,7 +63,7 @@ class Direct:
 
     def __init__(self, guarded: Callable[..., Any]) -> None:
         self._guarded = guarded
-        self._ways: tuple[tuple[Fits, Runs], ...] = ()
+        self._ways: tuple[Way, ...] = ()
         self._tries = WAYS
 
     @property
@@ -43,11 +71,16 @@ class Direct:
         """Kinds of calls that go straight to Inductor's code."""
         return len(self._ways)
 
+    @property
+    def only_way(self) -> Way | None:
+        """How all calls so far went; None where there were several kinds, or one that needs its guards."""
+        return self._ways[0] if len(self._ways) == 1 and self._tries == WAYS - 1 else None
+
     def __call__(self, *args: Any) -> Any:
         """Run the region."""
-        for fits, runs in self._ways:
-            if fits(*args):
-                return runs(args)
+        for way in self._ways:
+            if way.fits(*args):
+                return way.runs(args)
         return self._noted(*args) if self._tries else self._guarded(*args)
 
     def _noted(self, *args: Any) -> Any:
@@ -55,23 +88,33 @@ class Direct:
         versions = [arg._version if isinstance(arg, torch.Tensor) and not arg.is_inference() else 0 for arg in args]
         with patches.inductor_noted() as calls:
             outputs = self._guarded(*args)
-        if len(calls) == 1 and _without_modes(args):
+        if len(calls) == 1 and without_modes(args):
             written = any(arg._version != before for arg, before in zip(args, versions, strict=True))
-            runs = None if written else _straight(calls[0], args, outputs)
-            if runs is not None:
-                self._ways = (*self._ways, (_same_kind(args), runs))
+            way = None if written else _straight(calls[0], args, outputs)
+            if way is not None:
+                self._ways = (*self._ways, way)
         return outputs
 
 
-def _without_modes(args: Sequence[Any]) -> bool:
+def without_modes(args: Sequence[Any]) -> bool:
     """Whether a call is of nothing but tensors, outside of any mode that sees what is done to them."""
     plain = all(isinstance(arg, torch.Tensor) and not arg.is_inference() for arg in args)
     return plain and bool(args) and not _len_torch_function_stack() and len({id(arg) for arg in args}) == len(args)
 
 
-def _same_kind(args: Sequence[torch.Tensor]) -> Fits:
+def same_kind(args: Sequence[torch.Tensor]) -> Fits:
     """Whether a call is like this one, by the checks that Dynamo's guards are made of."""
-    same_tensors = TensorGuards(*args, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+    return in_same_state(same_tensors(args))
+
+
+def same_tensors(args: Sequence[torch.Tensor]) -> Fits:
+    """Whether tensors are like these, each like its own, and no two of them one."""
+    check: Fits = TensorGuards(*args, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+    return check
+
+
+def in_same_state(same_tensors: Fits) -> Fits:
+    """The same, and whether the global state is as it is now."""
     same_state, modes = GlobalStateGuard().check, _len_torch_function_stack
 
     def fits(*args: Any) -> bool:
@@ -80,8 +123,8 @@ def _same_kind(args: Sequence[torch.Tensor]) -> Fits:
     return fits
 
 
-def _straight(call: patches.Call, args: Sequence[torch.Tensor], outputs: Sequence[Any]) -> Runs | None:
-    """What does what a call of a region did, by Inductor's code alone; None where more than that was done."""
+def _straight(call: patches.Call, args: Sequence[torch.Tensor], outputs: Sequence[Any]) -> Way | None:
+    """How a call of a region is repeated by Inductor's code alone; None where more than that was done."""
     graph = call.graph
     # Inputs that are written are told to autograd by the wrappers, and CUDA graphs keep their outputs' memory.
     if graph.mutated_input_idxs or graph.cudagraph_info is not None:
@@ -91,49 +134,71 @@ def _straight(call: patches.Call, args: Sequence[torch.Tensor], outputs: Sequenc
     picks = [_pick(output, call.gave, args) for output in outputs]
     if -1 in order or None in picks:
         return None
-    known = [pick for pick in picks if pick is not None]
-    if not any(pick.computed for pick in known):
+    known = tuple(pick for pick in picks if pick is not None)
+    same = same_tensors(args)
+    code, ordered = graph.current_callable, tuple(order)
+    return Way(in_same_state(same), same, _runs(code, ordered, len(args), len(call.gave), known), code, ordered, known)
+
+
+def _runs(
+    code: Callable[[list[Any]], Any], order: tuple[int, ...], inputs: int, gives: int, picks: tuple[Pick, ...]
+) -> Runs:
+    if not any(pick.computed for pick in picks):
         # Views of inputs alone, which the code would only make once more.
-        return lambda args: [pick.take((), args) for pick in known]
-    ordered = order != list(range(len(args)))
+        return lambda args: [pick.take((), args) for pick in picks]
+    in_order = order == tuple(range(inputs))
 
     def gave(args: tuple[Any, ...]) -> list[Any]:
-        given = [args[index] for index in order] if ordered else list(args)
-        made: list[Any] = graph.current_callable(given)
+        made: list[Any] = code(list(args) if in_order else [args[index] for index in order])
         return made
 
-    if [pick.computed for pick in known] == list(range(1, 1 + len(call.gave))):
+    if [pick.computed for pick in picks] == list(range(1, 1 + gives)):
         return gave
 
     def runs(args: tuple[Any, ...]) -> list[Any]:
         made = gave(args)
-        return [pick.take(made, args) for pick in known]
+        return [pick.take(made, args) for pick in picks]
 
     return runs
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Pick:
+class Pick:
     """How an output of a region comes from what Inductor's code gave and the region was given.
 
     Attributes
     ----------
-    take : callable
     computed : int
         Which of what the code gave it is, from 1 on; 0 where it is an input, or a view of one.
+    base : int
+        Which input, then.
+    size, stride : tuple of int or None
+        Of the view; None for the input itself.
+    further : int
+        How many elements the view begins after the input does.
     """
 
-    take: Callable[[Sequence[Any], tuple[Any, ...]], Any]
     computed: int = 0
+    base: int = 0
+    size: tuple[int, ...] | None = None
+    stride: tuple[int, ...] = ()
+    further: int = 0
+
+    def take(self, gave: Sequence[Any], args: tuple[Any, ...]) -> Any:
+        """The output of a call."""
+        if self.computed:
+            return gave[self.computed - 1]
+        of = args[self.base]
+        return of if self.size is None else of.as_strided(self.size, self.stride, of.storage_offset() + self.further)
 
 
-def _pick(output: Any, gave: Sequence[Any], args: Sequence[torch.Tensor]) -> _Pick | None:
+def _pick(output: Any, gave: Sequence[Any], args: Sequence[torch.Tensor]) -> Pick | None:
     computed = next((index for index, given in enumerate(gave) if given is output), None)
     if computed is not None:
-        return _Pick(lambda gave, args: gave[computed], computed + 1)
+        return Pick(computed + 1)
     given = next((index for index, arg in enumerate(args) if arg is output), None)
     if given is not None:
-        return _Pick(lambda gave, args: args[given])
+        return Pick(base=given)
     if not isinstance(output, torch.Tensor):
         return None
     storage = output.untyped_storage().data_ptr()
@@ -141,11 +206,6 @@ def _pick(output: Any, gave: Sequence[Any], args: Sequence[torch.Tensor]) -> _Pi
     # AOTAutograd makes a view of an input anew. Of two inputs that share a storage, which one it is of cannot be seen.
     if len(bases) != 1 or not output._is_view() or output.dtype != args[bases[0]].dtype or output.is_complex():
         return None
-    base, size, stride = bases[0], output.size(), output.stride()
-    further = output.storage_offset() - args[base].storage_offset()
-
-    def view(gave: Sequence[Any], args: tuple[Any, ...]) -> Any:
-        of = args[base]
-        return of.as_strided(size, stride, of.storage_offset() + further)
-
-    return _Pick(view)
+    base = bases[0]
+    further = int(output.storage_offset() - args[base].storage_offset())
+    return Pick(base=base, size=tuple(output.size()), stride=tuple(output.stride()), further=further)

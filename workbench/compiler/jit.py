@@ -17,6 +17,7 @@ from workbench.compiler.fusion import (
     Observer,
 )
 from workbench.compiler.hooks import Hooks
+from workbench.compiler.steps import Steps
 from workbench.compiler.thunder_api import (
     Transform,
 )
@@ -77,7 +78,7 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     if config.capture == "parts":
         return _in_parts(config, fn, observer, shared, options)
     sharing = shared if config.parallel else ()
-    jitted = _compiled(fn, config.capture, compiled, sharing, observer, config.modes)
+    jitted = _compiled(fn, config.capture, compiled, sharing, observer, config.modes, Steps)
     jitted._workbench_proofs = proofs
     return jitted
 
@@ -89,10 +90,11 @@ def _compiled(
     sharing: Sequence[Transform],
     observer: Observer | None = None,
     modes: Mapping[str, str] = MappingProxyType({}),
+    called: Callable[[Any], Any] = lambda jitted: jitted,
 ) -> Any:
-    """A program of one graph, compiled the way that it was captured in."""
+    """A program of one graph, compiled the way that it was captured in; what a graph became is called some way."""
     if capture == "dynamo" and not sharing:
-        return dynamo.jit(fn, compiler, observer, modes)
+        return dynamo.jit(fn, lambda function: called(compiler(function)), observer, modes)
     if capture == "dynamo" and isinstance(fn, torch.nn.Module) and not among_ranks.moved(fn, sharing):
         return dynamo.jit_among_ranks(fn, sharing, compiler, observer, modes)
     # By the interpreter, ids are the same: it takes what a rank moves to its device, too.
@@ -126,7 +128,8 @@ def _in_parts(
         def compiled(function: Callable[..., Any]) -> Any:
             hooks.restart()
             first, *rest = hooks.transforms()
-            return thunder_api.jit(function, executors=hooks.executors(), transforms=[first, *shared, *rest], **options)
+            transforms = [first, *shared, *rest]
+            return Steps(thunder_api.jit(function, executors=hooks.executors(), transforms=transforms, **options))
 
         return compiled, bool(name)
 

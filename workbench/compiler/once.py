@@ -6,6 +6,7 @@ constants, so that what is differentiated again comes out without all that depen
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -37,7 +38,12 @@ class _Once(torch.autograd.Function):
 
 def backward_once(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
     """The compiled backward, whose gradients raise a `GradientError` when they are differentiated."""
-    gradients: tuple[Any, ...] = _backward(ctx, *cotangents)
+    return refused_twice(_backward(ctx, *cotangents))
+
+
+def refused_twice(found: Sequence[Any]) -> tuple[Any, ...]:
+    """Gradients that a compiled backward gave, which raise a `GradientError` when they are differentiated."""
+    gradients = tuple(found)
     if not torch.is_grad_enabled():
         return gradients
     places = [i for i, g in enumerate(gradients) if isinstance(g, torch.Tensor) and g.is_floating_point()]

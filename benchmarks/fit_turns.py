@@ -1,0 +1,123 @@
+"""Steps of what `fit_pytorch` measured, in turns in one process: what else a machine does meets all of them alike.
+
+Peaks are those that `fit_pytorch` measured, each in a process of its own; a process of its own for each step, too,
+would measure a busy machine more than the step. Every plan and every budget of a model is compiled, and all take one
+step in turn, so many times. What is told of each is the median CPU time of its step, and how it compares with each of
+the others is the median over the turns of the quotient of the two, with its quartiles.
+
+``python -m benchmarks.fit_turns FOLDER NAME [--turns 60] [--json FILE]``, with the folder that `fit_pytorch` filled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import torch
+import torch._functorch.config as functorch
+
+import workbench
+from benchmarks.fit_measured import MODELS, built
+from benchmarks.fit_pytorch import OURS, Rows, candidates
+from workbench.runs.accuracy import Stepper
+
+WARM = 4
+"""Steps of each before any is measured: the first compile, the next find out what later ones may skip."""
+
+
+def stepper_of(name: str, one: dict[str, Any]) -> Stepper:
+    """A candidate, compiled at its first step."""
+    model, args = built(name)
+    if one["side"] == OURS:
+        return Stepper(model, args, {}, workbench.load(one["config"]).jit(model))
+
+    # A function of its own for each: what Dynamo compiled of one would be looked through at each call of another.
+    def call(*args: Any) -> Any:
+        return model(*args)
+
+    own = FunctionType(
+        call.__code__.replace(co_name=f"call_{one['number']}"), globals(), "call", None, call.__closure__
+    )
+    return Stepper(model, args, {}, torch.compile(own, dynamic=False))
+
+
+def step_s(stepper: Stepper) -> float:
+    """CPU seconds of one step."""
+    stepper.clear_grads()
+    start = time.process_time()
+    stepper.step()
+    return time.process_time() - start
+
+
+def main() -> int:
+    """Print the table; what a shell gets."""
+    asked = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    asked.add_argument("folder", type=Path)
+    asked.add_argument("name", choices=list(MODELS))
+    asked.add_argument("--turns", type=int, default=60)
+    asked.add_argument("--json", type=Path)
+    options = asked.parse_args()
+    torch.set_num_threads(1)
+    measured = Rows(options.folder / "measured.jsonl")
+    plans = Rows(options.folder / f"{options.name}.plans.jsonl").of(name=options.name)
+    points: list[dict[str, Any]] = []
+    steppers: list[Stepper] = []
+    budgets = 1 + max(row["number"] for row in measured.of(name=options.name, side="torch.compile"))
+    for one in candidates(plans, budgets):
+        rows = measured.of(name=options.name, side=one["side"], number=one["number"])
+        peaks = [row["measured_bytes"] for row in rows if "measured_bytes" in row]
+        if not peaks:
+            continue
+        # PyTorch reads it when it compiles, which is at the first step.
+        functorch.activation_memory_budget = one["budget"]
+        stepper = stepper_of(options.name, one)
+        for _ in range(WARM):
+            step_s(stepper)
+        points.append({**one, "measured_bytes": max(peaks)})
+        steppers.append(stepper)
+        print(f"{one['side']} {one['number']}: compiled", file=sys.stderr, flush=True)
+    turns = [[step_s(stepper) for stepper in steppers] for _ in range(options.turns)]
+    for point, samples in zip(points, zip(*turns, strict=True), strict=True):
+        point |= {"cpu_s": statistics.median(samples), "least_cpu_s": min(samples), "samples_s": samples}
+    print(f"{options.name}: {options.turns} turns, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    print("| | peak MB | CPU ms of a step: median | least |\n|---|---|---|---|")
+    for point in sorted(points, key=lambda point: point["measured_bytes"]):
+        print(
+            f"| {point['side']} {point['number']} | {point['measured_bytes'] / 1e6:.3f} | {1e3 * point['cpu_s']:.2f} "
+            f"| {1e3 * point['least_cpu_s']:.2f} |"
+        )
+    ours = [point for point in points if point["side"] == OURS]
+    theirs = [point for point in points if point["side"] != OURS]
+    below = 0
+    for our in ours:
+        left = [their for their in theirs if their["measured_bytes"] < our["measured_bytes"]]
+        quotients = {
+            their["number"]: statistics.quantiles(
+                [a / b for a, b in zip(our["samples_s"], their["samples_s"], strict=True)], n=4
+            )
+            for their in left
+        }
+        worst = max(quotients.items(), key=lambda each: each[1][1], default=None)
+        if worst is None:
+            continue
+        number, (low, middle, high) = worst
+        below += middle > 1
+        print(
+            f"ours at {our['measured_bytes'] / 1e6:.3f} MB takes {middle:.3f} ({low:.3f} to {high:.3f}) times the step "
+            f"of PyTorch's quickest point left of it, {number}"
+        )
+    print(f"{below} of our {len(ours)} points have one of PyTorch's {len(theirs)} below and left of them")
+    if options.json is not None:
+        options.json.write_text(json.dumps(points, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

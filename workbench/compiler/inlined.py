@@ -1,0 +1,222 @@
+"""A trace's function with the code of its regions in it, where each region was only ever called one way.
+
+Inductor writes a function in Python for each region, which allocates what its kernels write and launches them. Called
+one by one, a dozen statements of Python stand around each kernel, a third of what a small one takes. Here the trace's
+own function is written again, with the statements of those functions where they are called. Before them stands one
+check, PyTorch's own in C++, that all inputs are as they were when the region's call was noted; where one is not, the
+region is called as before. What is checked once for all regions, the global state, is for the caller to check.
+
+Code of any other form than the one that is known here stays a call, as it does where kernels run on a GPU.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Sequence
+from types import FunctionType, MethodType
+from typing import Any
+
+from workbench.compiler.direct import Direct, Pick, Way
+
+
+class _OtherFormError(Exception):
+    """Inductor's code, or a trace's, is not of the form that can be put into another function."""
+
+
+class _Body:
+    """The statements of one function of Inductor's.
+
+    Parameters
+    ----------
+    code : callable
+        Its method ``call``, a function of a list.
+
+    Attributes
+    ----------
+    inputs : list of str
+    statements : list of ast.stmt
+        Without checks of its inputs and without deletions of those.
+    outputs : list of ast.expr
+    made : set of str
+        What it makes.
+    names : set of str
+        What it makes, and does not delete.
+    globals : dict
+        What else it reads.
+    """
+
+    def __init__(self, code: Callable[[list[Any]], Any]) -> None:
+        if not isinstance(code, MethodType):
+            raise _OtherFormError
+        self.globals = code.__func__.__globals__
+        parsed = ast.parse(textwrap.dedent(inspect.getsource(code)))
+        (function,) = parsed.body
+        if not isinstance(function, ast.FunctionDef) or function.decorator_list:
+            raise _OtherFormError
+        first, cleared, *rest, last = function.body
+        if ast.unparse(cleared) != "args.clear()" or not isinstance(last, ast.Return):
+            raise _OtherFormError
+        if not isinstance(first, ast.Assign) or ast.unparse(first.value) != "args":
+            raise _OtherFormError
+        self.inputs = _names_in(first.targets[0])
+        if not isinstance(last.value, ast.Tuple):
+            raise _OtherFormError
+        self.outputs = last.value.elts
+        self.statements: list[ast.stmt] = []
+        self.names: set[str] = set()
+        for statement in rest:
+            self._take(statement)
+        self.made = {name.id for name in _all_names(self.statements) if isinstance(name.ctx, ast.Store)}
+        read = {name.id for name in _all_names([*self.statements, *self.outputs])}
+        if not read <= self.made.union(self.inputs, self.globals):
+            raise _OtherFormError
+
+    def _take(self, statement: ast.stmt) -> None:
+        if isinstance(statement, ast.Assign):
+            (target,) = statement.targets
+            if not isinstance(target, ast.Name) or target.id in self.inputs:
+                raise _OtherFormError
+            self.names.add(target.id)
+        elif isinstance(statement, ast.Delete):
+            deleted = [name for target in statement.targets for name in _names_in(target) if name not in self.inputs]
+            self.names.difference_update(deleted)
+            if not deleted:
+                return
+            statement = ast.Delete([ast.Name(name, ast.Del()) for name in deleted])
+        elif not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
+            raise _OtherFormError
+        elif ast.unparse(statement.value.func) == "assert_size_stride":
+            return
+        self.statements.append(statement)
+
+
+def _all_names(nodes: Sequence[ast.AST]) -> list[ast.Name]:
+    return [each for node in nodes for each in ast.walk(node) if isinstance(each, ast.Name)]
+
+
+def _names_in(target: ast.expr) -> list[str]:
+    found = target.elts if isinstance(target, ast.Tuple) else [target]
+    names = [each.id for each in found if isinstance(each, ast.Name)]
+    if len(names) != len(found):
+        raise _OtherFormError
+    return names
+
+
+class _Renamed(ast.NodeTransformer):
+    """Names of a body as they are in the function that it is put into."""
+
+    def __init__(self, names: dict[str, str], prefix: str, reads: dict[str, Any], into: dict[str, Any]) -> None:
+        self._names, self._prefix, self._reads, self._into = names, prefix, reads, into
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        name = self._names.get(node.id)
+        if name is None and node.id in self._reads:
+            name = self._names[node.id] = f"{self._prefix}{node.id}"
+            self._into[name] = self._reads[node.id]
+        return ast.Name(node.id if name is None else name, node.ctx)
+
+
+def _region(statement: ast.stmt, known: dict[str, Any]) -> tuple[str, Way] | None:
+    """The name of the region that a statement of a trace calls, and how that goes straight."""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+        return None
+    called = statement.value.func
+    compiled = getattr(known.get(called.id), "compiled", None) if isinstance(called, ast.Name) else None
+    way = compiled.only_way if isinstance(compiled, Direct) else None
+    return (called.id, way) if isinstance(called, ast.Name) and way is not None else None
+
+
+def _output(pick: Pick, outputs: Sequence[ast.expr], given: Sequence[str]) -> ast.expr:
+    if pick.computed:
+        return outputs[pick.computed - 1]
+    base = given[pick.base]
+    if pick.size is None:
+        return ast.Name(base, ast.Load())
+    text = f"{base}.as_strided({pick.size}, {pick.stride}, {base}.storage_offset() + {pick.further})"
+    return ast.parse(text, mode="eval").body
+
+
+def _written(call: ast.Assign, name: str, way: Way, into: dict[str, Any]) -> ast.If:
+    """A region's code in the place of its call, which stays for other inputs."""
+    value, (target,) = call.value, call.targets
+    if not isinstance(value, ast.Call) or value.keywords or not isinstance(target, ast.List):
+        raise _OtherFormError
+    given = _names_in(ast.Tuple(value.args, ast.Load()))
+    made = [each.id for each in target.elts if isinstance(each, ast.Name)]
+    if len(made) != len(target.elts) or len(made) != len(way.picks):
+        raise _OtherFormError
+    prefix = f"wb_{name}_"
+    check = f"{prefix}fits"
+    into[check] = way.same_tensors
+    statements: list[ast.stmt] = []
+    outputs: list[ast.expr] = []
+    left: list[str] = []
+    # Views of inputs alone need nothing of the code.
+    if any(pick.computed for pick in way.picks):
+        body = _Body(way.code)
+        names = {own: given[at] for own, at in zip(body.inputs, way.order, strict=True)}
+        names |= {own: f"{prefix}{own}" for own in body.made}
+        renamed = _Renamed(names, prefix, body.globals, into)
+        statements = [renamed.visit(each) for each in body.statements]
+        outputs = [renamed.visit(each) for each in body.outputs]
+        left = [names[own] for own in sorted(body.names)]
+    gives = ast.Tuple([_output(pick, outputs, given) for pick in way.picks], ast.Load())
+    targets = ast.Tuple([ast.Name(each, ast.Store()) for each in made], ast.Store())
+    ends: list[ast.stmt] = [ast.Assign([targets], gives)]
+    if left:
+        ends.append(ast.Delete([ast.Name(each, ast.Del()) for each in left]))
+    test = ast.Call(ast.Name(check, ast.Load()), [ast.Name(each, ast.Load()) for each in given], [])
+    return ast.If(test, [*statements, *ends], [call])
+
+
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A trace's function with the code of its regions in it; the function itself where none can be put there.
+
+    Parameters
+    ----------
+    function : callable
+        As Thunder made it of a trace, and called before.
+
+    Returns
+    -------
+    callable
+        To be called in the global state that it was called in last: all regions ran there, the only way they know.
+    """
+    inner: Any = inspect.unwrap(function)
+    if not isinstance(inner, FunctionType):
+        return function
+    try:
+        parsed = ast.parse(textwrap.dedent(inspect.getsource(inner)))
+        (written,) = parsed.body
+    except (OSError, SyntaxError, ValueError):
+        return function
+    if not isinstance(written, ast.FunctionDef):
+        return function
+    known = dict(inner.__globals__)
+    count = 0
+    statements: list[ast.stmt] = []
+    for statement in written.body:
+        found, further = _region(statement, known), dict[str, Any]()
+        if found is not None:
+            assert isinstance(statement, ast.Assign)
+            try:
+                replaced = _written(statement, *found, further)
+            except (_OtherFormError, OSError, SyntaxError, ValueError):
+                pass
+            else:
+                known |= further
+                count += 1
+                for node in ast.walk(replaced):
+                    ast.copy_location(node, statement)
+                statement = replaced
+        statements.append(statement)
+    if not count:
+        return function
+    written.body = statements
+    ast.increment_lineno(parsed, inner.__code__.co_firstlineno - 1)
+    code = compile(ast.fix_missing_locations(parsed), inner.__code__.co_filename, "exec")
+    exec(code, known)
+    made: Callable[..., Any] = known[written.name]
+    return made
