@@ -95,6 +95,14 @@ def built(name: str, scale: int = 1) -> tuple[nn.Module, tuple[torch.Tensor, ...
     return MODELS[name](scale)
 
 
+def step_s(stepper: Stepper) -> float:
+    """CPU seconds of one step."""
+    stepper.clear_grads()
+    start = time.process_time()
+    stepper.step()
+    return time.process_time() - start
+
+
 def measure(name: str, config: str | None, budget: float, scale: int, connection: Any) -> None:
     """One way to run a model, in a process of its own: sends its peak, step times and errors.
 

@@ -15,7 +15,6 @@ import json
 import os
 import statistics
 import sys
-import time
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -24,7 +23,7 @@ import torch
 import torch._functorch.config as functorch
 
 import workbench
-from benchmarks.fit_measured import MODELS, built
+from benchmarks.fit_measured import MODELS, built, step_s
 from benchmarks.fit_pytorch import OURS, Rows, candidates
 from workbench.runs.accuracy import Stepper
 
@@ -46,14 +45,6 @@ def stepper_of(name: str, one: dict[str, Any]) -> Stepper:
         call.__code__.replace(co_name=f"call_{one['number']}"), globals(), "call", None, call.__closure__
     )
     return Stepper(model, args, {}, torch.compile(own, dynamic=False))
-
-
-def step_s(stepper: Stepper) -> float:
-    """CPU seconds of one step."""
-    stepper.clear_grads()
-    start = time.process_time()
-    stepper.step()
-    return time.process_time() - start
 
 
 def main() -> int:

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 import workbench
-from benchmarks.fit_measured import MODELS, built
+from benchmarks.fit_measured import MODELS, built, step_s
 from workbench.compiler import fusion
 from workbench.compiler.clocks import StatementClocks
 from workbench.compiler.patches import inductor_noted
@@ -127,14 +127,6 @@ def of_statements(stepper: Stepper, steps: int) -> dict[str, float]:
             samples[kind].append(seconds)
     clocks.stop()
     return {kind: statistics.median(each) for kind, each in samples.items()}
-
-
-def step_s(stepper: Stepper) -> float:
-    """CPU seconds of one step."""
-    stepper.clear_grads()
-    start = time.process_time()
-    stepper.step()
-    return time.process_time() - start
 
 
 def main() -> int:
