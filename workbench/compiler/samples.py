@@ -18,6 +18,7 @@ from workbench.torch_api import (
     TupleVariable,
     UnspecializedNNModuleVariable,
     ValueMutationExisting,
+    VariableBuilder,
     VariableTracker,
     _pytree,
     handle_traced_output,
@@ -38,6 +39,8 @@ class Sample:
     Attributes
     ----------
     module : Module
+    source : Source
+        Dynamo's way to it.
     call : Call
     nodes : tuple of Node
         What it became.
@@ -59,6 +62,7 @@ class Sample:
     """
 
     module: torch.nn.Module
+    source: Any
     call: Call
     nodes: tuple[fx.Node, ...]
     names: Mapping[fx.Node, list[tuple[fx.Node, str]]]
@@ -159,7 +163,7 @@ def sample_of(before: Before, var: Any, tx: Any, made: Call, result: Any) -> Sam
         if last not in numbers or named not in numbers:
             raise NotAlikeError
         names.setdefault(last, []).append((named, name))
-    sample = Sample(var.value, made, tuple(nodes), names, outside, inputs, given, calls, guarded, ())
+    sample = Sample(var.value, var.source, made, tuple(nodes), names, outside, inputs, given, calls, guarded, ())
     written = tuple(_written(sample, node, numbers) for node in nodes)
     return dataclasses.replace(sample, written=written)
 
@@ -217,8 +221,9 @@ def write(sample: Sample, var: Any, tx: Any, made: Call) -> Any:
             )
 
     known = set(tx.output.placeholders)
+    inputs: dict[str, fx.Node] = {}
     for path, node in sample.inputs.items():
-        own = _own_node(var, tx, path)
+        own = inputs[path] = _input_like(node, sample, var, tx, path)
         if own not in known:
             as_there(own, node)
     replaced: dict[fx.Node, fx.Node] = {}
@@ -226,7 +231,7 @@ def write(sample: Sample, var: Any, tx: Any, made: Call) -> Any:
         if what == "argument":
             replaced[node] = made.tensors[which[0]]
         else:
-            replaced[node] = _own_node(var, tx, which[0]) if what == "tensor" else node
+            replaced[node] = node if what == "fixed" else inputs.get(which[0]) or _own_node(var, tx, which[0])
     for node in sample.nodes:
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), replaced.__getitem__)
         new = replaced[node] = tx.output.create_node(node.op, node.target, args, kwargs)
@@ -251,6 +256,26 @@ def _moved(
         new_name + entry[0].removeprefix(name),
         entry[1],
     ) if inside else entry
+
+
+def _input_like(node: fx.Node, sample: Sample, var: Any, tx: Any, path: str) -> fx.Node:
+    """The input of the graph that a tensor of a module is, found as Dynamo found the one of the module that was traced.
+
+    By the same way from the module on, without Dynamo's variables of the modules in between: these and what is guarded
+    of them are most of what an input costs.
+    """
+    module, _, name = path.rpartition(".")
+    source = _from_there(node.meta["grapharg"].source, sample.source, var.source)
+    made = VariableBuilder(tx, source)(getattr(var.value.get_submodule(module), name))
+    own: fx.Node = made.as_proxy().node
+    return own
+
+
+def _from_there(source: Any, old: Any, new: Any) -> Any:
+    """The way to something in one module, in another."""
+    if source == old:
+        return new
+    return dataclasses.replace(source, base=_from_there(source.base, old, new))
 
 
 def _own_node(var: Any, tx: Any, path: str) -> fx.Node:
