@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import logging
@@ -23,7 +24,7 @@ import workbench
 from tests.amount import amount
 from tests.strategies import RandomProgram, programs
 from workbench.bench import Workbench
-from workbench.compiler import dynamo
+from workbench.compiler import dynamo, fx_trace, patches
 from workbench.compiler.names import is_statement
 from workbench.errors import ProgramError
 from workbench.runs import accuracy
@@ -389,3 +390,38 @@ def test_what_a_library_adds_to_loggers_later_is_no_part_of_a_program(monkeypatc
         pass
     monkeypatch.setattr(logging.Logger, "once_more", lambda self, message: self.info(message), raising=False)
     assert dynamo.whole_graph(logs, (torch.ones(2),), {}).graph is not None
+
+
+class _Held(nn.Module):
+    """Holds a parameter, a frozen one and a buffer, and gives two results, one of them an argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+        self.frozen = torch.nn.Parameter(torch.ones(3), requires_grad=False)
+        self.register_buffer("scale", torch.full((3,), 2.0))
+
+    def forward(self, x: torch.Tensor, *, bias: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.linear(x) * self.scale + self.frozen + bias, x
+
+
+def test_what_is_traced_for_a_plan_is_what_thunders_interpreter_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[object, ...]] = []
+
+    def noted(source: fx_trace.GraphSource, found: Any) -> Any:
+        computation, epilogue = found.computation_trace, found.epilogue_trace
+        arguments = [vars(proxy) | {"history": None} for proxy in computation.args]
+        signature = (str(computation.siginfo()), computation.name_ctr, set(computation.names))
+        # Less where in the stand-in its one statement is.
+        text = [line for line in str(computation).splitlines() if "<graph>" not in line and line]
+        told.append((text, arguments, signature, str(epilogue)))
+        return traced(source, found)
+
+    traced = fx_trace._results
+    monkeypatch.setattr(fx_trace, "_results", noted)
+    given = {"bias": torch.zeros(3)}
+    workbench.open(_Held(), torch.ones(2, 3), **given)
+    monkeypatch.setattr(patches, "for_a_plan", contextlib.nullcontext)
+    workbench.open(_Held(), torch.ones(2, 3), **given)
+    planned, interpreted = told
+    assert planned == interpreted

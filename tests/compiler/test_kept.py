@@ -149,6 +149,25 @@ def test_a_region_is_fused_as_one_that_differs_in_names_alone(
     assert (len(alike) < count) == (program != "adam")
 
 
+def test_more_layers_are_no_more_kinds_of_regions_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    stock = Regions.structure
+    found: list[Structure] = []
+
+    def noted(self: Regions, *given: Any) -> Structure:
+        found.append(stock(self, *given))
+        return found[-1]
+
+    monkeypatch.setattr(Regions, "structure", noted)
+    kinds, asked = [], []
+    for layers in (7, 9):
+        found.clear()
+        workbench.open("llama", layers=layers, device="planned", executor="nvfuser")
+        kinds.append(len(set(found)))
+        asked.append(len(found))
+    assert kinds[0] == kinds[1]
+    assert asked[0] < asked[1]
+
+
 def fusions(plan: Any) -> list[Any]:
     """Of a plan."""
     traces = [trace for trace in (plan.split.forward, plan.split.backward) if trace is not None]

@@ -363,7 +363,7 @@ def _captured(
             transforms[1:1] = sharing
             jitted = thunder_api.jit(function, executors=hooks.executors(), transforms=transforms)
             hooks.restart()
-            with suppress(Claimed), patches.functions_run() as functions:
+            with suppress(Claimed), patches.functions_run() as functions, patches.for_a_plan():
                 jitted._lc_cd.get_computation_and_inputs(*args, **kwargs)
             with _thunder(jitted._lc_cd, jitted._lc_cs, hooks.cache_info):
                 inputs, _ = jitted._lc_cs.last_prologue(*args, **kwargs)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import dataclasses
 import functools
+import inspect
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ from workbench.compiler.thunder_api import (
     BoundSymbol,
     Proxy,
     ProxyTag,
+    SigInfo,
     Symbol,
     TensorProxy,
     TraceCtx,
@@ -42,14 +44,17 @@ from workbench.compiler.thunder_api import (
     dtypes,
     from_trace,
     get_tracectx,
+    jit_ext,
     prims,
+    tensorproxy,
     thunder,
     thunder_functions,
     thunder_trace,
     tracectx,
+    variableify,
 )
 from workbench.errors import ProgramError
-from workbench.torch_api import OpOverload, OpOverloadPacket, _log_api_usage_once, tree_iter
+from workbench.torch_api import FakeTensor, OpOverload, OpOverloadPacket, _log_api_usage_once, tree_iter
 from workbench.torch_api import _pytree as pytree
 
 WITHOUT_EFFECT = frozenset({_log_api_usage_once})
@@ -121,7 +126,8 @@ def function_of(graph: fx.GraphModule, names: Sequence[str], paths: Mapping[int,
     """
     arguments = unique_names((*names, *(f"constant{i}" for i, _ in enumerate(constants_of(graph)))))
     function = stand_in(graph, "program", arguments, (), arguments)
-    trace_as(function, GraphSource(graph, paths))
+    source = GraphSource(graph, paths)
+    patches.trace_with(function, patches.Makes(functools.partial(_results, source), _stood_in))
     return function
 
 
@@ -157,7 +163,7 @@ def stand_in(
 
 def trace_as(program: Callable[..., Any], source: GraphSource) -> None:
     """Let `thunder.jit` have the computation of a graph for that of a program, which calls a `stand_in`."""
-    patches.trace_with(program, functools.partial(_results, source))
+    patches.trace_with(program, patches.Makes(functools.partial(_results, source)))
 
 
 def unique_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -205,6 +211,40 @@ def _outputs(graph: fx.GraphModule) -> tuple[Any, ...]:
     node = next(iter(graph.graph.find_nodes(op="output")))
     given = node.args[0]
     return tuple(given) if isinstance(given, tuple | list) else (given,)
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
+
+
+def _stood_in(function: Callable[..., Any], arguments: Sequence[Any]) -> TraceResults | None:
+    """What Thunder's interpreter makes of a stand-in that takes tensors alone, but for the checks of its prologue."""
+    if not all(type(tensor) in _PLAIN and not (tensor.is_leaf and tensor.grad is not None) for tensor in arguments):
+        return None
+    prologue, computation, epilogue = TraceCtx(function), TraceCtx(), TraceCtx()
+    prologue._siginfo = SigInfo("prologue")
+    prologue._siginfo.varargs, prologue._siginfo.varkwargs = ("args", None), ("kwargs", None)
+    with tracectx(prologue):
+        taken = [Proxy(name=name) for name in ("args", "kwargs")]
+        for proxy in taken:
+            prims.unpack_trivial(proxy, name=proxy.name)
+        prims.python_return((taken[0], ()))
+    # The names that the interpreter gives, before it has those of the function.
+    computation.names.update(f"t_{at}" for at in range(len(arguments)))
+    names = inspect.signature(function).parameters
+    with tracectx(computation):
+        given = [tensorproxy(tensor, name=name) for name, tensor in zip(names, arguments, strict=True)]
+        for proxy, tensor in zip(given, arguments, strict=True):
+            if isinstance(tensor, torch.nn.Parameter):
+                proxy.tags.add(ProxyTag.STATIC_MEMORY_LOCATION)
+        results = function(*given)
+        prims.python_return(results)
+    for name, trace, proxies in (("computation", computation, tuple(given)), ("epilogue", epilogue, tuple(results))):
+        if trace is epilogue:
+            trace.names.update(proxy.name for proxy in proxies)
+            with tracectx(trace):
+                prims.python_return(proxies)
+        jit_ext.bind_inputs(name, trace, tuple(map(variableify, proxies)), proxies)
+    return TraceResults(prologue, computation, epilogue, [])
 
 
 def _results(source: GraphSource, stood_in: TraceResults) -> TraceResults:

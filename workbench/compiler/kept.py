@@ -70,6 +70,10 @@ class Structure:
             self._known[key] = make()
         return self._known[key]
 
+    def known(self, key: Hashable) -> Any:
+        """The same, where it was asked for; else None."""
+        return self._known.get(key)
+
 
 STRUCTURE = "_workbench_structure"
 """Where a statement has its structure; a copy of it has the same unless what is inside changes: see `quick_passes`.

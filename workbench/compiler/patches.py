@@ -13,6 +13,7 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from types import FunctionType
 from typing import Any, Protocol
 from unittest import mock
@@ -193,24 +194,56 @@ def functions_run() -> Iterator[set[FunctionType]]:
 
 
 _interpret = thunder.thunder_general_jit
-_made: WeakKeyDictionary[Callable[..., Any], Callable[[TraceResults], TraceResults]] = WeakKeyDictionary()
+_made: WeakKeyDictionary[Callable[..., Any], Makes] = WeakKeyDictionary()
+_for_a_plan: ContextVar[bool] = ContextVar("_for_a_plan", default=False)
 
 
-def trace_with(function: Callable[..., Any], make: Callable[[TraceResults], TraceResults]) -> None:
-    """Let `thunder.jit` have the traces of `function` from `make`, which is given what Thunder's interpreter found.
+@dataclasses.dataclass(frozen=True)
+class Makes:
+    """How the traces of a function come about.
+
+    Attributes
+    ----------
+    of_found : callable
+        Makes them of what Thunder's interpreter found.
+    of_arguments : callable, optional
+        Makes what the interpreter would find, without checks of arguments, of the function and its arguments; gives
+        None where it cannot.
+    """
+
+    of_found: Callable[[TraceResults], TraceResults]
+    of_arguments: Callable[[Callable[..., Any], Sequence[Any]], TraceResults | None] | None = None
+
+
+def trace_with(function: Callable[..., Any], makes: Makes) -> None:
+    """Let `thunder.jit` have the traces of `function` made otherwise.
 
     Thunder has one way from a function to its first traces, its bytecode interpreter, and calls it by the name that is
     replaced here; all other functions go through it as ever. It can go once `thunder.jit` takes traces, or FX graphs
     as they are.
     """
-    _made[function] = make
+    _made[function] = makes
     thunder.thunder_general_jit = _interpret_or_make
 
 
-def _interpret_or_make(fn: Callable[..., Any], /, *args: Any, **options: Any) -> TraceResults:
-    found = _interpret(fn, *args, **options)
-    make = _made.get(fn) if isinstance(fn, FunctionType | torch.nn.Module) else None
-    return found if make is None else make(found)
+@contextlib.contextmanager
+def for_a_plan() -> Iterator[None]:
+    """Inside, what is traced is not called: its prologue may hand arguments on unchecked, which saves interpreting."""
+    before = _for_a_plan.set(True)
+    try:
+        yield
+    finally:
+        _for_a_plan.reset(before)
+
+
+def _interpret_or_make(fn: Callable[..., Any], args: Sequence[Any], /, *more: Any, **options: Any) -> TraceResults:
+    makes = _made.get(fn) if isinstance(fn, FunctionType | torch.nn.Module) else None
+    found = None
+    if makes is not None and makes.of_arguments is not None and _for_a_plan.get():
+        found = makes.of_arguments(fn, args)
+    if found is None:
+        found = _interpret(fn, args, *more, **options)
+    return found if makes is None else makes.of_found(found)
 
 
 def choose_sets(nvfuser: Any) -> None:

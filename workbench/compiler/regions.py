@@ -7,11 +7,10 @@ statements, arguments and outputs that it had in an earlier plan, and becomes wh
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-from workbench.compiler.kept import Kept, Structure, identity, ids, structure_of
+from workbench.compiler.kept import STRUCTURE, Kept, Structure, identity, ids, structure_of
 from workbench.compiler.quick_passes import clean, names_in
 from workbench.compiler.thunder_api import (
     BoundSymbol,
@@ -107,8 +106,7 @@ class Regions:
                 _without_cast(bsym, done.bound_symbols, replaced, originals)
                 continue
             here = _known_of(bsym.flat_variableified_proxy_args, replaced)
-            key = ("casts", *_same(bsym), tuple(here), ids(here.values()))
-            left, more = self.once(key, (bsym, here), functools.partial(_fusion_without_casts, bsym, here))
+            left, more = self._passed(bsym, "casts", here, _fusion_without_casts)
             replaced.update(more)
             done.bound_symbols.append(left)
         done.set_provenance(TraceProvenance("Remove redundant casts"))
@@ -116,10 +114,41 @@ class Regions:
 
     def _fusion_without_repeats(self, fusion: BoundSymbol, redundant: dict[Any, Any]) -> BoundSymbol:
         here = _known_of(map(variableify, (*fusion.args, *fusion.output)), redundant)
-        key = ("cse", *_same(fusion), tuple(here), ids(here.values()))
-        left, more = self.once(key, (fusion, here), lambda: _without_repeats(fusion, here))
+        left, more = self._passed(fusion, "cse", here, _without_repeats)
         redundant.update(more)
         return left
+
+    def _passed(
+        self,
+        fusion: BoundSymbol,
+        name: str,
+        given: dict[Any, Any],
+        make: Callable[[BoundSymbol, Mapping[Any, Any], dict[int, int | None]], tuple[BoundSymbol, dict[Any, Any]]],
+    ) -> tuple[BoundSymbol, dict[Any, Any]]:
+        """What a pass leaves of a fusion, and what it lets stand for what.
+
+        Fusions that differ in nothing but names stay as they are together, and what is left of them is alike.
+        """
+        if self._kept is None:
+            return make(fusion, given, {})
+        alike: Structure | None = fusion.__dict__.get(STRUCTURE)
+        if alike is None:
+            alike = fusion.__dict__[STRUCTURE] = self.structure(fusion.args, fusion.output, fusion.subsymbols)
+        kind = (name, _numbered(fusion, given))
+        if alike.known((*kind, "stays")):
+            return fusion, {}
+
+        def passed() -> tuple[BoundSymbol, dict[Any, Any]]:
+            left, more = make(fusion, given, alike.once((*kind, "repeats"), dict))
+            first = alike.once(kind, lambda: left)
+            for mine, its in zip(left.subsymbols, first.subsymbols, strict=True):
+                mine.__dict__[STRUCTURE] = structure_of(its)
+            stays = not more and _whole(fusion) == _whole(left)
+            return (fusion if alike.once((*kind, "stays"), lambda: stays) else left), more
+
+        key = (name, *_same(fusion), tuple(given), ids(given.values()))
+        found: tuple[BoundSymbol, dict[Any, Any]] = self.once(key, (fusion, given), passed)
+        return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -267,12 +296,41 @@ def _same(fusion: BoundSymbol) -> tuple[Hashable, ...]:
     return fusion.sym.name, ids(fusion.subsymbols), ids(fusion.args), ids(fusion.output)
 
 
+def _whole(fusion: BoundSymbol) -> tuple[int, ...]:
+    return ids((*fusion.args, *fusion.output, *fusion.subsymbols))
+
+
+def _numbered(fusion: BoundSymbol, given: Mapping[Any, Any]) -> tuple[Hashable, ...]:
+    """What stands for what in a fusion, with its names as numbers: equal where that makes the same of fusions alike."""
+    if not given:
+        return ()
+    numbers: dict[str, int] = {}
+    for name in names_in(fusion):
+        numbers.setdefault(name, len(numbers))
+    return tuple(
+        [
+            (numbers[variable.proxy.name], numbers.setdefault(proxy.name, len(numbers)), *_traits(proxy))
+            for variable, proxy in given.items()
+        ]
+    )
+
+
+_TRAITS = ("_shape", "_true_dtype", "_dtype", "_device", "_requires_grad", "_distparallel_type")
+
+
+def _traits(proxy: Any) -> tuple[Hashable, ...]:
+    known = proxy.__dict__
+    return type(proxy), *(known.get(name) for name in _TRAITS), frozenset(known.get("_tags", ()))
+
+
 def _known_of(variables: Iterable[Any], known: Mapping[Any, Any]) -> dict[Any, Any]:
     """Of what stands for other values, what concerns a fusion."""
     return {v: known[v] for v in variables if v in known} if known else {}
 
 
-def _fusion_without_casts(fusion: BoundSymbol, given: Mapping[Any, Any]) -> tuple[BoundSymbol, dict[Any, Any]]:
+def _fusion_without_casts(
+    fusion: BoundSymbol, given: Mapping[Any, Any], _: dict[int, int | None]
+) -> tuple[BoundSymbol, dict[Any, Any]]:
     """A fusion without casts that come to nothing, and what it hands out in the place of what."""
     fusion = fusion.from_bsym_swap_proxies(given, skip_output=True)
     replaced: dict[Any, Any] = {}
@@ -313,16 +371,47 @@ def _float_cast(bsym: BoundSymbol) -> tuple[Any, Any]:
     return (value, wanted) if floats and dtypes.is_float_dtype(wanted) else (None, None)
 
 
-def _without_repeats(fusion: BoundSymbol, redundant: Mapping[Any, Any]) -> tuple[BoundSymbol, dict[Any, Any]]:
-    """A fusion without common subexpressions, and what stands for what it does not make any more."""
+class _Found(dict[Any, BoundSymbol]):
+    """Statements by what they compute; notes the one that was found last."""
+
+    last: BoundSymbol | None = None
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        self.last = super().get(key, default)
+        return self.last
+
+
+def _without_repeats(
+    fusion: BoundSymbol, redundant: Mapping[Any, Any], repeats: dict[int, int | None]
+) -> tuple[BoundSymbol, dict[Any, Any]]:
+    """A fusion without common subexpressions, and what stands for what it does not make any more.
+
+    `repeats` tells which earlier statement computes what each does; where it is empty, that is found and put there.
+    """
     # After rematerialization, what stands for a value may not be handed to this fusion.
     here = {v: redundant[v] for v in map(variableify, fusion.args) if v in redundant}
-    known: dict[Any, Any] = {}
-    left = [dead_code.cse_single_bsym(here, known, member) for member in fusion.subsymbols]
-    members = dead_code.replace_redundant_inputs(here, tuple(member for member in left if member is not None))
+    members, left = fusion.subsymbols, list[BoundSymbol]()
+    if repeats:
+        for at, member in enumerate(members):
+            prior = repeats[at]
+            if prior is None:
+                looked_at = member.sym.id not in dead_code.NON_FUNCTIONAL_OPS
+                left.append(member.from_bsym_swap_proxies(here, skip_output=True) if looked_at else member)
+                continue
+            for mine, its in zip(member.flat_outs, members[prior].flat_outs, strict=False):
+                if variableify(mine) != variableify(its):
+                    here[variableify(mine)] = its
+    else:
+        places, known = {identity(member): at for at, member in enumerate(members)}, _Found()
+        for at, member in enumerate(members):
+            stays = dead_code.cse_single_bsym(here, known, member)
+            repeats[at] = None if stays is not None else places[identity(known.last)]
+            if stays is not None:
+                left.append(stays)
+    inside = dead_code.replace_redundant_inputs(here, tuple(left))
     whole = {**redundant, **here}
     args, output = _distinct(_mapped(fusion.args, whole)), _distinct(_mapped(fusion.output, whole))
-    return dataclasses.replace(fusion, args=args, subsymbols=members, output=output), here
+    return dataclasses.replace(fusion, args=args, subsymbols=inside, output=output), here
 
 
 def _mapped(tree: Any, redundant: Mapping[Any, Any]) -> Any:

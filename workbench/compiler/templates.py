@@ -227,7 +227,9 @@ def copied(bsym: Any, tree: Callable[[Any], Any], statement: Callable[[Any], Any
     state, structure = bsym.__dict__, structure_of(bsym)
     made = object.__new__(BoundSymbol)
     new = made.__dict__
-    new.update({name: value for name, value in state.items() if name in _FIELDS})
+    new.update(state)
+    for name in state.keys() - _FIELDS:
+        del new[name]
     new["args"] = tuple([tree(each) for each in state["args"]])
     if state["kwargs"]:
         new["kwargs"] = tree(state["kwargs"])

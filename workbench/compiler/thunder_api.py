@@ -192,6 +192,7 @@ _NAMES: Mapping[str, str] = {
     "thunder_functions": "thunder.torch:_torch_to_thunder_function_map",
     "thunder_trace": "thunder:trace",
     "torch_executor": "thunder.executors.torchex:ex",
+    "tensorproxy": "thunder.core.proxies:tensorproxy",
     "tracectx": "thunder.core.trace:tracectx",
     "transform_to_torch_types": "thunder.common:transform_to_torch_types",
     "transforms": "thunder.core.transforms",
@@ -234,7 +235,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "RETURN",
         "UNPACK_TRIVIAL",
     ),
-    "ProxyTag": ("DETACHED_AUTOGRAD_GRAPH", "RECOMPUTE_IN_BACKWARD"),
+    "ProxyTag": ("DETACHED_AUTOGRAD_GRAPH", "RECOMPUTE_IN_BACKWARD", "STATIC_MEMORY_LOCATION"),
     "Symbol": (
         "lookup_symbol",
         "_module",
@@ -299,6 +300,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "sort_waits",
     ),
     "dead_code": (
+        "NON_FUNCTIONAL_OPS",
         "_remove_noop_subsymbols",
         "cse_single_bsym",
         "dce_bsyms",
@@ -328,7 +330,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "wrap_const",
     ),
     "PseudoInst": ("BINARY_SUBSCR",),
-    "jit_ext": ("_maybe_update_proxy_name",),
+    "jit_ext": ("_maybe_update_proxy_name", "bind_inputs"),
     "langctxs": ("langctx",),
     "thunder": (
         "thunder_general_jit",
@@ -374,6 +376,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "python_del",
         "python_return",
         "shallow_copy.bind",
+        "unpack_trivial",
     ),
     "pytree": (
         "OPTREE_NAMESPACE",
