@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,6 +27,7 @@ import workbench
 from tests.models import zoo
 from workbench import paths, stored
 from workbench.compiler import interpreted, on_disk, reopened
+from workbench.compiler.kept import structure_of
 from workbench.errors import ChoiceError
 from workbench.executor import why_no_nvfuser
 from workbench.programs import identity
@@ -542,6 +543,20 @@ def test_what_a_choice_needs_is_made_once_and_ahead_where_there_is_a_page(
     bench.choose({next(site.id for site in bench.sites("saved") if "offload" in site.options): "offload"})
     assert made == [{}]
     app.close()
+
+
+def test_layers_that_are_alike_are_known_to_be(folder: Path) -> None:
+    opened = [workbench.open("llama", layers=7) for _ in range(2)]
+    assert opened[1].on_disk == "from disk"
+    alike = [_numbered(map(structure_of, bench._captured.stage.claimed.bound_symbols)) for bench in opened]
+    assert alike[0] == alike[1]
+    assert len(set(alike[1])) < len(alike[1]) / 2
+
+
+def _numbered(objects: Iterable[object]) -> list[int]:
+    """Which of them are one."""
+    first: dict[int, int] = {}
+    return [first.setdefault(id(each), len(first)) for each in objects]
 
 
 def test_tensors_lie_as_they_lay() -> None:

@@ -29,6 +29,7 @@ import torch.distributed as dist
 from workbench import paths, stored
 from workbench.compiler.facts import settings
 from workbench.compiler.hooks import StageTime
+from workbench.compiler.kept import STRUCTURE, Structure, structure_of
 from workbench.compiler.patches import SourceFile
 from workbench.compiler.plan import Later, Plan, Split
 from workbench.compiler.stage import Made
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from workbench.compiler.capture import Capture
     from workbench.compiler.parallel import Ranks
 
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclasses.dataclass
@@ -246,16 +247,19 @@ def plan_of(found: Mapping[str, Any], again: Later[tuple[Plan, Made]], seconds: 
 
 
 class _Pickler(pickle.Pickler):
-    """Writes statements by their fields alone: what they know of themselves is found again."""
+    """Writes statements by their fields alone, and which are alike: what they know of themselves is found again."""
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
         if kind is BoundSymbol:
             fields = {name: obj.__dict__[name] for name in _FIELDS} | {"_import_ctx": {}, "_object_ctx": {}}
+            fields[STRUCTURE] = structure_of(obj)
             if obj._call_ctx is None or obj.sym._bind_postprocess is None:
                 return object.__new__, (BoundSymbol,), fields
             # What it calls is its symbol's.
             return _bound, (fields | {"_call_ctx": None},)
+        if kind is Structure:
+            return Structure, ()
         if kind is Symbol:
             return _symbol_of(obj)
         if isinstance(obj, Proxy):
