@@ -550,7 +550,7 @@ def test_layers_that_are_alike_are_known_to_be(folder: Path) -> None:
     assert opened[1].on_disk == "from disk"
     alike = [_numbered(map(structure_of, bench._captured.stage.claimed.bound_symbols)) for bench in opened]
     assert alike[0] == alike[1]
-    assert len(set(alike[1])) < len(alike[1]) / 2
+    assert len(set(alike[1])) < 0.75 * len(alike[1])
 
 
 def _numbered(objects: Iterable[object]) -> list[int]:
