@@ -2,7 +2,8 @@
 
 `function_of` makes a function that `thunder.jit` takes as it takes any other. Thunder interprets a stand-in of a single
 statement, which gives it the checks of all arguments and the way back of all results; the computation between them is
-made from the graph. Everything after that, gradients, executors and transforms, is Thunder's own.
+made from the graph. Everything after that, gradients, executors and transforms, is Thunder's own. What is only planned
+is not called, so that its stand-in needs no checks and is not interpreted.
 """
 
 from __future__ import annotations
