@@ -34,13 +34,11 @@ _VERBS[Style.OFFLOADED] = "kept on the CPU until the backward"
 class Strings(dict[str, int]):
     """A table in which every text stands once: its index by the text, entered when new."""
 
-    def __missing__(self, text: str) -> int:
-        self[text] = index = len(self)
-        return index
-
     def column(self, texts: Sequence[str]) -> NDArray[np.int32]:
         """Indices of `texts`."""
-        return np.fromiter(map(self.__getitem__, texts), np.int32, len(texts))
+        for text in dict.fromkeys(texts):
+            self.setdefault(text, len(self))
+        return np.asarray(list(map(self.__getitem__, texts)), np.int32)
 
 
 def payload(
@@ -102,7 +100,7 @@ def payload(
             "width": (1.0 + 3.0 * np.sqrt(arcs.bytes / arcs.bytes.max(initial=1))).astype(np.float32),
             "id": strings.column([sites[numbers[0]].id for numbers in arcs.sites]),
             "label": strings.column([_arc_label(layout, i) for i in range(len(arcs))]),
-            "tip": strings.column([_arc_tip(graph, layout, sites, i, acts) for i in range(len(arcs))]),
+            "tip": strings.column(_arc_tips(graph, layout, sites, remembered, acts=acts)),
         },
         "mark": {
             "node": layout.marks.node,
@@ -398,16 +396,22 @@ def _turning(site: Site, count: int, what: str = "layers") -> list[str]:
     return [f"click: {turning}" + (f" in all {count} {what}" if count > 1 else "")] if turning else []
 
 
-def _arc_tip(graph: Graph, layout: Layout, sites: Sequence[Site], arc: int, acts: bool) -> str:
-    count = len(layout.arcs.peers[arc])
-    first = sites[layout.arcs.sites[arc][0]]
-    value = next((graph.value_index[name] for name in first.values if name in graph.value_index), None)
-    shape = "" if value is None else f" {human_shape(graph.values.shape[value])}"
-    rows = [f"{first.values[0]}{shape}, {_arc_label(layout, arc)}"]
-    rows.append(_VERBS[Style(int(layout.arcs.style[arc]))])
-    for number in layout.arcs.sites[arc]:
-        rows.extend(_told(sites[number]))
-    return "\n".join([*rows, *(_turning(first, count) if acts else ())])
+def _arc_tips(graph: Graph, layout: Layout, sites: Sequence[Site], remembered: Remembered, *, acts: bool) -> list[str]:
+    """Per arc what it carries, what becomes of that, and what has been and can be chosen."""
+    arcs = layout.arcs
+    numbers = [number for of_arc in arcs.sites for number in of_arc]
+    told = iter(remembered.each(_told, [sites[number] for number in numbers]))
+    words = remembered.of(_value_words, graph.values.name, graph.values.shape)
+    tips = []
+    for arc, (of_arc, style) in enumerate(zip(arcs.sites, arcs.style.tolist(), strict=True)):
+        first = sites[of_arc[0]]
+        value = next((graph.value_index[name] for name in first.values if name in graph.value_index), None)
+        shape = "" if value is None else f" {words[value][0]}"
+        rows = [f"{first.values[0]}{shape}, {_arc_label(layout, arc)}", _VERBS[Style(style)]]
+        for _ in of_arc:
+            rows.extend(next(told))
+        tips.append("\n".join([*rows, *(_turning(first, len(arcs.peers[arc])) if acts else ())]))
+    return tips
 
 
 def _edges(graph: Graph, layout: Layout) -> dict[str, NDArray[Any]]:
