@@ -46,7 +46,10 @@ def places(bench: wb.Workbench, site: Site) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(amount(1, 2, 10)))
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.drawn
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "nothing fused" else pytest.mark.slow) for name in PROGRAMS]
+)
 def test_what_is_drawn_does_not_depend_on_what_was_drawn_before(name: str, seed: int) -> None:
     program, settings = PROGRAMS[name]
     bench, drawn = wb.open(program, **settings), random.Random(seed)
