@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import workbench as wb
+from tests.amount import amount
 from workbench.config import Config, installed_versions, lever_of, load, parse
 from workbench.errors import ConfigError
 
@@ -114,6 +115,8 @@ configs = st.builds(
 )
 
 
+@pytest.mark.drawn
+@settings(max_examples=amount(15, 40, 400))
 @given(config=configs, note=texts, file=texts)
 def test_any_config_is_read_back_whatever_its_texts(config: Config, note: str, file: str) -> None:
     text = config.text(dict.fromkeys(config.choices, note), file=file)
@@ -128,6 +131,8 @@ def test_any_config_is_a_module_that_runs(config: Config) -> None:
     assert names["config"] == config
 
 
+@pytest.mark.drawn
+@settings(max_examples=amount(15, 40, 400))
 @given(text=st.text(max_size=200) | st.text("wbConfig=.(){}[]'\"\\\n ,*:#f1-", max_size=60))
 def test_any_other_text_is_refused_with_one_line(text: str) -> None:
     with pytest.raises(ConfigError) as error:

@@ -16,6 +16,7 @@ ORDER = [
     "paths",
     "stored",
     "seams",
+    "remembered",
     "torch_api",
     "graph",
     "cuda_driver",

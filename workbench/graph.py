@@ -198,6 +198,12 @@ class Statements:
         if not self.computes:
             object.__setattr__(self, "computes", ("",) * len(self.name))
 
+    @cached_property
+    def names(self) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+        """Each name once, in no order, and which of these each statement has."""
+        number = {name: place for place, name in enumerate(dict.fromkeys(self.name))}
+        return tuple(number), np.fromiter(map(number.__getitem__, self.name), np.int32, len(self.name))
+
     def __len__(self) -> int:
         return len(self.name)
 
@@ -287,6 +293,12 @@ class Ends:
     copying_bytes: tuple[int, ...] = ()
 
 
+@functools.lru_cache(maxsize=8)
+def index_of_names(names: tuple[str, ...]) -> dict[str, int]:
+    """Index of each name; of graphs that share their names, as those in other orders do, the same dict."""
+    return {name: index for index, name in enumerate(names)}
+
+
 @dataclasses.dataclass(frozen=True)
 class Graph:
     """A forward trace, followed by its backward trace if there is one, as tables.
@@ -324,7 +336,7 @@ class Graph:
     @cached_property
     def value_index(self) -> dict[str, int]:
         """Index of a value by its name."""
-        return {name: i for i, name in enumerate(self.values.name)}
+        return index_of_names(self.values.name)
 
     @cached_property
     def consumers(self) -> Ragged:

@@ -165,6 +165,7 @@ def test_what_is_written_is_what_thunder_makes(name: str) -> None:
     assert count == expected
 
 
+@pytest.mark.slow
 def test_what_thunder_gets_wrong_in_each_layer_is_told_of_each() -> None:
     bench, count = opened(stacks.Stack(Again, COUNT), *batch(), device="planned", executor="nvfuser")
     assert count
@@ -197,6 +198,7 @@ def with_sums_for_products(joint: Any) -> Any:
     return broken
 
 
+@pytest.mark.slow
 def test_where_nothing_is_differentiated() -> None:
     with torch.no_grad():
         _, count = opened(stacks.Stack(count=COUNT), *batch(), device="cpu", executor="torch")

@@ -279,6 +279,7 @@ def test_an_edited_file_is_traced_anew(
     assert workbench.open(written(SOURCE).Model(), torch.ones(2, 3)).on_disk == "from disk"
 
 
+@pytest.mark.slow
 def test_other_inputs_settings_and_modes_are_other_programs(folder: Path) -> None:
     def opened(**options: Any) -> str:
         found: str = workbench.open("mlp", **({"layers": 1, "executor": "torch"} | options)).on_disk

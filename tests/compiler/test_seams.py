@@ -1,6 +1,7 @@
 """Thunder, nvFuser and what is private in PyTorch are reached through tables, and the tables are what is used."""
 
 import ast
+import dataclasses
 import functools
 import re
 from collections import defaultdict
@@ -26,24 +27,40 @@ FILES = sorted(ROOT.rglob("*.py"))
 PRIVATE = re.compile(r"(thunder|nvfuser_direct)(\.|$)|torch\.(.*\.)?_")
 
 
+@dataclasses.dataclass
+class Source:
+    """What of a file says what it takes from elsewhere."""
+
+    path: Path
+    imports: list[ast.Import | ast.ImportFrom]
+    attributes: list[ast.Attribute]
+
+    @functools.cached_property
+    def chains(self) -> tuple[str, ...]:
+        """Attribute accesses on plain names, such as ``prims.PrimIDs.COPY_``; of each also what it begins with."""
+        return tuple(text for text in map(dotted, self.attributes) if text)
+
+    def imported(self) -> Iterator[tuple[str, str, str]]:
+        """What a file takes through a seam: the seam, the name there, and the name here."""
+        for node in self.imports:
+            if isinstance(node, ast.ImportFrom) and node.module in SEAMS:
+                yield from ((node.module, alias.name, alias.asname or alias.name) for alias in node.names)
+
+
 @functools.cache
-def trees() -> list[tuple[Path, ast.Module]]:
-    seams = ("torch_api.py", "thunder_api.py", "nvfuser_api.py")
-    return [(path, ast.parse(path.read_text())) for path in FILES if path.name not in seams]
-
-
-def imported(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
-    """What a file takes through a seam: the seam, the name there, and the name here."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module in SEAMS:
-            yield from ((node.module, alias.name, alias.asname or alias.name) for alias in node.names)
-
-
-@functools.cache
-def chains(tree: ast.Module) -> tuple[str, ...]:
-    """Attribute accesses on plain names, such as ``prims.PrimIDs.COPY_``; of each also what it begins with."""
-    found = (dotted(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute))
-    return tuple(text for text in found if text)
+def sources() -> list[Source]:
+    """All files but the seams, each walked through once."""
+    found = []
+    for path in FILES:
+        if path.name not in ("torch_api.py", "thunder_api.py", "nvfuser_api.py"):
+            source = Source(path, [], [])
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Attribute):
+                    source.attributes.append(node)
+                elif isinstance(node, ast.Import | ast.ImportFrom):
+                    source.imports.append(node)
+            found.append(source)
+    return found
 
 
 def dotted(node: ast.expr) -> str:
@@ -56,28 +73,30 @@ def dotted(node: ast.expr) -> str:
 
 
 def test_nothing_private_is_imported_beside_the_seams() -> None:
-    for path, tree in trees():
-        for node in ast.walk(tree):
+    for source in sources():
+        path = source.path
+        for node in source.imports:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
             for name in names:
                 assert not PRIVATE.match(name), f"{path.name}:{node.lineno} imports {name}: add it to a seam's table"
-        taken = {here for _, _, here in imported(tree)}
-        for chain in chains(tree):
+        taken = {here for _, _, here in source.imported()}
+        for chain in source.chains:
             ours = chain.partition(".")[0] in taken
             assert ours or not PRIVATE.match(chain), f"{path.name} uses {chain}: add it to the table in torch_api.py"
 
 
 def test_every_name_that_is_used_is_in_a_table_and_every_row_is_used() -> None:
     used: dict[str, set[str]] = defaultdict(set)
-    for path, tree in trees():
-        taken = {here: (seam, name) for seam, name, here in imported(tree)}
+    for source in sources():
+        path = source.path
+        taken = {here: (seam, name) for seam, name, here in source.imported()}
         for seam, name in taken.values():
             table = SEAMS[seam]
             assert name in table.SEAM.names or hasattr(table, name), f"{path.name}: {name} is not in {seam}"
             used[seam].add(name)
-        for chain in chains(tree):
+        for chain in source.chains:
             here, _, attribute = chain.partition(".")
             if here in taken and here != "SEAM":
                 seam, name = taken[here]

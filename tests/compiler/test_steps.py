@@ -118,7 +118,14 @@ def quietly_in_evaluation(model: Small) -> tuple[torch.Tensor, ...]:
 
 
 @pytest.mark.parametrize(
-    "change", [other_shape, other_strides, frozen, needing_a_gradient, other_weights, quietly_in_evaluation]
+    "change",
+    [
+        other_shape,
+        *(
+            pytest.param(change, marks=pytest.mark.slow)
+            for change in (other_strides, frozen, needing_a_gradient, other_weights, quietly_in_evaluation)
+        ),
+    ],
 )
 def test_what_changes_between_steps_is_noticed(
     change: Callable[[Small], tuple[torch.Tensor, ...]], made: list[Steps]

@@ -47,9 +47,10 @@ test("what is packed is what was packed", async () => {
   const given = data(), columns = Object.values(given.tables).flatMap((table) => Object.values(table));
   const head = { ...given, tables: structuredClone(given.tables) };
   for (const table of Object.values(head.tables)) for (const column of Object.values(table)) column[1] = column[1].byteLength;
-  const text = Buffer.from(JSON.stringify({ ...head, strings: [...given.strings, "≈"] })), length = Buffer.alloc(4);
+  const strings = Buffer.from([...given.strings, "≈"].join("\0"));
+  const text = Buffer.from(JSON.stringify({ ...head, strings: strings.length })), length = Buffer.alloc(4);
   length.writeUInt32LE(text.length);
-  const packed = deflateSync(Buffer.concat([length, text, ...columns.map(([, view]) => Buffer.from(view.buffer))]));
+  const packed = deflateSync(Buffer.concat([length, text, strings, ...columns.map(([, view]) => Buffer.from(view.buffer))]));
   const found = await unpacked(packed);
   assert.deepEqual([found.strings.at(-1), found.height], ["≈", 200]);
   found.strings.pop();

@@ -44,14 +44,6 @@ def make():
 
 HOLDS_THE_INTERPRETER = "def make():\n    while True:\n        pass"
 
-FORKS_AND_LEAVES_A_CHILD = """
-def make():
-    if os.fork() == 0:
-        while True:
-            time.sleep(1)
-    raise ValueError("the parent is done")
-"""
-
 
 def prints(folder: Path, megabytes: int) -> None:
     run = begin(folder, PRINTS.format(megabytes=megabytes)).wait(250)
@@ -79,12 +71,6 @@ def test_a_program_that_never_lets_go_of_the_interpreter_is_ended_in_time(tmp_pa
     run = begin(tmp_path, HOLDS_THE_INTERPRETER, dataclasses.replace(LONG, timeout_s=8.0)).wait(120)
     assert run.error == "timeout: not done after 8 s"
     assert time.monotonic() - begun < 60
-    assert_nothing_left(run)
-
-
-def test_a_child_that_a_program_forked_goes_with_it(tmp_path: Path) -> None:
-    run = begin(tmp_path, FORKS_AND_LEAVES_A_CHILD).wait(120)
-    assert "the parent is done" in (run.error or "")
     assert_nothing_left(run)
 
 

@@ -222,15 +222,6 @@ def test_a_run_under_a_config_compiles_with_it(tmp_path: Path) -> None:
     assert_nothing_left(run)
 
 
-def test_what_of_a_config_does_not_fit_is_told(tmp_path: Path) -> None:
-    source = (
-        "import warnings\nfrom workbench.errors import ConfigWarning\n\n"
-        "def make():\n    warnings.warn(ConfigWarning('one'))"
-    )
-    run = begin(tmp_path, source).wait(120)
-    assert run.warnings == ("one",)
-
-
 def test_a_config_that_holds_code_fails_the_run_and_is_not_executed(tmp_path: Path) -> None:
     text = f"open({str(tmp_path / 'executed')!r}, 'w')"
     run = jobs.start(request.prepare(tmp_path / "run", File(SLOW_BUILD), config_text=text, options=QUICK)).wait(120)
@@ -280,6 +271,8 @@ def cancel(run: Run) -> None:
 def test_cancel_before_the_worker_has_begun(tmp_path: Path) -> None:
     run = begin(tmp_path, SLOW_BUILD)
     assert run.state == "starting"
+    with pytest.raises(RunError, match="is not over after"):
+        run.wait(0.01)
     cancel(run)
 
 
@@ -316,7 +309,6 @@ def test_threads_ask_for_the_lock_sooner_while_a_run_is_followed(tmp_path: Path)
 
 
 FAULTS = {
-    "raises": ("def make():\n    raise ValueError('no such layer')", "no such layer"),
     "exits as if all were well": ("def make():\n    os._exit(0)", "ended by itself with exit status 0"),
     "is killed": ("def make():\n    os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL"),
     "asks for too much memory": ("def make():\n    torch.empty(1 << 60)", "out of memory"),
@@ -328,10 +320,8 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_run_that_fails_says_why(tmp_path: Path, fault: str) -> None:
-    source, reason = FAULTS[fault]
-    run = begin(tmp_path, source).wait(120)
+def assert_failed(run: Run, reason: str) -> None:
+    """It failed, in one line that gives a reason, and nothing of it is left."""
     assert run.state == "failed"
     assert run.error is not None
     assert reason in run.error
@@ -340,6 +330,46 @@ def test_a_run_that_fails_says_why(tmp_path: Path, fault: str) -> None:
     assert run.to_json()["ok"] is False
     assert [type(event) for event in run.events if isinstance(event, events.FINAL)] == [events.Failed]
     assert_nothing_left(run)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_run_that_fails_says_why(tmp_path: Path, fault: str) -> None:
+    source, reason = FAULTS[fault]
+    assert_failed(begin(tmp_path, source).wait(120), reason)
+
+
+WARNS_FORKS_AND_RAISES = """
+import warnings
+from workbench.errors import ConfigWarning
+
+def make():
+    warnings.warn(ConfigWarning("one"))
+    if os.fork() == 0:
+        while True:
+            time.sleep(1)
+    raise ValueError("no such layer")
+"""
+
+
+def test_a_program_that_raises_is_told_to_all_with_its_warnings_and_its_children_go_with_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[events.Event] = []
+
+    def broken(event: events.Event) -> None:
+        raise ValueError("broken view")
+
+    run = begin(tmp_path, WARNS_FORKS_AND_RAISES)
+    # An observer that fails harms no one.
+    run.observe(broken)
+    run.observe(told.append)
+    assert_failed(run.wait(120), "no such layer")
+    assert run.warnings == ("one",)
+    deadline = time.monotonic() + 120
+    while len(told) < len(run.events) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert tuple(told) == run.events
+    assert "broken view" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -397,23 +427,6 @@ def test_a_program_that_prints_without_end_keeps_only_the_last(tmp_path: Path) -
     assert_nothing_left(run)
 
 
-def test_an_observer_that_fails_harms_no_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    told: list[events.Event] = []
-
-    def broken(event: events.Event) -> None:
-        raise ValueError("broken view")
-
-    run = begin(tmp_path, "def make():\n    raise ValueError('no')")
-    run.observe(broken)
-    run.observe(told.append)
-    run.wait(120)
-    deadline = time.monotonic() + 120
-    while len(told) < len(run.events) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert tuple(told) == run.events
-    assert "broken view" in caplog.text
-
-
 def test_a_worker_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     folder = request.prepare(tmp_path / "run", File(SLOW_BUILD), options=QUICK)
     script = (
@@ -453,10 +466,3 @@ def test_nothing_runs_on_a_planned_device(tmp_path: Path) -> None:
     program = programs.resolve("mlp", device="planned")
     with pytest.raises(RunError, match="planned device"):
         jobs.start(request.prepare(tmp_path / "run", program))
-
-
-def test_waiting_ends_when_it_should(tmp_path: Path) -> None:
-    run = begin(tmp_path, SLOW_BUILD)
-    with pytest.raises(RunError, match="is not over after"):
-        run.wait(0.01)
-    cancel(run)

@@ -7,6 +7,7 @@ import gc
 import threading
 
 import comm
+import numpy as np
 import pytest
 from ipykernel.comm.comm import BaseComm
 
@@ -408,7 +409,7 @@ def test_what_is_selected_is_marked_in_every_panel_that_shows_statements(app, be
 
 
 def test_a_click_on_the_memory_curve_and_on_a_line_of_a_pass_select_in_the_graph(app, bench):
-    last = app.memory.content["sources"]["predicted"]["x"][-1]
+    last = int(np.frombuffer(app.memory.content["sources"]["predicted"]["x"])[-1])
     app.memory._answer({"type": "at", "x": last + 0.4})
     assert app.graph.selected == app.memory._ids[last] != ""
     app.memory._answer({"type": "at", "x": last + 0.6})

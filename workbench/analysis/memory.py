@@ -188,6 +188,17 @@ def alive_at(graph: Graph, statement: int) -> tuple[AliveValue, ...]:
         One per storage; their bytes and the statement's transient bytes add up to its peak. After the last statement
         what autograd copies takes the place of the latter.
     """
+    return described(graph, alive_storages(graph, statement))
+
+
+def alive_storages(graph: Graph, statement: int) -> NDArray[np.intp]:
+    """As `alive_at`, the value alone by which each storage is known.
+
+    Returns
+    -------
+    (storages,) intp
+        Rows of the graph's values.
+    """
     statements, values = graph.statements, graph.values
     if statement < len(statements) and statements.parent[statement] >= 0:
         statement = int(statements.parent[statement])
@@ -200,12 +211,16 @@ def alive_at(graph: Graph, statement: int) -> tuple[AliveValue, ...]:
     rows = np.flatnonzero(alive)
     storages, first = np.unique(values.storage[rows], return_index=True)
     shown = rows[first]
-    sizes = graph.storages.bytes[storages]
-    order = np.lexsort((shown, -sizes))
-    shown = shown[order]
-    producer = values.producer[shown]
+    found: NDArray[np.intp] = shown[np.lexsort((shown, -graph.storages.bytes[storages]))]
+    return found
+
+
+def described(graph: Graph, shown: NDArray[np.intp]) -> tuple[AliveValue, ...]:
+    """Storages by the rows of values that `alive_storages` gives, in words."""
+    statements, values = graph.statements, graph.values
+    storages, producer = values.storage[shown], values.producer[shown]
     origin = np.where(producer >= 0, statements.origin[producer], -1)
-    columns = (shown, storages[order], sizes[order], producer, origin)
+    columns = (shown, storages, graph.storages.bytes[storages], producer, origin)
     places = [f"{place.file}:{place.line}" if place.file else "" for place in graph.origins]
     return tuple(
         AliveValue(

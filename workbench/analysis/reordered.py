@@ -45,6 +45,7 @@ def reordered(graph: Graph, rows: Rows) -> Graph:
     statements, values = graph.statements, graph.values
     new_row = np.empty(len(rows), np.int32)
     new_row[rows] = np.arange(len(rows), dtype=np.int32)
+    names, which = statements.names
     moved = dataclasses.replace(
         statements,
         name=tuple(map(statements.name.__getitem__, rows.tolist())),
@@ -62,6 +63,7 @@ def reordered(graph: Graph, rows: Rows) -> Graph:
         group=statements.group[rows],
         computes=tuple(map(statements.computes.__getitem__, rows.tolist())),
     )
+    vars(moved)["names"] = names, which[rows]
     return dataclasses.replace(
         graph,
         statements=moved,

@@ -16,7 +16,7 @@ import dataclasses
 import functools
 import re
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.graph import Graph, layer_of
+from workbench.remembered import Remembered
 
 if TYPE_CHECKING:
     from workbench.compiler.pipeline import Plan
@@ -98,10 +99,12 @@ class Layers:
     plan : Plan
     numbers : dict
         Of texts and shapes, the same for all plans that are compared.
+    remembered : Remembered
+        Of other plans, to be taken over where nothing differs.
     """
 
-    def __init__(self, plan: Plan, numbers: dict[Hashable, int]) -> None:
-        self.plan, self._numbers = plan, numbers
+    def __init__(self, plan: Plan, numbers: dict[Hashable, int], remembered: Remembered) -> None:
+        self.plan, self._numbers, self._remembered = plan, numbers, remembered
 
     @cached_property
     def _layer_of_origin(self) -> list[str]:
@@ -117,16 +120,15 @@ class Layers:
         """Per layer its statements and its choices, the same for layers that are the same."""
         graph = self.plan.graph
         layers = np.asarray([self._number(layer) for layer in self._layer_of_origin])
-        rows = _rows(graph, self._number)
+        rows = _rows(graph, self._numbers, self._remembered)
         of_row = layers[graph.statements.origin]
         order = np.argsort(of_row, kind="stable")
         starts = np.flatnonzero(np.diff(of_row[order], prepend=-1))
         parts = np.split(rows[order], starts[1:]) if len(order) else []
         found = {number: part.tobytes() for number, part in zip(of_row[order][starts].tolist(), parts, strict=True)}
         sites: dict[str, list[Hashable]] = {}
-        for site in self.plan.sites:
-            if layer := _layer(site):
-                local = _local(site.id, layer), site.choice, _local(site.outcome, layer), site.bytes
+        for layer, local in self._remembered.each(_within_layer, self.plan.sites):
+            if layer:
                 sites.setdefault(layer, []).append(local)
         return {
             layer: (found.get(self._number(layer), b""), tuple(sites.get(layer, ())))
@@ -171,6 +173,7 @@ class Alike:
         self._numbers: dict[Hashable, int] = {}
         self._known: dict[Hashable, Change] = {}
         self._layers: list[Layers] = []
+        self._remembered = Remembered()
 
     def prepare(self, plan: Plan) -> None:
         """Look through a plan while nobody waits for it, so that what is estimated on top of it takes less time."""
@@ -267,7 +270,7 @@ class Alike:
     def _look(self, plan: Plan) -> Layers:
         """A plan's layers; those of the last few plans are kept."""
         found = next((layers for layers in self._layers if layers.plan is plan), None)
-        found = found or Layers(plan, self._numbers)
+        found = found or Layers(plan, self._numbers, self._remembered)
         # What was asked for last is kept longest.
         self._layers = [*(layers for layers in self._layers if layers is not found), found][-_PLANS:]
         return found
@@ -288,21 +291,39 @@ class Alike:
         return (_stem(layer), _local(id, layer), site.choice, _local(option, layer), around, layers.settings)
 
 
-def _rows(graph: Graph, number: Callable[[Hashable], int]) -> NDArray[np.int64]:
+def _within_layer(site: Site) -> tuple[str, Hashable]:
+    """The layer of a site, empty for none, and all that tells it from others but which layer it is."""
+    layer = _layer(site)
+    return layer, (_local(site.id, layer), site.choice, _local(site.outcome, layer), site.bytes) if layer else ()
+
+
+def _kinds(
+    shapes: tuple[tuple[int, ...], ...], dtypes: tuple[str, ...], numbers: dict[Hashable, int]
+) -> NDArray[np.int64]:
+    """Per value what tells it from others but its name; at last -1, for none."""
+    kinds = list(zip(shapes, dtypes, strict=True))
+    tensors = {kind: numbers.setdefault(kind, len(numbers)) for kind in set(kinds)}
+    return np.append(np.asarray([tensors[kind] for kind in kinds], np.int64), -1)
+
+
+def _rows(graph: Graph, numbers: dict[Hashable, int], remembered: Remembered) -> NDArray[np.int64]:
     """Per statement all that tells it from others but the names of values, as numbers."""
     statements, values = graph.statements, graph.values
-    names = {name: number(_DIGITS.sub("#", name)) for name in set(statements.name)}
+
+    def number(of: Hashable) -> int:
+        return numbers.setdefault(of, len(numbers))
+
+    each, which = statements.names
+    names = np.asarray([number(_DIGITS.sub("#", name)) for name in each], np.int64)[which]
     executors = {name: number(name) for name in set(statements.executor)}
     lines = [number((origin.symbol, origin.file, origin.line)) for origin in graph.origins]
-    kinds = list(zip(values.shape, values.dtype, strict=True))
-    tensors = {kind: number(kind) for kind in set(kinds)}
-    of_value = np.append(np.asarray([tensors[kind] for kind in kinds], np.int64), -1)
+    of_value = remembered.of(_kinds, values.shape, values.dtype, numbers)
     starts = statements.outputs.offsets
     made = np.diff(starts)
     first = np.where(made > 0, np.append(statements.outputs.items, -1)[starts[:-1]], -1)
     parent = statements.parent
     columns = (
-        np.asarray([names[name] for name in statements.name], np.int64),
+        names,
         np.asarray([executors[name] for name in statements.executor], np.int64),
         np.asarray([*lines, -1], np.int64)[statements.origin],
         of_value[first],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from workbench.analysis.memory import alive_at
+from workbench.analysis.memory import alive_storages, described
 from workbench.summary import human_bytes
 from workbench.ui.names import short_name
 from workbench.ui.panel import Panel, esm
@@ -38,7 +38,8 @@ def predicted_content(plan: Plan | SavedPlan, ids: Sequence[str]) -> dict[str, A
     peak = plan.timeline.peak_statement
     if peak < 0:
         return {"head": "No statement takes memory.", "rows": []}
-    found = alive_at(plan.graph, peak)
+    alive = alive_storages(plan.graph, peak)
+    total_bytes = int(plan.graph.storages.bytes[plan.graph.values.storage[alive]].sum())
     statements = plan.graph.statements
     after = peak == len(statements)
     place = {"id": "", "name": _AUTOGRAD} if after else {"id": ids[peak], "name": short_name(statements.name[peak])}
@@ -50,15 +51,15 @@ def predicted_content(plan: Plan | SavedPlan, ids: Sequence[str]) -> dict[str, A
             "bytes": human_bytes(one.bytes),
             "id": ids[one.producer] if one.producer >= 0 else "",
         }
-        for one in found[:_MOST]
+        for one in described(plan.graph, alive[:_MOST])
     ]
-    transient = plan.peak_bytes - sum(one.bytes for one in found) if after else int(statements.transient_bytes[peak])
+    transient = plan.peak_bytes - total_bytes if after else int(statements.transient_bytes[peak])
     if transient:
         value = "copies of gradients" if after else "transient"
         rows.insert(0, _row(value, place["name"], "", transient, place["id"]))
-    more = f"; the largest {_MOST} are listed" if len(found) > _MOST else ""
+    more = f"; the largest {_MOST} are listed" if len(alive) > _MOST else ""
     return {
-        "head": f"{len(found)} storages, {human_bytes(plan.peak_bytes)} in all, predicted{more}",
+        "head": f"{len(alive)} storages, {human_bytes(plan.peak_bytes)} in all, predicted{more}",
         "peak": place,
         "rows": rows,
     }

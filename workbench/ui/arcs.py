@@ -12,10 +12,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.graph import BACKWARD, FORWARD, Graph, Kind, Ragged, StatementFlag
+from workbench.graph import BACKWARD, FORWARD, Graph, Kind, Origin, Ragged, StatementFlag, index_of_names
 from workbench.lever import Site
+from workbench.remembered import Remembered
 from workbench.ui.drawing import Ints, Style
-from workbench.ui.ends import CROSSING, SAVED, Arc, Index, place_in, style_of
+from workbench.ui.ends import CROSSING, SAVED, Arc, Index, by_key, place_in, style_of
 
 _PLACE_END = re.compile(r"[><\[~]")
 """What follows an origin's id in the place that a site's id names."""
@@ -53,15 +54,22 @@ class ArcTable:
         return len(self.source)
 
     @classmethod
-    def of(cls, graph: Graph, sites: Sequence[Site], index: Index) -> tuple[ArcTable, list[int]]:
+    def of(
+        cls, graph: Graph, sites: Sequence[Site], index: Index, remembered: Remembered | None = None
+    ) -> tuple[ArcTable, list[int]]:
         """One arc for each value that sites are about, and the numbers of sites that have none.
 
-        What crosses to the backward is one arc for all levers. What is saved comes first: it owns the arc, and other
-        levers' sites join it.
+        What crosses to the backward is one arc for all levers. What is saved comes first, as in `CROSSING`: it owns
+        the arc, and other levers' sites join it.
         """
-        able = [number for number, site in enumerate(sites) if site.lever in CROSSING and site.values]
-        able.sort(key=lambda number: sites[number].lever != SAVED)
-        return _Ends(graph, index).table(able, [sites[number] for number in able])
+        of_lever: dict[str, list[int]] = {lever: [] for lever in CROSSING}
+        for number, site in enumerate(sites):
+            if site.lever in of_lever and site.values:
+                of_lever[site.lever].append(number)
+        able = [number for numbers in of_lever.values() for number in numbers]
+        crossing = [sites[number] for number in able]
+        about = (remembered or Remembered()).of(_about, crossing, graph.values.name, graph.origins)
+        return _Ends(graph, index).table(able, crossing, about)
 
     def through(self, index: Index, stand_in: Ints) -> ArcTable:
         """With arcs that begin at what is left out beginning at what stands for it."""
@@ -115,6 +123,61 @@ class ArcTable:
         return found
 
 
+@dataclass(frozen=True)
+class _About:
+    """What sites are about, in whatever order statements come; one row per site.
+
+    Attributes
+    ----------
+    values : tuple of tuple of int
+        Those that the graph has.
+    first, count : intp
+        The first of these, -1 without any, and how many there are.
+    stranger : intp
+        Where there are none, a number below 0 for the name; 0 elsewhere.
+    ghost : tuple of int
+        The block that a ghost of it would stand in; 0 where the id names none.
+    saved : bool
+        Whether it is the lever's that owns arcs.
+    style : int8
+    bytes : int64
+        0 where the site does not say.
+    """
+
+    values: tuple[tuple[int, ...], ...]
+    first: NDArray[np.intp]
+    count: NDArray[np.intp]
+    stranger: NDArray[np.intp]
+    ghost: tuple[int, ...]
+    saved: NDArray[np.bool_]
+    style: NDArray[np.int8]
+    bytes: NDArray[np.int64]
+
+
+def _about(sites: Sequence[Site], names: tuple[str, ...], origins: Sequence[Origin]) -> _About:
+    value_index = index_of_names(names)
+    numbers = {origin.id: number for number, origin in enumerate(origins)}
+    values = tuple([tuple([value_index[name] for name in site.values if name in value_index]) for site in sites])
+    # Values that the graph lacks are told apart by their names.
+    lacking: dict[str, int] = {}
+    return _About(
+        values=values,
+        first=np.asarray([of_site[0] if of_site else -1 for of_site in values], np.intp),
+        count=np.asarray([len(of_site) for of_site in values], np.intp),
+        stranger=np.asarray(
+            [
+                0 if of_site else -1 - lacking.setdefault(site.values[0], len(lacking))
+                for of_site, site in zip(values, sites, strict=True)
+            ],
+            np.intp,
+        ),
+        ghost=tuple([numbers.get(_PLACE_END.split(place_in(site), maxsplit=1)[0], -1) + 1 for site in sites]),
+        saved=np.asarray([site.lever == SAVED for site in sites], bool),
+        style=np.asarray([style_of(site) for site in sites], np.int8),
+        bytes=np.asarray([site.bytes for site in sites], np.int64),
+    )
+
+
 type _Found = tuple[int, int, tuple[int, ...], bool]
 """Of an arc its source, block, and targets, and whether these are across."""
 
@@ -123,43 +186,50 @@ class _Ends:
     """Finds the ends of arcs, in a graph whose columns are looked up by the thousand."""
 
     def __init__(self, graph: Graph, index: Index) -> None:
-        statements = graph.statements
         self._graph, self._index = graph, index
-        self._side: list[int] = statements.side.tolist()
-        self._kind: list[int] = statements.kind.tolist()
-        self._parent: list[int] = statements.parent.tolist()
-        self._flags: list[int] = statements.flags.tolist()
         self._again = functools.cache(self._again_in)
-        self._origins = {origin.id: number for number, origin in enumerate(graph.origins)}
 
-    def table(self, numbers: Sequence[int], sites: Sequence[Site]) -> tuple[ArcTable, list[int]]:
+    @cached_property
+    def _columns(self) -> tuple[list[int], list[int], list[int]]:
+        """Sides, kinds and parents of statements: single ones are looked up by the thousand."""
+        statements = self._graph.statements
+        return statements.side.tolist(), statements.kind.tolist(), statements.parent.tolist()
+
+    @cached_property
+    def _cloned(self) -> dict[int, list[int]]:
+        """Backward statements that are there for a choice, by block."""
+        statements, index = self._graph.statements, self._index
+        cloned = index.shown & ~index.headed & (statements.side == BACKWARD) & (statements.flags & _CLONE != 0)
+        rows = np.flatnonzero(cloned)
+        return by_key(rows, index.block[rows])
+
+    def table(self, numbers: Sequence[int], sites: Sequence[Site], about: _About) -> tuple[ArcTable, list[int]]:
         """The arcs of sites, those that share one joined, and the numbers of those that have none."""
-        value_index, producers = self._graph.value_index, self._index.producers
-        values_of = [[value_index[name] for name in site.values if name in value_index] for site in sites]
-        roots = [
-            values[0] if len(values) == 1 else next((v for v in values if producers[v] >= 0), (*values, -1)[0])
-            for values in values_of
-        ]
-        root, style = np.asarray(roots, np.intp), np.asarray([style_of(site) for site in sites], np.int8)
-        source, targets, crosses, rest = self._found_at_once(root, [len(v) == 1 for v in values_of], sites, style)
+        producers = self._index.producers
+        root, style = about.first.copy(), about.style
+        for row in np.flatnonzero(about.count > 1).tolist():
+            values = about.values[row]
+            root[row] = next((value for value in values if producers[value] >= 0), values[0])
+        source, targets, crosses, rest = self._found_at_once(root, about)
         block = self._index.block[source]
         count = np.diff(targets.offsets)
         alone: dict[int, tuple[int, ...]] = {}
-        for row in np.flatnonzero(rest).tolist():
+        for row in np.flatnonzero(about.count == 0).tolist():
+            # A value that the graph does not have: all that makes its block again stands for its readers.
+            ghost = about.ghost[row]
+            alone[row] = again = self._again(ghost)
+            count[row] = len(again)
+            block[row] = self._index.block[again[0]] if again and not ghost else ghost
+        crosses |= about.count == 0
+        for row in np.flatnonzero(rest & (about.count > 0)).tolist():
             source[row], block[row], alone[row], crosses[row] = self._found(
-                sites[row], roots[row], values_of[row], Style(style[row])
+                int(root[row]), about.values[row], about.ghost[row], Style(style[row]), saved=bool(about.saved[row])
             )
             count[row] = len(alone[row])
-        sizes = np.asarray([site.bytes for site in sites], np.int64)
-        sizes = np.where(sizes == 0, np.where(root >= 0, self._graph.values.bytes[root], 0), sizes)
-        # Values that the graph lacks are told apart by their names.
-        names: dict[str, int] = {}
-        key = [
-            value if value >= 0 else -1 - names.setdefault(site.values[0], len(names))
-            for value, site in zip(roots, sites, strict=True)
-        ]
+        sizes = np.where(about.bytes == 0, np.where(root >= 0, self._graph.values.bytes[root], 0), about.bytes)
+        key = np.where(root >= 0, root, about.stranger)
         there = np.flatnonzero(count > 0)
-        _, first, joined = np.unique((2 * np.asarray(key) + crosses)[there], return_index=True, return_inverse=True)
+        _, first, joined = np.unique((2 * key + crosses)[there], return_index=True, return_inverse=True)
         # In the order in which they were found first.
         order = np.argsort(first)
         place = np.empty(len(order), np.intp)
@@ -183,14 +253,14 @@ class _Ends:
         return table, [numbers[row] for row in np.flatnonzero(count == 0).tolist()]
 
     def _found_at_once(
-        self, roots: NDArray[np.intp], of_one: Sequence[bool], sites: Sequence[Site], style: NDArray[np.int8]
+        self, roots: NDArray[np.intp], about: _About
     ) -> tuple[Ints, Ragged, NDArray[np.bool_], NDArray[np.bool_]]:
         """Sources, targets and whether these are across, of sites about one value that is made; and what is left."""
         index, statements = self._index, self._graph.statements
         side, parent = statements.side, statements.parent
-        saved = np.asarray([site.lever == SAVED for site in sites], bool)
+        saved, style = about.saved, about.style
         source, start = np.where(roots >= 0, index.producer[roots], -1), index.readers_start[roots]
-        plain = np.asarray(of_one, bool) & (source >= 0)
+        plain = (about.count == 1) & (source >= 0)
         count = np.where(plain, index.readers_start[roots + 1] - start, 0)
         owner = np.repeat(np.arange(len(roots)), count)
         readers = index.readers[np.arange(len(owner)) + np.repeat(start - (np.cumsum(count) - count), count)]
@@ -210,24 +280,23 @@ class _Ends:
         offsets = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(roots)))]).astype(np.int32)
         return source, Ragged(offsets, readers), crosses, ~plain
 
-    def _found(self, site: Site, root: int, values: list[int], style: Style) -> _Found:
+    def _found(self, root: int, values: Sequence[int], ghost: int, style: Style, *, saved: bool) -> _Found:
         """Source, block, targets and whether they are across, of some values of which `root` is the first made."""
-        side, parent, blocks = self._side, self._parent, self._index.blocks
-        source = self._index.producers[root] if root >= 0 else -1
+        (side, _, parent), blocks = self._columns, self._index.blocks
+        source = self._index.producers[root]
         readers = [reader for value in values for reader in self._index.readers_of(value) if reader != source]
         across = [reader for reader in readers if side[reader] == BACKWARD] if readers else []
-        if source < 0 or (side[source] == BACKWARD and site.lever == SAVED):
+        if source < 0 or (side[source] == BACKWARD and saved):
             # The forward makes it no longer as a value of its own, or it is an argument: a ghost stands for it.
-            block = self._origins.get(_PLACE_END.split(place_in(site), maxsplit=1)[0], -1) + 1
-            again = (source,) if source >= 0 else tuple(across) or self._clones("", block)
-            return -1, blocks[again[0]] if again and not block else block, again, True
+            again = (source,) if source >= 0 else tuple(across) or self._clones("", ghost)
+            return -1, blocks[again[0]] if again and not ghost else ghost, again, True
         block = blocks[source]
         targets: tuple[int, ...]
         if style is Style.OFFLOADED and (back := self._reloads(values)):
             targets = back
         elif side[source] == FORWARD and across:
             targets = tuple(across)
-        elif side[source] == FORWARD and style is Style.RECOMPUTED and site.lever == SAVED:
+        elif side[source] == FORWARD and style is Style.RECOMPUTED and saved:
             targets = self._clones(self._graph.statements.name[source], block)
         else:
             other = [r for r in readers if parent[r] != parent[source] or parent[r] < 0]
@@ -236,7 +305,7 @@ class _Ends:
 
     def _reloads(self, values: Sequence[int]) -> tuple[int, ...]:
         """Statements that bring back what was taken off the device of `values`."""
-        readers_of, kind = self._index.readers_of, self._kind
+        readers_of, kind = self._index.readers_of, self._columns[1]
         away = [
             kept
             for value in values
@@ -252,5 +321,7 @@ class _Ends:
         return tuple([row for row in rows if names[row] == name]) or rows
 
     def _again_in(self, block: int) -> tuple[int, ...]:
-        here = [row for row in self._index.members.get(block, ()) if self._side[row] == BACKWARD]
-        return tuple([row for row in here if self._flags[row] & _CLONE] or here)
+        if block in self._cloned:
+            return tuple(self._cloned[block])
+        side = self._columns[0]
+        return tuple([row for row in self._index.members.get(block, ()) if side[row] == BACKWARD])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.graph import BACKWARD, FORWARD, Graph, Kind
+from workbench.graph import BACKWARD, FORWARD, Graph, Kind, Origin
 from workbench.lever import Site
+from workbench.remembered import Remembered
 from workbench.ui.drawing import Ints, Style
 
 SAVED = "saved"
@@ -142,40 +143,72 @@ def place_in(site: Site) -> str:
     return site.id.partition(":")[2]
 
 
-def marks_of_sites(graph: Graph, sites: Sequence[Site], index: Index) -> tuple[list[Mark], list[int]]:
+class _Place(NamedTuple):
+    """Where a mark may stand, in whatever order statements come.
+
+    Attributes
+    ----------
+    known : bool
+        Whether the site says anything of it.
+    here, above : int
+        The origin that the id names, and the one that what it names belongs to; -1 for none.
+    values : tuple of int
+        Those of the site that the graph has.
+    """
+
+    known: bool
+    here: int
+    above: int
+    values: tuple[int, ...]
+
+
+def _place_of(site: Site, value_index: Mapping[str, int], numbers: Mapping[str, int]) -> _Place:
+    place = place_in(site)
+    values = tuple([value_index[name] for name in site.values if name in value_index])
+    return _Place(bool(site.values or place), numbers.get(place, -1), numbers.get(place.partition("!")[0], -1), values)
+
+
+def origin_numbers(origins: Sequence[Origin]) -> dict[str, int]:
+    """Origins by their ids."""
+    return {origin.id: number for number, origin in enumerate(origins)}
+
+
+def marks_of_sites(
+    graph: Graph, sites: Sequence[Site], index: Index, remembered: Remembered | None = None
+) -> tuple[list[Mark], list[int]]:
     """Marks of the sites that are not arcs; those about nothing that is shown come second."""
     marks: list[Mark] = []
     unplaced: list[int] = []
-    origins = {origin.id: number for number, origin in enumerate(graph.origins)}
-    ends = np.flatnonzero(index.shown & ~index.headed)
+    able = [number for number, site in enumerate(sites) if site.lever not in CROSSING]
+    marking = [sites[number] for number in able]
+    remembered = remembered or Remembered()
+    numbers = remembered.of(origin_numbers, graph.origins)
+    places = remembered.each(_place_of, marking, graph.value_index, numbers)
+    named = np.zeros(len(graph.origins) + 1, bool)
+    named[list({origin for place in places for origin in place[1:3]})] = True
+    named[-1] = False
+    ends = np.flatnonzero(index.shown & ~index.headed & named[graph.statements.origin])
     rows_of = by_key(ends, graph.statements.origin[ends])
-    producers, blocks = index.producers, index.blocks
-
-    value_index, readers_of = graph.value_index, index.readers_of
-
-    def rows_at(origin: str) -> list[int]:
-        return rows_of.get(origins[origin], []) if origin in origins else []
-
-    def place_of(site: Site) -> int | None:
-        """The statement that the id names; where the choice took it away, what it belonged to, or who has its value."""
-        values = [value_index[name] for name in site.values if name in value_index]
-        makers = [producers[value] for value in values if producers[value] >= 0]
-        place = place_in(site)
-        if here := rows_at(place):
-            made = next((row for row in here if row in makers), None) if makers else None
-            if made is not None:
-                return made
-            readers = {reader for value in values for reader in readers_of(value)}
-            return next((row for row in here if row in readers), here[-1])
-        if above := rows_at(place.partition("!")[0]):
-            return above[0]
-        return makers[0] if makers else next((row for value in values for row in readers_of(value)), None)
-
-    for number, site in enumerate(sites):
-        if site.lever in CROSSING or (not site.values and not place_in(site)):
+    producers, blocks, readers_of = index.producers, index.blocks, index.readers_of
+    for number, (known, origin, whole, values) in zip(able, places, strict=True):
+        if not known:
             continue
-        found = place_of(site)
-        if found is not None:
+        # The statement that the id names; where the choice took it away, what it belonged to, or who has its value.
+        if here := rows_of.get(origin, ()):
+            makers = {producers[value] for value in values}
+            found = next((row for row in here if row in makers), -1)
+            if found < 0:
+                readers = {reader for value in values for reader in readers_of(value)}
+                found = next((row for row in here if row in readers), here[-1])
+        elif above := rows_of.get(whole, ()):
+            found = above[0]
+        else:
+            found = producers[values[0]] if values else -1
+            if found < 0:
+                found = next((producers[value] for value in values if producers[value] >= 0), -1)
+            if found < 0:
+                found = next((row for value in values for row in readers_of(value)), -1)
+        if found >= 0:
             marks.append(Mark(number, found, blocks[found]))
         else:
             unplaced.append(number)

@@ -130,13 +130,16 @@ def _by_block(found: Sequence[Mark]) -> dict[int, list[Mark]]:
     return rows
 
 
+@functools.lru_cache(maxsize=1 << 14)
+def _without_digits(name: str) -> str:
+    return _DIGITS.sub("", name)
+
+
 def _statements_by_block(graph: Graph, index: Index) -> list[bytes]:
     """Per block the names without numbers and the sides of its statements, the same bytes where these are the same."""
+    each, which = graph.statements.names
     numbers: dict[str, int] = {}
-    number_of = {
-        name: numbers.setdefault(_DIGITS.sub("", name), len(numbers)) for name in dict.fromkeys(graph.statements.name)
-    }
-    names = np.fromiter(map(number_of.__getitem__, graph.statements.name), np.int32, len(graph.statements))
+    names = np.asarray([numbers.setdefault(_without_digits(name), len(numbers)) for name in each], np.int32)[which]
     rows = np.flatnonzero(index.shown & ~index.headed)
     # The forward comes first in a graph, and so in each block.
     order = np.argsort(index.block[rows], kind="stable")
@@ -158,6 +161,8 @@ def fold_of(
     """Find runs of identical layers and choose what is shown of them."""
     members, statements = index.members, _statements_by_block(graph, index)
     arcs_of, marks_of = arcs.contents(len(graph.origins) + 1), _by_block(marks)
+    chosen = {mark.site: (sites[mark.site].choice, sites[mark.site].outcome) for mark in marks}
+    placed = {mark.block for mark in marks if any(option.startswith("at(") for option in chosen[mark.site])}
 
     @functools.cache
     def signature(span: Span) -> _Signature:
@@ -166,22 +171,22 @@ def fold_of(
                 graph.origins[block - 1].symbol if block else "",
                 statements[block],
                 arcs_of[block],
-                tuple(
-                    [
-                        (within(span, sites[mark.site].choice), within(span, sites[mark.site].outcome))
-                        for mark in marks_of.get(block, ())
-                    ]
-                ),
+                tuple([within(span, *chosen[mark.site]) for mark in marks_of.get(block, ())])
+                if block in placed
+                else tuple([chosen[mark.site] for mark in marks_of.get(block, ())]),
             )
             for block in span.blocks
         )
 
-    def within(span: Span, option: str) -> str:
-        if not option.startswith("at("):
-            return option
+    def within(span: Span, *options: str) -> tuple[str, ...]:
         # A place in the layer itself is the same place in each.
-        place = option.removeprefix(f"at({span.layer}")
-        return place if place.startswith((".", "/")) else option
+        places = [option.removeprefix(f"at({span.layer}") for option in options]
+        return tuple(
+            [
+                place if place.startswith((".", "/")) and place != option else option
+                for place, option in zip(places, options, strict=True)
+            ]
+        )
 
     spans = [
         part for span in _spans(graph, index) for part in ([span] if span.layer else repeats_of(graph, span, signature))
@@ -232,7 +237,7 @@ def folded_marks(found: Sequence[Mark], fold: Fold) -> list[Mark]:
     """Marks in the layers that are shown, each with all that it stands for."""
     rows = _by_block(found)
     return [
-        one._replace(peers=tuple([rows[layer][place].site for layer in layers]))
+        Mark(one.site, one.statement, one.block, tuple([rows[layer][place].site for layer in layers]))
         for block, layers in fold.blocks
         for place, one in enumerate(rows.get(block, ()))
     ]

@@ -67,12 +67,14 @@ function array(Type, /** @type {DataView | ArrayBuffer} */ view) {
 
 const TYPES = { f: Float32Array, d: Float64Array, i: Int32Array, h: Uint16Array, b: Uint8Array };
 
-/** What Python packed, as `payload` made it: a JSON document with the lengths of the columns behind it. */
+/** What Python packed, as `payload` made it: a JSON document with the lengths of the strings and the columns behind it. */
 async function unpacked(/** @type {DataView | ArrayBuffer} */ view) {
   const stream = new Blob([/** @type {BlobPart} */ (view)]).stream().pipeThrough(new DecompressionStream("deflate"));
   const buffer = await new Response(stream).arrayBuffer(), length = new DataView(buffer).getUint32(0, true);
   const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
-  let at = 4 + length;
+  const texts = new Uint8Array(buffer, 4 + length, head.strings);
+  head.strings = new TextDecoder().decode(texts).split("\0");
+  let at = 4 + length + texts.length;
   for (const columns of Object.values(head.tables)) {
     for (const column of Object.values(columns)) {
       const bytes = column[1];

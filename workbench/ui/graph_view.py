@@ -13,6 +13,7 @@ import traitlets
 
 from workbench.graph import Graph
 from workbench.lever import Site
+from workbench.remembered import Remembered
 from workbench.ui import lanes
 from workbench.ui import layout as u_layout
 from workbench.ui.drawing import Layout
@@ -24,7 +25,15 @@ from workbench.ui.panel import Answering, esm
 from workbench.ui.payload import packed, payload
 
 HERE = pathlib.Path(__file__).parent
-MODULES = ("graph_scene.js", "graph_places.js", "graph_drawing.js", "graph_map.js", "graph_legend.js", "graph_view.js")
+MODULES = (
+    "graph_scene.js",
+    "graph_places.js",
+    "graph_arcs.js",
+    "graph_drawing.js",
+    "graph_map.js",
+    "graph_legend.js",
+    "graph_view.js",
+)
 """The page's side, each file building on those before it."""
 
 
@@ -125,6 +134,7 @@ class GraphView(Answering):
         self._views = False
         self._unpacks = True
         self._kept: dict[str, float] = {}
+        self._remembered = Remembered()
         self.shown: Shown | None = None
         self.on_msg(self._receive)
 
@@ -132,12 +142,18 @@ class GraphView(Answering):
         """Draw a graph and its sites; scroll position, zoom and selection stay."""
         sites = tuple(sites)
         layout = u_layout.compute(
-            graph, sites, unfolded=self._unfolded, views=self._views, composites=True, kept=self._kept
+            graph,
+            sites,
+            unfolded=self._unfolded,
+            views=self._views,
+            composites=True,
+            kept=self._kept,
+            remembered=self._remembered,
         )
         blocks = zip(layout.blocks.origin.tolist(), layout.blocks.height.tolist(), strict=True)
         self._kept |= {u_layout.block_key(graph, origin): height for origin, height in blocks}
         self.shown = Shown(graph, sites, layout, node_ids(graph, layout, sites))
-        drawn = payload(graph, layout, sites, self.shown.node_ids)
+        drawn = payload(graph, layout, sites, self.shown.node_ids, remembered=self._remembered)
         self.data = packed(drawn) if self._unpacks else drawn
 
     def ask(self, options: Mapping[str, str]) -> None:

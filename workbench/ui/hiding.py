@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.graph import Graph, Kind, StatementFlag
+from workbench.graph import Graph, Kind, Ragged, StatementFlag
 from workbench.ui.drawing import Ints
 from workbench.ui.ends import Arc, Index, Mark
 
@@ -65,26 +66,29 @@ def hide(graph: Graph, index: Index, ghosts: NDArray[np.int32], layers: Sequence
     views[np.isin(index.block, ghosts)] = False
     rows = np.flatnonzero(views).tolist()
     stand_in = dict.fromkeys(rows, -1)
-    side, blocks, producers = statements.side.tolist(), index.blocks, index.producers
-
-    def together(one: int, other: int) -> bool:
-        return side[one] == side[other] and layers[blocks[one]] == layers[blocks[other]]
+    # Side and layer together.
+    numbers: dict[str, int] = {}
+    layer = np.asarray([numbers.setdefault(name, len(numbers)) for name in layers], np.int32)
+    column: list[int] = (2 * layer[index.block] + statements.side).tolist()
+    producers = index.producers
+    read = dict(zip(rows, _listed(statements.inputs.taken(np.asarray(rows, np.intp))), strict=True))
+    made = dict(zip(rows, _listed(statements.outputs.taken(np.asarray(rows, np.intp))), strict=True))
 
     def shown(row: int) -> int:
         """What stands where `row` does, or -1 where that is not known yet."""
         return stand_in.get(row, row)
 
     def above(row: int) -> int:
-        for value in statements.inputs[row].tolist():
+        for value in read[row]:
             maker = producers[value]
-            if maker >= 0 and maker != row and together(row, maker):
+            if maker >= 0 and maker != row and column[row] == column[maker]:
                 return shown(maker)
         return -1
 
     def below(row: int) -> int:
-        for value in statements.outputs[row].tolist():
+        for value in made[row]:
             for reader in index.readers_of(value):
-                if reader != row and together(row, reader) and (found := shown(reader)) >= 0:
+                if reader != row and column[row] == column[reader] and (found := shown(reader)) >= 0:
                     return found
         return -1
 
@@ -95,6 +99,11 @@ def hide(graph: Graph, index: Index, ghosts: NDArray[np.int32], layers: Sequence
     stands = np.full(len(statements), -1, np.int32)
     stands[rows] = list(stand_in.values())
     return Hidden(stands)
+
+
+def _listed(rows: Ragged) -> Iterator[list[int]]:
+    items = rows.items.tolist()
+    return (items[start:stop] for start, stop in itertools.pairwise(rows.offsets.tolist()))
 
 
 def without(index: Index, hidden: Hidden) -> Index:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,24 +65,30 @@ def bars(graph: Graph, layout: Layout, sites: Sequence[Site]) -> Bars:
     """The bars of a graph's collectives, in the order in which they are issued."""
     number = {site.id: index for index, site in enumerate(sites) if site.lever == LEVER and site.values}
     next_row, next_node = _next(graph, layout) if number else np.empty((2, 0), np.int32)
-    statements, values = graph.statements, graph.values
+    statements, values, value_index = graph.statements, graph.values, graph.value_index
     groups = statements.group if len(graph.groups) > 1 else np.full(len(statements), -1, np.int32)
-    found: dict[tuple[int, int, int], list[tuple[int, int, int, int, int]]] = {}
-    producers, kinds, group_of = values.producer.tolist(), statements.kind.tolist(), groups.tolist()
-    starts, read = statements.inputs.offsets.tolist(), statements.inputs.items.tolist()
-    rows, nodes, value_index = next_row.tolist(), next_node.tolist(), graph.value_index
-    for id, index in number.items():
-        ending = number.get(f"{id}!wait")
-        value = value_index.get(sites[index].values[0], -1)
-        wait = producers[value] if value >= 0 and ending is not None else -1
-        if wait < 0 or ending is None or kinds[wait] != Kind.WAIT:
-            continue
-        issue = producers[read[starts[wait]]]
-        if issue >= 0 and min(nodes[issue], nodes[wait]) >= 0:
-            place = nodes[issue], nodes[wait], group_of[issue]
-            found.setdefault(place, []).append((issue, index, ending, rows[issue], rows[wait]))
-    ordered = sorted(found.items(), key=lambda item: min(item[1]))
-    first = [min(same) for _, same in ordered]
+    pairs = [
+        (index, ending, value_index.get(sites[index].values[0], -1))
+        for id, index in number.items()
+        if (ending := number.get(f"{id}!wait")) is not None
+    ]
+    begins, ends, value = np.asarray(pairs, np.int32).reshape(-1, 3).T
+    wait = np.where(value >= 0, np.append(values.producer, -1)[value], -1)
+    there = (wait >= 0) & (statements.kind[wait] == Kind.WAIT) if len(wait) else np.zeros(0, bool)
+    begins, ends, wait = begins[there], ends[there], wait[there]
+    issue = values.producer[statements.inputs.items[statements.inputs.offsets[wait]]]
+    there = issue >= 0
+    there[there] = np.minimum(next_node[issue[there]], next_node[wait[there]]) >= 0
+    columns = (issue, begins, ends, *(next_row[one] for one in (issue, wait)))
+    places = (next_node[issue], next_node[wait], groups[issue])
+    order = np.lexsort((ends, begins, issue))
+    order = order[there[order]]
+    found: dict[tuple[int, ...], list[tuple[int, int, int, int, int]]] = {}
+    for place, one in zip(_rows_of(places, order), _rows_of(columns, order), strict=True):
+        found.setdefault(place, []).append(one)
+    # In the order in which they are issued, as those of each bar are.
+    ordered = list(found.items())
+    first = [same[0] for _, same in ordered]
     issue_node = np.asarray([key[0] for key, _ in ordered], np.int32)
     wait_node = np.asarray([key[1] for key, _ in ordered], np.int32)
     side = layout.nodes.side[issue_node].astype(np.int8)
@@ -91,7 +98,7 @@ def bars(graph: Graph, layout: Layout, sites: Sequence[Site]) -> Bars:
         wait=tuple(one[2] for one in first),
         count=tuple(len(same) for _, same in ordered),
         peers=tuple(
-            tuple(other[1:] for other in sorted(same) if _twins(sites[one[1]].id, sites[other[1]].id))
+            tuple([other[1:] for other in same if _twins(sites[one[1]].id, sites[other[1]].id)])
             for one, (_, same) in zip(first, ordered, strict=True)
         ),
         group=np.asarray([key[2] for key, _ in ordered], np.int32),
@@ -102,6 +109,11 @@ def bars(graph: Graph, layout: Layout, sites: Sequence[Site]) -> Bars:
         y0=y0,
         y1=y1,
     )
+
+
+def _rows_of(columns: Sequence[NDArray[np.integer[Any]]], rows: NDArray[np.intp]) -> Iterator[tuple[Any, ...]]:
+    """Rows of some columns, as numbers."""
+    return zip(*(column[rows].tolist() for column in columns), strict=True)
 
 
 def moved(graph: Graph, layout: Layout, sites: Sequence[Site], id: str, node: int) -> dict[str, int]:

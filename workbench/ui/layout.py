@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from workbench.graph import FORWARD, Graph, layer_of
 from workbench.lever import Site
+from workbench.remembered import Remembered
 from workbench.ui.arcs import ArcTable
 from workbench.ui.drawing import (
     BLOCK_PAD,
@@ -50,6 +51,7 @@ def compute(
     views: bool = True,
     composites: bool = False,
     kept: Mapping[str, float] = MappingProxyType({}),
+    remembered: Remembered | None = None,
 ) -> Layout:
     """Lay out a graph.
 
@@ -70,10 +72,13 @@ def compute(
     kept : mapping of str to float
         Heights that blocks had before, by `block_key`, in pixels: what is new in a block is put closer together
         there, down to `TIGHTEST`, so that no other block moves.
+    remembered : Remembered, optional
+        Of an earlier layout, to be taken over where nothing differs. What is laid out is the same without it.
     """
+    remembered = remembered or Remembered()
     index = Index.of(graph)
-    table, lost = ArcTable.of(graph, sites, index)
-    marks, unmarked = marks_of_sites(graph, sites, index)
+    table, lost = ArcTable.of(graph, sites, index, remembered)
+    marks, unmarked = marks_of_sites(graph, sites, index, remembered)
     hidden = Hidden(np.full(len(graph.statements), -1, np.int32))
     if not views:
         ghostly = table.block[table.source < 0]
@@ -96,8 +101,8 @@ def compute(
     node_of = _node_of(graph, nodes, fold, [*closed, *whole], hidden)
     nodes = replace(
         nodes,
-        waits=_counted(nodes, closed, opened),
-        parts=_counted(nodes, whole, [rows for rows in made if rows not in whole]),
+        waits=_counted(nodes, len(node_of), closed, opened),
+        parts=_counted(nodes, len(node_of), whole, [rows for rows in made if rows not in whole]),
     )
     heights = [kept.get(block_key(graph, block - 1), 0.0) for span in fold.shown for block in span.blocks]
     nodes, blocks, sections, height = _heights(nodes, arcs, node_of, ghosts, fold, np.asarray(heights))
@@ -185,11 +190,15 @@ def _nodes(
     return nodes, {int(nodes.ghost[i]): int(i) for i in np.flatnonzero(nodes.ghost >= 0)}
 
 
-def _counted(nodes: Nodes, closed: list[tuple[int, ...]], opened: list[tuple[int, ...]]) -> Ints:
+def _counted(nodes: Nodes, statements: int, closed: list[tuple[int, ...]], opened: list[tuple[int, ...]]) -> Ints:
     """Per node for how many statements it stands; below 0 for the first of those that are shown one by one."""
-    count = {group[0]: len(group) for group in closed} | {group[0]: -len(group) for group in opened}
-    rows = zip(nodes.statement.tolist(), nodes.heading.tolist(), strict=True)
-    return np.asarray([0 if heading else count.get(row, 0) for row, heading in rows], np.int32)
+    # At last, of ghosts.
+    count = np.zeros(statements + 1, np.int32)
+    for sign, groups in ((1, closed), (-1, opened)):
+        for group in groups:
+            count[group[0]] = sign * len(group)
+    found: Ints = np.where(nodes.heading, 0, count[nodes.statement]).astype(np.int32)
+    return found
 
 
 def _node_of(graph: Graph, nodes: Nodes, fold: Fold, closed: list[tuple[int, ...]], hidden: Hidden) -> Ints:

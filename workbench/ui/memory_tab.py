@@ -46,6 +46,9 @@ _CURVES = {"statements": ("predicted", "start", "measured"), "time": ("measured 
 """Curves by the axis that they are drawn along."""
 
 
+type _Columns = dict[str, NDArray[Any] | str | float]
+
+
 class MemoryTab(Panel):
     """Curves on one axis of bytes and one of statements; a run whose statements are not known has its own time above.
 
@@ -132,7 +135,7 @@ class MemoryTab(Panel):
         at_peak = int(np.argmax(predicted)) if len(predicted) else 0
         late = at_peak > 0.6 * end
         first = self._first_backward
-        sources: dict[str, dict[str, list[Any]]] = {
+        sources: dict[str, dict[str, Any]] = {
             "boundary": {"x": [first - 0.5], "y": [0], "label": ["backward →"]}
             if first
             else {"x": [], "y": [], "label": []},
@@ -164,23 +167,24 @@ class MemoryTab(Panel):
         sampled = {}
         for axis, edge in (("statements", end), ("time", time_end)):
             points, whole = self._points(axis, 0, edge, _PIXELS)
-            sources |= points
+            sources |= {name: _packed(columns) for name, columns in points.items()}
             sampled[axis] = not whole
         self.content = {"sources": sources, "set": settings, "sampled": sampled}
         self._mark()
 
-    def _points(self, axis: str, start: float, end: float, pixels: int) -> tuple[dict[str, dict[str, list[Any]]], bool]:
+    def _points(self, axis: str, start: float, end: float, pixels: int) -> tuple[dict[str, _Columns], bool]:
         """What to draw of the curves along an axis, and whether that is all of them."""
-        sources, all_whole = {}, True
+        sources: dict[str, _Columns] = {}
+        all_whole = True
         for name in _CURVES[axis]:
             curve = self._curves[name]
             rows, whole = in_sight(curve, start, end, pixels)
             all_whole &= whole
-            sources[name] = {"x": curve.x[rows].tolist(), "y": curve.y[rows].tolist()}
+            sources[name] = {"x": curve.x[rows], "y": curve.y[rows]}
             if name == "predicted":
-                sources[name]["statement"] = [self._names[row] for row in rows.tolist()]
-                first = self._first_backward
-                sources[name]["side"] = ["backward" if first and row >= first else "forward" for row in rows.tolist()]
+                # A name for each point, and from which on they are of the backward.
+                sources[name]["lines"] = "\n".join([self._names[row] for row in rows.tolist()])
+                sources[name]["backward_from"] = self._first_backward or len(self._names)
         return sources, all_whole
 
     def _send_near(self, asked: Mapping[str, Any]) -> None:
@@ -192,11 +196,25 @@ class MemoryTab(Panel):
         pixels = max(1, min(int(asked["pixels"]), 4 * _PIXELS)) * (1 + 2 * _AROUND)
         sources, whole = self._points(asked["axis"], start, end, pixels)
         near = {"axis": asked["axis"], "start": start, "end": end, "span": span, "whole": whole}
-        self.send({"type": "points", "view": asked["view"], **near, "sources": sources})
+        listed = {name: _listed(columns) for name, columns in sources.items()}
+        self.send({"type": "points", "view": asked["view"], **near, "sources": listed})
 
     def _mark(self) -> None:
         wanted = set(self.marked)
         self.chosen = [row for row, id in enumerate(self._ids) if id in wanted] if wanted else []
+
+
+def _packed(columns: _Columns) -> dict[str, Any]:
+    """Numbers as bytes: the page gets thousands of them, and each of a list would be looked at on its way."""
+    return {
+        name: column.astype(np.float64).tobytes() if isinstance(column, np.ndarray) else column
+        for name, column in columns.items()
+    }
+
+
+def _listed(columns: _Columns) -> dict[str, Any]:
+    """Numbers as lists, for messages that carry no bytes."""
+    return {name: column.tolist() if isinstance(column, np.ndarray) else column for name, column in columns.items()}
 
 
 def _stretched(points: int, end: int) -> NDArray[np.float64]:

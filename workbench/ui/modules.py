@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -62,15 +61,22 @@ def modules_of(graph: Graph, layout: Layout) -> list[Module]:
     kept = (arcs.shape == Shape.CROSS) & (arcs.style == Style.SAVED)
     saved = np.zeros(len(blocks), np.int64)
     np.add.at(saved, nodes.block[arcs.source[kept]], arcs.bytes[kept])
-    asked: tuple[list[list[str]], ...] = tuple([[] for _ in range(len(blocks))] for _ in (FORWARD, BACKWARD))
     named = functools.cache(short_name)
-    which = np.flatnonzero(counted)
-    columns = (nodes.side, nodes.block, nodes.parts, nodes.statement)
-    for side, block, parts_shown, statement in zip(*(column[which].tolist() for column in columns), strict=True):
-        origin = int(blocks.origin[block]) if parts_shown > 0 else -1
-        # A composite is called what the program calls it, all else as its statement is.
-        operation = graph.origins[origin].symbol if origin >= 0 else named(graph.statements.name[statement])
-        asked[side][block].append(operation)
+    asked, starts = {}, {}
+    for side in (FORWARD, BACKWARD):
+        # From block to block, as nodes come.
+        which = np.flatnonzero((counted > 0) & (nodes.side == side))
+        asked[side] = [named(graph.statements.name[row]) for row in nodes.statement[which].tolist()]
+        for place in np.flatnonzero(nodes.parts[which] > 0).tolist():
+            # A composite is called what the program calls it, all else as its statement is.
+            origin = int(blocks.origin[nodes.block[which[place]]])
+            if origin >= 0:
+                asked[side][place] = graph.origins[origin].symbol
+        starts[side] = np.searchsorted(nodes.block[which], np.arange(len(blocks) + 1)).tolist()
+
+    def operations(side: int, first: int, stop: int) -> str:
+        return _told(asked[side][starts[side][first] : starts[side][stop]])
+
     found = []
     for first, stop, parts, depth in _spans(scopes, 0, len(scopes), 0, 0):
         layer = layer_of(".".join(parts))
@@ -85,14 +91,14 @@ def modules_of(graph: Graph, layout: Layout) -> list[Module]:
                 forward=int(rows[FORWARD][first:stop].sum()),
                 backward=int(rows[BACKWARD][first:stop].sum()),
                 saved_bytes=int(saved[first:stop].sum()),
-                operations=(_told(asked[FORWARD][first:stop]), _told(asked[BACKWARD][first:stop])),
+                operations=(operations(FORWARD, first, stop), operations(BACKWARD, first, stop)),
             )
         )
     return found
 
 
-def _told(names: Iterable[Iterable[str]]) -> str:
-    counts = Counter(itertools.chain.from_iterable(names)).most_common()
+def _told(names: Iterable[str]) -> str:
+    counts = Counter(names).most_common()
     return ", ".join(f"{name} × {count}" if count > 1 else name for name, count in counts)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
+import numpy as np
+
 from workbench.graph import Graph
 from workbench.lever import Site
 from workbench.ui.drawing import Layout
@@ -27,24 +29,32 @@ def node_ids(graph: Graph, layout: Layout, sites: Sequence[Site]) -> list[str]:
         ``t:VALUE`` for the statement that makes a value, ``f:NAME`` for a fusion, ``g:SITE`` for a value that the
         forward no longer makes, ``s:INDEX`` for statements that make nothing new.
     """
-    ids, seen = [], set()
-    named, outputs = graph.values.name, graph.statements.outputs
-    starts, made = outputs.offsets.tolist(), outputs.items.tolist()
-    for statement, ghost, heading in zip(
-        layout.nodes.statement.tolist(), layout.nodes.ghost.tolist(), layout.nodes.heading.tolist(), strict=True
-    ):
-        if statement < 0:
-            id = f"g:{sites[ghost].id}"
-        elif heading:
-            id = f"f:{graph.statements.name[statement]}"
+    nodes, outputs = layout.nodes, graph.statements.outputs
+    made = np.append(outputs.items, -1)[outputs.offsets[:-1]]
+    made[np.diff(outputs.offsets) == 0] = -1
+    value = np.where((nodes.statement >= 0) & ~nodes.heading, np.append(made, -1)[nodes.statement], -1)
+    words = _value_ids(graph.values.name)
+    ids = list(map(words.__getitem__, value.tolist()))
+    rows = nodes.statement.tolist()
+    for node in np.flatnonzero(value < 0).tolist():
+        if rows[node] < 0:
+            ids[node] = f"g:{sites[nodes.ghost[node]].id}"
+        elif nodes.heading[node]:
+            ids[node] = f"f:{graph.statements.name[rows[node]]}"
         else:
-            start = starts[statement]
-            id = f"t:{named[made[start]]}" if start < starts[statement + 1] else ""
-        if not id or id in seen:
-            id = f"s:{statement}"
-        seen.add(id)
-        ids.append(id)
+            ids[node] = f"s:{rows[node]}"
+    if len(set(ids)) < len(ids):
+        seen: set[str] = set()
+        for node, id in enumerate(ids):
+            ids[node] = f"s:{rows[node]}" if id in seen else id
+            seen.add(ids[node])
     return ids
+
+
+@functools.lru_cache(maxsize=4)
+def _value_ids(names: tuple[str, ...]) -> list[str]:
+    """Per value the id of the node that makes it; at last that of none."""
+    return [*(f"t:{name}" for name in names), ""]
 
 
 def next_option(site: Site) -> str | None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from workbench.graph import BACKWARD, FORWARD, Graph, Kind, Ragged, StatementFlag, ValueFlag
 from workbench.lever import Site
+from workbench.remembered import Remembered
 from workbench.summary import human_bytes, human_shape
 from workbench.ui import lanes
 from workbench.ui.drawing import Layout, Style
@@ -33,17 +34,21 @@ _VERBS[Style.OFFLOADED] = "kept on the CPU until the backward"
 class Strings(dict[str, int]):
     """A table in which every text stands once: its index by the text, entered when new."""
 
-    def __missing__(self, text: str) -> int:
-        self[text] = index = len(self)
-        return index
-
     def column(self, texts: Sequence[str]) -> NDArray[np.int32]:
         """Indices of `texts`."""
-        return np.fromiter(map(self.__getitem__, texts), np.int32, len(texts))
+        for text in dict.fromkeys(texts):
+            self.setdefault(text, len(self))
+        return np.asarray(list(map(self.__getitem__, texts)), np.int32)
 
 
 def payload(
-    graph: Graph, layout: Layout, sites: Sequence[Site], ids: Sequence[str] | None = None, *, read_only: bool = False
+    graph: Graph,
+    layout: Layout,
+    sites: Sequence[Site],
+    ids: Sequence[str] | None = None,
+    *,
+    read_only: bool = False,
+    remembered: Remembered | None = None,
 ) -> dict[str, Any]:
     """What the canvas draws: tables of ``[type code, bytes]`` columns and the strings that they point into.
 
@@ -57,13 +62,15 @@ def payload(
         The nodes' own, where they are worked out already.
     read_only : bool
         Whether nothing can be chosen there, so that no tooltip says what a click would do.
+    remembered : Remembered, optional
+        Of an earlier drawing, to be taken over where nothing differs. What is drawn is the same without it.
     """
-    strings = Strings()
+    strings, remembered = Strings(), remembered or Remembered()
     acts = not read_only
     ids = node_ids(graph, layout, sites) if ids is None else ids
     blocks, lines, runs, arcs = layout.blocks, layout.lines, layout.runs, layout.arcs
     tables: dict[str, dict[str, NDArray[Any]]] = {
-        "node": {"id": strings.column(ids), **_node_columns(graph, layout, sites, strings)},
+        "node": {"id": strings.column(ids), **_node_columns(graph, layout, sites, strings, remembered)},
         "block": {
             "y": blocks.y,
             "symbol": strings.column([_symbol(graph, origin) for origin in blocks.origin.tolist()]),
@@ -93,7 +100,7 @@ def payload(
             "width": (1.0 + 3.0 * np.sqrt(arcs.bytes / arcs.bytes.max(initial=1))).astype(np.float32),
             "id": strings.column([sites[numbers[0]].id for numbers in arcs.sites]),
             "label": strings.column([_arc_label(layout, i) for i in range(len(arcs))]),
-            "tip": strings.column([_arc_tip(graph, layout, sites, i, acts) for i in range(len(arcs))]),
+            "tip": strings.column(_arc_tips(graph, layout, sites, remembered, acts=acts)),
         },
         "mark": {
             "node": layout.marks.node,
@@ -130,8 +137,9 @@ def packed(drawn: dict[str, Any]) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``packed``: the length of a JSON document in four bytes, that document, and the columns that it tells the
-        lengths of; or what was given, where that is small.
+        ``packed``: the length of a JSON document in four bytes, that document, and what it tells the lengths of: the
+        strings with a character of no text between them, which is a list in a fraction of the time, and the columns.
+        Or what was given, where that is small.
     """
     columns = [column for table in drawn["tables"].values() for column in table.values()]
     if sum(len(content) for _, content in columns) + sum(map(len, drawn["strings"])) < PACKED_FROM:
@@ -144,9 +152,10 @@ def packed(drawn: dict[str, Any]) -> dict[str, Any]:
         name: {column: [code, len(content)] for column, (code, content) in table.items()}
         for name, table in small.items()
     }
-    head = json.dumps({**drawn, "tables": lengths}, ensure_ascii=False, separators=(",", ":")).encode()
+    texts = _SEPARATOR.join([text.replace(_SEPARATOR, "") for text in drawn["strings"]]).encode()
+    head = json.dumps({**drawn, "strings": len(texts), "tables": lengths}, separators=(",", ":")).encode()
     behind = (content for table in small.values() for _, content in table.values())
-    content = b"".join([len(head).to_bytes(4, "little"), head, *behind])
+    content = b"".join([len(head).to_bytes(4, "little"), head, texts, *behind])
     return {"packed": zlib.compress(content, _LEVEL)}
 
 
@@ -159,6 +168,7 @@ def _narrowed(code: str, content: bytes) -> tuple[str, bytes]:
     return code, content
 
 
+_SEPARATOR = "\0"
 _LEVEL = 1
 """Of compression: the next ones take several times as long for a tenth less."""
 
@@ -187,7 +197,15 @@ def _symbol(graph: Graph, origin: int) -> str:
     return graph.origins[origin].symbol if origin >= 0 else ""
 
 
-def _node_columns(graph: Graph, layout: Layout, sites: Sequence[Site], strings: Strings) -> dict[str, NDArray[Any]]:
+def _value_words(names: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> list[tuple[str, str]]:
+    """Per value its shape, and its name with that; at last those of none."""
+    shape_of = functools.cache(human_shape)
+    return [*((at, f"{name} {at}") for name, at in zip(names, map(shape_of, shapes), strict=True)), ("", "")]
+
+
+def _node_columns(
+    graph: Graph, layout: Layout, sites: Sequence[Site], strings: Strings, remembered: Remembered
+) -> dict[str, NDArray[Any]]:
     nodes, statements, values = layout.nodes, graph.statements, graph.values
     rows, waits, parts = nodes.statement.tolist(), nodes.waits.tolist(), nodes.parts.tolist()
     made = _tensors_made(graph)
@@ -201,22 +219,21 @@ def _node_columns(graph: Graph, layout: Layout, sites: Sequence[Site], strings: 
     size = np.zeros(len(nodes), np.float64)
     size[has] = (totals[made.offsets[1:]] - totals[start])[nodes.statement[has]]
     size[nodes.parts > 0] = 0
-    names, executors, named, shapes = statements.name, statements.executor, values.name, values.shape
-    short_of = {name: short_name(name) for name in set(names)}
-    shape_of = functools.cache(human_shape)
-    shape = [shape_of(shapes[value]) if value >= 0 else "" for value in first.tolist()]
+    names, executors = statements.name, statements.executor
+    words = remembered.of(_value_words, values.name, values.shape)
     # Most rows make one tensor.
-    detail = [f"{named[value]} {at}" if value >= 0 else "" for value, at in zip(first.tolist(), shape, strict=True)]
-    name = [short_of[names[row]] if row >= 0 else "" for row in rows]
+    shape, detail = map(list, zip(*map(words.__getitem__, first.tolist()), strict=True)) if len(nodes) else ([], [])
     full = [names[row] if row >= 0 else "" for row in rows]
+    short_of = {name: short_name(name) for name in set(full)}
+    name = list(map(short_of.__getitem__, full))
     executor = [executors[row] if row >= 0 else "" for row in rows]
     abouts = [_about(graph, origin) for origin in layout.blocks.origin.tolist()]
     about = list(map(abouts.__getitem__, nodes.block.tolist()))
 
     def told(row: int) -> str:
         tensors = made[row].tolist()
-        words = ", ".join(f"{named[value]} {shape_of(shapes[value])}" for value in tensors[:3])
-        return f"{words} and {len(tensors) - 3} more" if len(tensors) > 3 else words
+        listed = ", ".join(words[value][1] for value in tensors[:3])
+        return f"{listed} and {len(tensors) - 3} more" if len(tensors) > 3 else listed
 
     members = np.bincount(statements.parent[statements.parent >= 0], minlength=len(statements))
     others = is_ghost | nodes.heading | (nodes.waits != 0) | (nodes.parts != 0) | (taken > 1)
@@ -232,7 +249,7 @@ def _node_columns(graph: Graph, layout: Layout, sites: Sequence[Site], strings: 
             symbol = _symbol(graph, origin)
             name[node] = f"▸ {symbol}"
             full[node] = f"{symbol}: {len(within)} statements shown as one"
-            listed = ", ".join(short_of[names[one]] for one in within)
+            listed = ", ".join(short_name(names[one]) for one in within)
             detail[node] = f"{listed}: each is shown by another click, or Enter"
             shape[node] = f"{len(within)} statements"
             executor[node] = ""
@@ -379,16 +396,22 @@ def _turning(site: Site, count: int, what: str = "layers") -> list[str]:
     return [f"click: {turning}" + (f" in all {count} {what}" if count > 1 else "")] if turning else []
 
 
-def _arc_tip(graph: Graph, layout: Layout, sites: Sequence[Site], arc: int, acts: bool) -> str:
-    count = len(layout.arcs.peers[arc])
-    first = sites[layout.arcs.sites[arc][0]]
-    value = next((graph.value_index[name] for name in first.values if name in graph.value_index), None)
-    shape = "" if value is None else f" {human_shape(graph.values.shape[value])}"
-    rows = [f"{first.values[0]}{shape}, {_arc_label(layout, arc)}"]
-    rows.append(_VERBS[Style(int(layout.arcs.style[arc]))])
-    for number in layout.arcs.sites[arc]:
-        rows.extend(_told(sites[number]))
-    return "\n".join([*rows, *(_turning(first, count) if acts else ())])
+def _arc_tips(graph: Graph, layout: Layout, sites: Sequence[Site], remembered: Remembered, *, acts: bool) -> list[str]:
+    """Per arc what it carries, what becomes of that, and what has been and can be chosen."""
+    arcs = layout.arcs
+    numbers = [number for of_arc in arcs.sites for number in of_arc]
+    told = iter(remembered.each(_told, [sites[number] for number in numbers]))
+    words = remembered.of(_value_words, graph.values.name, graph.values.shape)
+    tips = []
+    for arc, (of_arc, style) in enumerate(zip(arcs.sites, arcs.style.tolist(), strict=True)):
+        first = sites[of_arc[0]]
+        value = next((graph.value_index[name] for name in first.values if name in graph.value_index), None)
+        shape = "" if value is None else f" {words[value][0]}"
+        rows = [f"{first.values[0]}{shape}, {_arc_label(layout, arc)}", _VERBS[Style(style)]]
+        for _ in of_arc:
+            rows.extend(next(told))
+        tips.append("\n".join([*rows, *(_turning(first, len(arcs.peers[arc])) if acts else ())]))
+    return tips
 
 
 def _edges(graph: Graph, layout: Layout) -> dict[str, NDArray[Any]]:
@@ -415,15 +438,21 @@ def _edges(graph: Graph, layout: Layout) -> dict[str, NDArray[Any]]:
 
 def _aliases(layout: Layout, sites: Sequence[Site], strings: Strings) -> dict[str, NDArray[Any]]:
     """Sites that an arc or a mark shows beside its first one: further levers' and those of layers folded into it."""
-    ids, arcs, marks = [], [], []
-    for arc, (numbers, peers) in enumerate(zip(layout.arcs.sites, layout.arcs.peers, strict=True)):
-        for number in {*numbers[1:], *peers} - {numbers[0]}:
-            ids.append(sites[number].id)
-            arcs.append(arc)
-            marks.append(-1)
-    for mark, (first, peers) in enumerate(zip(layout.marks.site, layout.marks.peers, strict=True)):
-        for number in {*peers} - {first}:
-            ids.append(sites[number].id)
-            arcs.append(-1)
-            marks.append(mark)
-    return {"id": strings.column(ids), "arc": np.asarray(arcs, np.int32), "mark": np.asarray(marks, np.int32)}
+    numbers: list[int] = []
+    counts = []
+    for of_arc, peers in zip(layout.arcs.sites, layout.arcs.peers, strict=True):
+        others = {*of_arc[1:], *peers} - {of_arc[0]}
+        numbers += others
+        counts.append(len(others))
+    of_arcs = len(numbers)
+    for first, peers in zip(layout.marks.site, layout.marks.peers, strict=True):
+        others = {*peers} - {first}
+        numbers += others
+        counts.append(len(others))
+    owner = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    rest = len(numbers) - of_arcs
+    return {
+        "id": strings.column([sites[number].id for number in numbers]),
+        "arc": np.append(owner[:of_arcs], np.full(rest, -1, np.int32)),
+        "mark": np.append(np.full(of_arcs, -1, np.int32), owner[of_arcs:] - np.int32(len(layout.arcs))),
+    }

@@ -30,6 +30,18 @@ async function attached(/** @type {HTMLElement} */ el, /** @type {AbortSignal} *
   return !signal.aborted;
 }
 
+/** A source's columns as Bokeh takes them: numbers may come as bytes, names as lines, and sides as where one begins. */
+function columns(/** @type {{[name: string]: any}} */ { lines, backward_from, ...sent }) {
+  const numbers = (column) => Array.from(new Float64Array(column.buffer.slice(column.byteOffset, column.byteOffset + column.byteLength)));
+  const data = /** @type {{[name: string]: any}} */ (
+    Object.fromEntries(Object.entries(sent).map(([name, column]) => [name, Array.isArray(column) ? column : numbers(column)]))
+  );
+  if (lines === undefined) return data;
+  data.statement = data.x.length ? lines.split("\n") : [];
+  data.side = data.x.map((at) => (at >= backward_from ? "backward" : "forward"));
+  return data;
+}
+
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
   panel(el, "plot");
@@ -48,7 +60,7 @@ function render({ model, el }) {
   function fill() {
     if (!shown) return;
     const { sources, set } = model.get("content");
-    for (const [name, data] of Object.entries(sources ?? {})) shown.get_model_by_name(name).data = data;
+    for (const [name, data] of Object.entries(sources ?? {})) shown.get_model_by_name(name).data = columns(data);
     for (const [name, values] of Object.entries(set ?? {})) shown.get_model_by_name(name).setv(values);
   }
   /** Where what is selected in the graph stands on the curve. */
@@ -66,7 +78,7 @@ function render({ model, el }) {
     if (!sampled[axis] || !range) return;
     const { start, end } = range, had = near[axis];
     if (start <= set[axis].start && end >= set[axis].end) {
-      if (had) for (const name of had.names) shown.get_model_by_name(name).data = sources[name];
+      if (had) for (const name of had.names) shown.get_model_by_name(name).data = columns(sources[name]);
       delete near[axis];
     } else if (!had || start < had.start || end > had.end || (!had.whole && end - start < 0.99 * had.span)) {
       model.send({ type: "range", axis, start, end, pixels: el.clientWidth, view });
@@ -83,7 +95,7 @@ function render({ model, el }) {
   function take(message) {
     if (message.type !== "points" || message.view !== view || !shown) return;
     near[message.axis] = { ...message, names: Object.keys(message.sources) };
-    for (const [name, data] of Object.entries(message.sources)) shown.get_model_by_name(name).data = data;
+    for (const [name, data] of Object.entries(message.sources)) shown.get_model_by_name(name).data = columns(data);
   }
   /** What a plot was put into the page as, once that stays there; null where the view is gone by then. */
   async function embedded(bokeh, item) {

@@ -1,0 +1,62 @@
+"""What was worked out of parts that are still the same, so that a drawing after a choice takes much over."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+
+class Remembered:
+    """The last result of each function that is given to `of`.
+
+    What is drawn does not depend on what is remembered, as long as those functions read nothing but their arguments.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[Callable[..., Any], tuple[tuple[Any, ...], Any]] = {}
+
+    def of[Result](self, make: Callable[..., Result], *parts: Any) -> Result:
+        """What a function makes of some parts; what it made of the same ones before.
+
+        Parameters
+        ----------
+        make : callable
+            Of a module, and with nothing but its arguments to go by.
+        *parts
+            None of which changes: arrays and strings the same where they are equal; lists and tuples where they hold
+            the same objects; all else where it is the same object.
+        """
+        held = self._held.get(make)
+        if held is None or not all(map(_same, parts, held[0])):
+            self._held[make] = held = parts, make(*parts)
+        result: Result = held[1]
+        return result
+
+    def each[Item, Result](self, make: Callable[..., Result], items: Sequence[Item], *parts: Any) -> list[Result]:
+        """What a function makes of each item and some parts, as `of`: anew of items that were not there before."""
+        held = self._held.get(make)
+        known: dict[int, Result] = {}
+        if held is not None and all(map(_same, parts, held[0][1:])):
+            known = dict(zip(map(id, held[0][0]), held[1], strict=True))
+        missing = object()
+        found: list[Any] = [known.get(id(item), missing) for item in items]
+        for place in [place for place, result in enumerate(found) if result is missing]:
+            found[place] = make(items[place], *parts)
+        # The items are held, so that no other one has the id of one of them.
+        self._held[make] = (tuple(items), *parts), found
+        return found
+
+
+def _same(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, np.ndarray):
+        return one.dtype == other.dtype and np.array_equal(one, other)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(operator.is_, one, other))
+    return isinstance(one, (str, bool)) and one == other
