@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 
 from workbench.compiler import aten
-from workbench.compiler.thunder_api import ProxyTag, TensorProxy
+from workbench.compiler.thunder_api import ProxyTag, TensorProxy, to_torch_dtype
 from workbench.compiler.written_out import WRITTEN_OUT, known_as
 from workbench.torch_api import _weight_norm
 
@@ -87,12 +87,32 @@ def _cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Any:
-    """The gradient of a sum fails in Thunder, which gives PyTorch's kernel a total weight of another data type."""
-    known = known_as(functional.cross_entropy)
-    if reduction != "sum" or label_smoothing or a.shape == target.shape:
+    """Thunder counts what is ignored in a mean of smoothed losses, and fails to differentiate some shapes and sums.
+
+    `_nll_loss` says which; smoothed losses are of the classes that are right, and of all classes alike, as PyTorch's.
+    """
+    if a.shape == target.shape:
+        known = known_as(functional.cross_entropy)
         return known(a, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing)
-    rows, classes = _rows(a, target)
-    return known(rows, classes, weight, size_average, ignore_index, reduce, "none").sum()
+    if size_average is not None or reduce is not None:
+        raise NotImplementedError("size_average and reduce: use reduction")
+    classes = 1 if a.ndim > 1 else 0
+    if not label_smoothing:
+        return _losses(functional.cross_entropy, a, target, weight, ignore_index, reduction)
+    scores = known_as(functional.log_softmax)(a, classes)
+    right = _losses(functional.nll_loss, scores, target, weight, ignore_index, reduction)
+    weighed = scores if weight is None else scores * weight.reshape([-1] + [1] * (a.ndim - 1 - classes))
+    ignored = target == ignore_index
+    alike = (-weighed.sum(classes)).masked_fill(ignored, 0.0)
+    if reduction == "sum":
+        alike = alike.sum()
+    elif reduction == "mean":
+        counted = known_as(torch.logical_not)(ignored).to(to_torch_dtype(a.dtype))
+        if weight is not None:
+            places = target.masked_fill(ignored, 0).reshape(-1)
+            counted = counted * known_as(torch.index_select)(weight, 0, places).reshape(target.shape)
+        alike = alike.sum() / counted.sum()
+    return right * (1 - label_smoothing) + alike * (label_smoothing / int(a.shape[classes]))
 
 
 def _nll_loss(
@@ -104,12 +124,36 @@ def _nll_loss(
     reduce: Any = None,
     reduction: str = "mean",
 ) -> Any:
-    """As `_cross_entropy`."""
-    known = known_as(functional.nll_loss)
-    if reduction != "sum":
-        return known(a, target, weight, ignore_index, reduction)
-    rows, classes = _rows(a, target)
-    return known(rows, classes, weight, ignore_index, "none").sum()
+    """See `_losses`."""
+    if size_average is not None or reduce is not None:
+        raise NotImplementedError("size_average and reduce: use reduction")
+    return _losses(functional.nll_loss, a, target, weight, ignore_index, reduction)
+
+
+def _losses(
+    function: Callable[..., Any],
+    a: TensorProxy,
+    target: TensorProxy,
+    weight: TensorProxy | None,
+    ignore_index: int,
+    reduction: str,
+) -> Any:
+    """Cross entropy, or its second half, of classes.
+
+    The gradient of a sum fails in Thunder, which gives PyTorch's kernel a total weight of another data type; that over
+    one dimension of places, or more than two, comes out in the shape of two.
+    """
+    options: dict[str, Any] = {"weight": weight, "ignore_index": ignore_index}
+    if reduction == "sum":
+        rows, classes = _rows(a, target)
+        return known_as(function)(rows, classes, reduction="none", **options).sum()
+    if a.ndim in (1, 2, 4):
+        return known_as(function)(a, target, reduction=reduction, **options)
+    batch, count = a.shape[:2]
+    flat = known_as(function)(
+        a.reshape(batch, count, 1, -1), target.reshape(batch, 1, -1), reduction=reduction, **options
+    )
+    return flat.reshape(target.shape) if reduction == "none" else flat
 
 
 def _rows(a: TensorProxy, target: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
