@@ -60,6 +60,15 @@ def _normed(v: TensorProxy, g: TensorProxy, dim: int = 0) -> Any:
     return v * (g / known_as(torch.sqrt)((v * v).sum(others, keepdim=True)))
 
 
+def _embedding(
+    indices: TensorProxy, weight: TensorProxy, padding_idx: int | None = None, *args: Any, **more: Any
+) -> Any:
+    """Thunder's gradient knows no row counted from the end, and gives the padding's one, too."""
+    if padding_idx is not None and padding_idx < 0:
+        padding_idx += int(weight.shape[0])
+    return known_as(functional.embedding)(indices, weight, padding_idx, *args, **more)
+
+
 def _interpolate(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
     """Thunder refuses `align_corners`, where it is what PyTorch does without it, too, and a whole `scale_factor`."""
     given = {**dict(zip(_INTERPOLATED, args, strict=False)), **kwargs}
@@ -140,26 +149,28 @@ def _losses(
 ) -> Any:
     """Cross entropy, or its second half, of classes.
 
-    The gradient of a sum fails in Thunder, which gives PyTorch's kernel a total weight of another data type; that over
-    one dimension of places, or more than two, comes out in the shape of two.
+    The gradient of a sum, and of scores of one place, fails in Thunder, which gives PyTorch's kernel a total weight of
+    another data type; that over one dimension of places, or more than two, comes out in the shape of two.
     """
     options: dict[str, Any] = {"weight": weight, "ignore_index": ignore_index}
     if reduction == "sum":
         rows, classes = _rows(a, target)
         return known_as(function)(rows, classes, reduction="none", **options).sum()
-    if a.ndim in (1, 2, 4):
+    if a.ndim in (2, 4):
         return known_as(function)(a, target, reduction=reduction, **options)
-    batch, count = a.shape[:2]
-    flat = known_as(function)(
-        a.reshape(batch, count, 1, -1), target.reshape(batch, 1, -1), reduction=reduction, **options
-    )
-    return flat.reshape(target.shape) if reduction == "none" else flat
+    if a.ndim == 1:
+        scores, places = a.reshape(1, -1), target.reshape(1)
+    else:
+        batch, count = a.shape[:2]
+        scores, places = a.reshape(batch, count, 1, -1), target.reshape(batch, 1, -1)
+    made = known_as(function)(scores, places, reduction=reduction, **options)
+    return made.reshape(target.shape) if reduction == "none" else made
 
 
 def _rows(a: TensorProxy, target: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
     """Scores with the classes in the last of two dimensions, and the targets beside them."""
     if a.ndim <= 2:
-        return a, target
+        return (a, target) if a.ndim == 2 else (a.reshape(1, -1), target.reshape(1))
     last = a.permute(0, *range(2, a.ndim), 1)
     return last.reshape(-1, a.shape[1]), target.reshape(-1)
 
@@ -355,6 +366,7 @@ LOWERED: dict[Any, Callable[..., Any]] = {
     torch.Tensor.repeat_interleave: _repeat_interleave,
     functional.dropout: _dropout,
     _weight_norm: _normed,
+    functional.embedding: _embedding,
     functional.interpolate: _interpolate,
     functional.cross_entropy: _cross_entropy,
     functional.nll_loss: _nll_loss,
