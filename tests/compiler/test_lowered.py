@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 import workbench
+from workbench.errors import ProgramError
 
 pytestmark = [
     pytest.mark.slow,
@@ -73,6 +74,15 @@ def test_losses_of_classes_are_right(shape: tuple[int, ...], reduction: str, smo
     torch.testing.assert_close(ours, eager)
     (gradient,), (expected,) = (torch.autograd.grad(made.sum(), x) for made in (ours, eager))
     torch.testing.assert_close(gradient, expected)
+
+
+def test_smoothed_losses_are_refused_where_they_would_be_thunders() -> None:
+    def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(x, target, label_smoothing=0.1)
+
+    with pytest.raises(ProgramError, match=r"label_smoothing=0\.1.*capture='auto'"):
+        workbench.open(loss, torch.randn(4, 4), CLASSES, capture="interpreter")
+    assert workbench.open(loss, torch.randn(4, 4), CLASSES).capture == "dynamo"
 
 
 def looked_up(x: torch.Tensor) -> torch.Tensor:

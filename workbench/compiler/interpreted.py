@@ -26,7 +26,7 @@ from workbench.errors import ProgramError
 
 
 def refuse_lost(trace: TraceCtx) -> None:
-    """Refuse a program some of whose gradients Thunder loses.
+    """Refuse a program some of whose gradients Thunder loses, or a loss of which it computes wrong.
 
     Parameters
     ----------
@@ -38,6 +38,12 @@ def refuse_lost(trace: TraceCtx) -> None:
     ProgramError
         With the person's own line, and what to do.
     """
+    for bsym in trace.bound_symbols:
+        if _smooths(bsym):
+            raise ProgramError(
+                f"{_place(bsym)}Thunder's {bsym.sym.name} is another than PyTorch's: open it with capture='auto', or "
+                "without label_smoothing (places that are ignored count in its mean, and sums have no gradient)"
+            )
     through = [bsym for bsym, _ in _differentiated(trace)]
     _refuse_unseen(trace, through)
     for bsym in through:
@@ -53,6 +59,13 @@ def refuse_lost(trace: TraceCtx) -> None:
                 f"{_place(bsym)}Thunder cannot differentiate {bsym.sym.name}: open it with capture='auto', which "
                 f"leaves this to PyTorch, or compute with real and imaginary parts ({reason})"
             )
+
+
+def _smooths(bsym: BoundSymbol) -> bool:
+    """Whether a statement is a loss of classes, smoothed."""
+    if bsym.sym.name != "cross_entropy" or len(bsym.args) < 2 or bsym.args[0].shape == bsym.args[1].shape:
+        return False
+    return bool(bsym.kwargs.get("label_smoothing", bsym.args[7] if len(bsym.args) > 7 else 0.0))
 
 
 def _refuse_unseen(trace: TraceCtx, through: Sequence[BoundSymbol]) -> None:
