@@ -23,6 +23,9 @@ from workbench.torch_api import tree_iter
 UNDER_NO_GRAD = "Thunder loses the gradient of what is written in place under no_grad"
 COPIED = "Thunder copies what PyTorch has a view of, and the write would be lost"
 
+_SETS_GRAD = "_set_grad_enabled"
+"""The function by which Dynamo's graphs turn gradients on and off."""
+
 _WRITES = frozenset(
     getattr(operator, name)
     for name in (
@@ -153,7 +156,7 @@ class Aliases:
         """The nodes that have no gradient."""
         found, enabled = set(), self._differentiated
         for node in self._graph.nodes:
-            if node.op == "call_function" and node.target is torch._C._set_grad_enabled:
+            if node.op == "call_function" and _name(node) == _SETS_GRAD:
                 enabled = self._differentiated and bool(node.args[0])
             elif not enabled:
                 found.add(node)
