@@ -86,6 +86,9 @@ def test_keys_tabs_and_refusals(lab: Lab) -> None:
     lab.wait_until(lambda: below(lab, ".wb-inspector", GRAPH))
     assert not clipped(lab)
     lab.screenshot("narrow")
+    open_tab(lab, "Sites")
+    names = lab.page.locator(".wb-sites td:nth-child(2)")
+    assert min(names.evaluate_all("cells => cells.map(cell => cell.clientWidth)")) > 100, "cut letter by letter"
 
     assert not lab.page.locator(".jp-RenderedSVG").first.is_visible()
     lab.page.evaluate("async () => { await jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart(); }")

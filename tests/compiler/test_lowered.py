@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 import workbench
+from workbench.errors import ProgramError
 
 pytestmark = [
     pytest.mark.slow,
@@ -49,6 +50,51 @@ def summed(x: torch.Tensor) -> torch.Tensor:
 
 def summed_over_places(x: torch.Tensor) -> torch.Tensor:
     return functional.nll_loss(functional.log_softmax(x.reshape(2, 4, 2), 1), CLASSES.reshape(2, 2), reduction="sum")
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (6,), (2, 6, 5), (2, 6, 3, 4), (2, 6, 2, 3, 2)], ids=len)
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("weighed", [False, True])
+def test_losses_of_classes_are_right(shape: tuple[int, ...], reduction: str, smoothing: float, weighed: bool) -> None:
+    torch.manual_seed(3)
+    weight = torch.rand(6) if weighed else None
+    places = (*shape[:1], *shape[2:]) if len(shape) > 1 else ()
+    x, target = torch.randn(shape, requires_grad=True), torch.randint(3, 6, places)
+    if places:
+        target.view(-1)[0] = 2  # which is left out
+
+    def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(
+            x.sin(), target, weight, ignore_index=2, reduction=reduction, label_smoothing=smoothing
+        )
+
+    bench = workbench.open(loss, x, target, device="cpu", capture="dynamo")
+    ours, eager = bench.config.jit(loss)(x, target), loss(x, target)
+    torch.testing.assert_close(ours, eager)
+    (gradient,), (expected,) = (torch.autograd.grad(made.sum(), x) for made in (ours, eager))
+    torch.testing.assert_close(gradient, expected)
+
+
+def test_smoothed_losses_are_refused_where_they_would_be_thunders() -> None:
+    def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(x, target, label_smoothing=0.1)
+
+    with pytest.raises(ProgramError, match=r"label_smoothing=0\.1.*capture='auto'"):
+        workbench.open(loss, torch.randn(4, 4), CLASSES, capture="interpreter")
+    assert workbench.open(loss, torch.randn(4, 4), CLASSES).capture == "dynamo"
+
+
+def looked_up(x: torch.Tensor) -> torch.Tensor:
+    """The row that is padding has no gradient, also where it is counted from the end."""
+    places = torch.tensor([1, 3, 0, 3])
+    return functional.embedding(places, x, padding_idx=-1) * functional.embedding(places, x * 2, padding_idx=1)
+
+
+def emptied(x: torch.Tensor) -> torch.Tensor:
+    y = x * 2
+    y[:, :2].zero_()
+    return y * x + y.clone().zero_()
 
 
 def repeated(x: torch.Tensor) -> torch.Tensor:
@@ -130,6 +176,8 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], torch.Tensor], dict[str, 
     "weight norm": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 3), dim=0), SQUARE, {}),
     "interpolation between pixels": (lambda: resized, SQUARE, {}),
     "detached values without dimensions": (lambda: scaled, SQUARE, {}),
+    "rows that are padding": (lambda: looked_up, SQUARE, {}),
+    "a part set to zero": (lambda: emptied, SQUARE, {}),
     "grouped queries": (lambda: grouped, SQUARE, {}),
 }
 

@@ -242,6 +242,27 @@ def test_what_draws_random_numbers_cannot_be_recomputed(executor: str) -> None:
     assert bench.choices == {}
 
 
+@pytest.mark.parametrize("draw", ["randn", "randint", "normal"])
+def test_what_is_made_of_a_draw_is_offered_only_where_that_works(draw: str) -> None:
+    size = (8, 8)
+    made = {
+        "randn": lambda: torch.randn(size) * 2,
+        "randint": lambda: torch.randint(1, 9, size).float(),
+        "normal": lambda: torch.normal(0.5, 1.0, size),
+    }
+
+    def drawn(x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(x * made[draw]())
+
+    bench = workbench.open(drawn, torch.randn(size, requires_grad=True))
+    assert len(bench.sites("saved")) > 1
+    for site in bench.sites("saved"):
+        for option in site.options:
+            if option not in site.illegal:
+                bench.choose({site.id: option})
+        bench.choose({site.id: site.default})
+
+
 def plan_of(function: Any, *args: torch.Tensor, executor: str = "torch") -> Any:
     return workbench.open(function, *args, executor=executor).plan.split
 

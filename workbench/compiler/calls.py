@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.fx.operator_schemas import get_signature_for_torch_op
 
-from workbench.compiler.thunder_api import TensorProxy, dtypes, prims
+from workbench.compiler.thunder_api import BoundSymbol, TensorProxy, dtypes, prims
 
 IN_PLACE: Mapping[Any, Callable[..., Any]] = {
     operator.imod: operator.mod,
@@ -89,6 +89,16 @@ def unlisted(target: Any, known: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _as_it_is(known: Any) -> bool:
     return prims.OpTags.AUTO_REGISTERED in (getattr(known, "tags", None) or ())
+
+
+def draws(bsym: BoundSymbol) -> bool:
+    """Whether a statement that is made of no others draws random numbers, as PyTorch says of its operators.
+
+    Thunder marks some of its primitives alone, and nothing that it takes from PyTorch as it is.
+    """
+    return (bsym.sym.is_prim or _as_it_is(bsym.sym)) and any(
+        torch.Tag.nondeterministic_seeded in overload.tags for overload in _overloads(bsym.sym.name)
+    )
 
 
 def _unknown(known: Any, keywords: Collection[str]) -> bool:

@@ -56,6 +56,15 @@ _CAUSES = (
         "padded batch, and mask what is behind each end",
     ),
     (
+        r"written in place under no_grad",
+        "write after the step, outside of the program; or compute from a changed copy, and leave the parameter as it "
+        "is: scale = self.scale.clamp(max=100) in place of self.scale.clamp_(max=100)",
+    ),
+    (
+        r"has a view of, and the write",
+        "write it by index, as x[:, 0] = x[:, 0] * 2 does, or out of place",
+    ),
+    (
         r"transformers\.grouped_mm",
         "Hugging Face has these experts as plain operators, too: model.set_experts_implementation('batched_mm')",
     ),

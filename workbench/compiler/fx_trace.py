@@ -24,6 +24,7 @@ import torch
 from torch import fx
 
 from workbench.compiler import defaults, patches
+from workbench.compiler.aliases import Aliases, Shared, index_of, is_part, undone, writes
 from workbench.compiler.calls import IN_PLACE, placed, refuse_lists, unlisted, written
 from workbench.compiler.causes import remedy
 from workbench.compiler.foreach import FOREACH
@@ -289,6 +290,7 @@ class _Tracer(fx.Interpreter):
         self.constants = dict(zip(held, arguments[placeholders : placeholders + len(held)], strict=True))
         tensors = [given for given in arguments if isinstance(given, TensorProxy)]
         self.differentiated = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        self.aliases = Aliases(source.graph.graph, self.differentiated)
 
     def run_node(self, n: fx.Node) -> Any:
         if n.op in ("placeholder", "get_attr", "output"):
@@ -299,7 +301,9 @@ class _Tracer(fx.Interpreter):
         recorded = len(trace.scopes[-1])
         with _located(scope, frame):
             try:
+                shared = self._shared(n)
                 made = self._power(n) if self.differentiated and _exponent_wants_gradient(n) else super().run_node(n)
+                made = made if shared is None else self._write_again(n, shared)
                 if self.differentiated and _has_gradient(n):
                     for reason in filter(None, map(lost_conjugate, trace.scopes[-1][recorded:])):
                         raise NotImplementedError(f"Thunder computes a wrong gradient: {reason}")
@@ -311,6 +315,30 @@ class _Tracer(fx.Interpreter):
                 raise
             except Exception as error:  # noqa: BLE001  # whatever an operator's rules raise, it is told by line
                 _refuse(frame, n, error)
+
+    def _shared(self, n: fx.Node) -> Shared | None:
+        """What a node is about to write, where Thunder would miss that behind it."""
+        shared = self.aliases.shared(n)
+        if shared is not None:
+            for view in shared.views:
+                # A gradient may read what is overwritten, and nobody else sees a copy being written.
+                self.env[view] = thunder_functions[torch.clone](self.env[view])
+        return shared
+
+    def _write_again(self, n: fx.Node, shared: Shared) -> Any:
+        """Write a part that was written into what it is a view of, and take it from there, as all others of that."""
+        for view, whole in shared.steps:
+            into, made = self.env[whole], self.env[view]
+            if is_part(view):
+                index = index_of(view, self.map_nodes_to_values(view.args[1:], view))
+                self.call_function(operator.setitem, (into, index, made), {})
+            else:
+                into.copy_(undone(view, made, tuple(into.shape)))
+        for name in shared.others:
+            written = writes(name)
+            self.env[name] = super().run_node(name) if written is None else self.env[written]
+        written = writes(n)
+        return None if n.target is operator.setitem or written is None else self.env[written]
 
     def _power(self, n: fx.Node) -> Any:
         args, kwargs = self.fetch_args_kwargs_from_env(n)

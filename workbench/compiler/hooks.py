@@ -343,7 +343,8 @@ class Hooks:
         if self.proofs is not None:
             if TraceTag.BACKWARD not in trace.tags:
                 self._forward = trace
-            if last:
+            # Under no_grad Thunder may make a backward that gives nothing, behind a forward that was proven alone.
+            if last and self._forward is not None:
                 self._prove(trace if TraceTag.BACKWARD in trace.tags else None)
         return trace
 

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
+from workbench.compiler.aliases import UNDER_NO_GRAD
 from workbench.compiler.calls import refuse_lists
+from workbench.compiler.causes import remedy
 from workbench.compiler.gradients import lost_conjugate
 from workbench.compiler.names import read_line
 from workbench.compiler.scalars import BROADCAST
-from workbench.compiler.thunder_api import BoundSymbol, TensorProxy, TraceCtx, dtypes, is_constant_for_vjp, prims
+from workbench.compiler.thunder_api import (
+    BoundSymbol,
+    ProxyTag,
+    TensorProxy,
+    TraceCtx,
+    dtypes,
+    is_constant_for_vjp,
+    prims,
+)
 from workbench.errors import ProgramError
 
 
 def refuse_lost(trace: TraceCtx) -> None:
-    """Refuse a program some of whose gradients Thunder loses.
+    """Refuse a program some of whose gradients Thunder loses, or a loss of which it computes wrong.
 
     Parameters
     ----------
@@ -28,7 +38,15 @@ def refuse_lost(trace: TraceCtx) -> None:
     ProgramError
         With the person's own line, and what to do.
     """
-    for bsym, _ in _differentiated(trace):
+    for bsym in trace.bound_symbols:
+        if _smooths(bsym):
+            raise ProgramError(
+                f"{_place(bsym)}Thunder's {bsym.sym.name} is another than PyTorch's: open it with capture='auto', or "
+                "without label_smoothing (places that are ignored count in its mean, and sums have no gradient)"
+            )
+    through = [bsym for bsym, _ in _differentiated(trace)]
+    _refuse_unseen(trace, through)
+    for bsym in through:
         try:
             refuse_lists(bsym.sym, bsym.args)
         except NotImplementedError as error:
@@ -40,6 +58,32 @@ def refuse_lost(trace: TraceCtx) -> None:
             raise ProgramError(
                 f"{_place(bsym)}Thunder cannot differentiate {bsym.sym.name}: open it with capture='auto', which "
                 f"leaves this to PyTorch, or compute with real and imaginary parts ({reason})"
+            )
+
+
+def _smooths(bsym: BoundSymbol) -> bool:
+    """Whether a statement is a loss of classes, smoothed."""
+    if bsym.sym.name != "cross_entropy" or len(bsym.args) < 2 or bsym.args[0].shape == bsym.args[1].shape:
+        return False
+    return bool(bsym.kwargs.get("label_smoothing", bsym.args[7] if len(bsym.args) > 7 else 0.0))
+
+
+def _refuse_unseen(trace: TraceCtx, through: Sequence[BoundSymbol]) -> None:
+    """Refuse what is written under `no_grad`, and read behind that for a gradient."""
+    differentiated = set(map(id, through))
+    first_names: dict[str, str] = {}
+    unseen: dict[str, BoundSymbol] = {}
+    for bsym in trace.bound_symbols:
+        given = [first_names.get(arg.name, arg.name) for arg in bsym.flat_proxy_args]
+        if bsym.sym.name.endswith("_") and given:
+            first_names.update((out.name, given[0]) for out in bsym.flat_proxy_outs)
+            if any(ProxyTag.DETACHED_AUTOGRAD_GRAPH in out.tags for out in bsym.flat_proxy_outs):
+                unseen.setdefault(given[0], bsym)
+                continue
+        lost = next((unseen[name] for name in given if name in unseen), None)
+        if lost is not None and id(bsym) in differentiated:
+            raise ProgramError(
+                f"{_place(lost)}Thunder cannot differentiate {lost.sym.name}: {remedy(UNDER_NO_GRAD)} ({UNDER_NO_GRAD})"
             )
 
 

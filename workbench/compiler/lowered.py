@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 
 from workbench.compiler import aten
-from workbench.compiler.thunder_api import ProxyTag, TensorProxy
+from workbench.compiler.thunder_api import ProxyTag, TensorProxy, to_torch_dtype
 from workbench.compiler.written_out import WRITTEN_OUT, known_as
 from workbench.torch_api import _weight_norm
 
@@ -60,6 +60,15 @@ def _normed(v: TensorProxy, g: TensorProxy, dim: int = 0) -> Any:
     return v * (g / known_as(torch.sqrt)((v * v).sum(others, keepdim=True)))
 
 
+def _embedding(
+    indices: TensorProxy, weight: TensorProxy, padding_idx: int | None = None, *args: Any, **more: Any
+) -> Any:
+    """Thunder's gradient knows no row counted from the end, and gives the padding's one, too."""
+    if padding_idx is not None and padding_idx < 0:
+        padding_idx += int(weight.shape[0])
+    return known_as(functional.embedding)(indices, weight, padding_idx, *args, **more)
+
+
 def _interpolate(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
     """Thunder refuses `align_corners`, where it is what PyTorch does without it, too, and a whole `scale_factor`."""
     given = {**dict(zip(_INTERPOLATED, args, strict=False)), **kwargs}
@@ -87,12 +96,32 @@ def _cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Any:
-    """The gradient of a sum fails in Thunder, which gives PyTorch's kernel a total weight of another data type."""
-    known = known_as(functional.cross_entropy)
-    if reduction != "sum" or label_smoothing or a.shape == target.shape:
+    """Thunder counts what is ignored in a mean of smoothed losses, and fails to differentiate some shapes and sums.
+
+    `_nll_loss` says which; smoothed losses are of the classes that are right, and of all classes alike, as PyTorch's.
+    """
+    if a.shape == target.shape:
+        known = known_as(functional.cross_entropy)
         return known(a, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing)
-    rows, classes = _rows(a, target)
-    return known(rows, classes, weight, size_average, ignore_index, reduce, "none").sum()
+    if size_average is not None or reduce is not None:
+        raise NotImplementedError("size_average and reduce: use reduction")
+    classes = 1 if a.ndim > 1 else 0
+    if not label_smoothing:
+        return _losses(functional.cross_entropy, a, target, weight, ignore_index, reduction)
+    scores = known_as(functional.log_softmax)(a, classes)
+    right = _losses(functional.nll_loss, scores, target, weight, ignore_index, reduction)
+    weighed = scores if weight is None else scores * weight.reshape([-1] + [1] * (a.ndim - 1 - classes))
+    ignored = target == ignore_index
+    alike = (-weighed.sum(classes)).masked_fill(ignored, 0.0)
+    if reduction == "sum":
+        alike = alike.sum()
+    elif reduction == "mean":
+        counted = known_as(torch.logical_not)(ignored).to(to_torch_dtype(a.dtype))
+        if weight is not None:
+            places = target.masked_fill(ignored, 0).reshape(-1)
+            counted = counted * known_as(torch.index_select)(weight, 0, places).reshape(target.shape)
+        alike = alike.sum() / counted.sum()
+    return right * (1 - label_smoothing) + alike * (label_smoothing / int(a.shape[classes]))
 
 
 def _nll_loss(
@@ -104,18 +133,44 @@ def _nll_loss(
     reduce: Any = None,
     reduction: str = "mean",
 ) -> Any:
-    """As `_cross_entropy`."""
-    known = known_as(functional.nll_loss)
-    if reduction != "sum":
-        return known(a, target, weight, ignore_index, reduction)
-    rows, classes = _rows(a, target)
-    return known(rows, classes, weight, ignore_index, "none").sum()
+    """See `_losses`."""
+    if size_average is not None or reduce is not None:
+        raise NotImplementedError("size_average and reduce: use reduction")
+    return _losses(functional.nll_loss, a, target, weight, ignore_index, reduction)
+
+
+def _losses(
+    function: Callable[..., Any],
+    a: TensorProxy,
+    target: TensorProxy,
+    weight: TensorProxy | None,
+    ignore_index: int,
+    reduction: str,
+) -> Any:
+    """Cross entropy, or its second half, of classes.
+
+    The gradient of a sum, and of scores of one place, fails in Thunder, which gives PyTorch's kernel a total weight of
+    another data type; that over one dimension of places, or more than two, comes out in the shape of two.
+    """
+    options: dict[str, Any] = {"weight": weight, "ignore_index": ignore_index}
+    if reduction == "sum":
+        rows, classes = _rows(a, target)
+        return known_as(function)(rows, classes, reduction="none", **options).sum()
+    if a.ndim in (2, 4):
+        return known_as(function)(a, target, reduction=reduction, **options)
+    if a.ndim == 1:
+        scores, places = a.reshape(1, -1), target.reshape(1)
+    else:
+        batch, count = a.shape[:2]
+        scores, places = a.reshape(batch, count, 1, -1), target.reshape(batch, 1, -1)
+    made = known_as(function)(scores, places, reduction=reduction, **options)
+    return made.reshape(target.shape) if reduction == "none" else made
 
 
 def _rows(a: TensorProxy, target: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
     """Scores with the classes in the last of two dimensions, and the targets beside them."""
     if a.ndim <= 2:
-        return a, target
+        return (a, target) if a.ndim == 2 else (a.reshape(1, -1), target.reshape(1))
     last = a.permute(0, *range(2, a.ndim), 1)
     return last.reshape(-1, a.shape[1]), target.reshape(-1)
 
@@ -311,6 +366,7 @@ LOWERED: dict[Any, Callable[..., Any]] = {
     torch.Tensor.repeat_interleave: _repeat_interleave,
     functional.dropout: _dropout,
     _weight_norm: _normed,
+    functional.embedding: _embedding,
     functional.interpolate: _interpolate,
     functional.cross_entropy: _cross_entropy,
     functional.nll_loss: _nll_loss,

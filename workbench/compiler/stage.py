@@ -17,6 +17,7 @@ import torch
 from workbench.analysis.effects import compared, stale_reads
 from workbench.analysis.memory import Predictor
 from workbench.analysis.recompute import Recomputer
+from workbench.compiler.calls import draws
 from workbench.compiler.crossings import Crossing, crossings
 from workbench.compiler.facts import FactsCache
 from workbench.compiler.fusion import FusionOptions, contains
@@ -37,7 +38,7 @@ T = TypeVar("T")
 def _random_ops(bsym: BoundSymbol) -> set[str]:
     """Names of the random ops that a statement is or is made of."""
     if not bsym.subsymbols:
-        return {str(bsym.sym.name)} if contains(bsym, prims.OpTags.RANDOM_OP) else set()
+        return {str(bsym.sym.name)} if contains(bsym, prims.OpTags.RANDOM_OP) or draws(bsym) else set()
     return {name for sub in bsym.subsymbols for name in _random_ops(sub)}
 
 

@@ -260,6 +260,11 @@ def _filled(a: TensorProxy, value: Any) -> Any:
     return _copied(a, value if isinstance(value, TensorProxy) else known_as(torch.full_like)(a, value))
 
 
+def _zeroed(a: TensorProxy) -> Any:
+    """Thunder has none."""
+    return _filled(a, 0)
+
+
 def _uniform(a: TensorProxy, low: float = 0.0, high: float = 1.0, *, generator: None = None) -> Any:
     if generator is not None:
         raise NotImplementedError("uniform_ with a generator")
@@ -496,6 +501,8 @@ WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     },
     torch.Tensor.copy_: _copied,
     torch.Tensor.fill_: _filled,
+    torch.Tensor.zero_: _zeroed,
+    torch.zero_: _zeroed,
     torch.Tensor.uniform_: _uniform,
     torch.Tensor.normal_: _normally,
     **{getattr(torch, cell): functools.partial(_recurrent, cell) for cell in _CELLS},

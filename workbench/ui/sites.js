@@ -11,6 +11,8 @@ function render({ model, el }) {
     scrolled("Sites", h("table", {},
       h("thead", {}, h("tr", {}, h("th", {}, "lever"), h("th", {}, "site"), h("th", {}, "source"), h("th", { class: "wb-right" }, "size"), h("th", {}, "choice"), h("th", {}, "outcome"))), body)));
 
+  // In a narrow window it is the source that gives way: names broken into single letters cannot be read.
+  const named = "min-width: 11em", sourced = "max-width: min(340px, 22cqw)", picked = "max-width: 11em";
   const MOST = 400; // rows drawn: more would only slow the page; the search narrows them
 
   function draw() {
@@ -28,10 +30,10 @@ function render({ model, el }) {
     body.replaceChildren(...found.slice(0, MOST).map((row) => h("tr", {
       class: row.id === selected ? "wb-chosen" : null, "data-site": row.id, onclick: () => model.send({ type: "go", id: row.id }),
     },
-    h("td", {}, row.lever), h("td", {}, h("button", { class: "wb-link", title: row.id }, inParts(row.label))), h("td", {}, h("code", { class: "wb-muted", title: row.source }, row.source)),
+    h("td", {}, row.lever), h("td", { style: named }, h("button", { class: "wb-link", title: row.id }, inParts(row.label))), h("td", { style: sourced }, h("code", { class: "wb-muted", title: row.source }, row.source)),
     h("td", { class: "wb-right" }, row.bytes ? humanBytes(row.bytes) : ""),
     h("td", { onclick: (event) => event.stopPropagation() }, h("select", {
-      "aria-label": `Choice for ${row.label}`, onchange: (event) => model.send({ type: "choose", id: row.id, option: event.target.value }),
+      style: picked, "aria-label": `Choice for ${row.label}`, onchange: (event) => model.send({ type: "choose", id: row.id, option: event.target.value }),
     }, row.options.map(({ name, reason }) => h("option", { value: name, selected: name === row.choice, disabled: Boolean(reason), title: reason || null }, reason ? `${name} (refused)` : name)))),
     h("td", { class: `wb-out-${row.outcome}` }, row.outcome))));
   }
