@@ -27,7 +27,7 @@ class TorchCompileAten(Executor):
 
     def executors(self, stock: Sequence[Any], control: Control) -> list[Any]:
         """The one for both, then the regions', before Thunder's own."""
-        from workbench.compiler.aten import aten_executor
+        from workbench.compiler.aten import IN_REGIONS, aten_executor
         from workbench.compiler.fusion import region_executor
 
-        return [aten_executor(), region_executor(control), *stock]
+        return [aten_executor(), region_executor(control, IN_REGIONS, past_others=True), *stock]
