@@ -77,8 +77,8 @@ class _Groups:
             for bsym in group.bsyms:
                 for out in bsym.flat_proxy_outs:
                     self.maker.setdefault(out.name, group)
-                    if self._base(out.name) == out.name:
-                        self.bytes.setdefault(out.name, 0 if given else bytes_of(out))
+                    # The memory's own name may be that of a value inside of a statement.
+                    self.bytes.setdefault(self._base(out.name), 0 if given else bytes_of(out))
             for name in group.reads:
                 self.readers.setdefault(name, set()).add(group)
             for name in group.reads | group.makes:

@@ -1,4 +1,4 @@
-"""Executor `torchcompile_aten`: as `torchcompile`, attention and `addmm` differentiated as PyTorch does on a CPU."""
+"""Executor `torchcompile_aten`: as `torchcompile`, in fewer regions, with what PyTorch differentiates better on a CPU."""
 
 from __future__ import annotations
 
