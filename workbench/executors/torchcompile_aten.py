@@ -1,4 +1,4 @@
-"""Executor `torchcompile_aten`: as `torchcompile`, in fewer regions, with what PyTorch differentiates better on a CPU."""
+"""Executor `torchcompile_aten`: `torchcompile` in fewer regions, with what PyTorch differentiates better on a CPU."""
 
 from __future__ import annotations
 
