@@ -5,8 +5,8 @@ So a value that is made before it and read behind it goes through memory, and so
 read on both sides of it. Here a region is put into an earlier one, or an earlier one into it, where one makes what the
 other reads or both read the same value, and where this keeps to what each statement needs.
 
-No peak rises by it, as far as values tell: at no statement between the two are more bytes alive than before, and
-with the one region fewer than where most were.
+At no statement between the two are more bytes alive than before, and with the one region no more than where most
+were. That is before fusions are cut (`remat`): larger ones are cut otherwise, and a peak may be higher for it.
 """
 
 from __future__ import annotations
