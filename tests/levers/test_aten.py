@@ -1,4 +1,4 @@
-"""Attention and `addmm` differentiated as PyTorch does: claimed where that is right, and right, under every choice."""
+"""Attention, `addmm` and `log_softmax` as PyTorch differentiates them: claimed where that is right, and right."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workbench.errors import DeviceError
 from workbench.programs import resolve
 
 EXECUTOR = "torchcompile_aten"
-ATTENTION, ADDMM = "sdpa_cpu", "addmm_aten"
+ATTENTION, ADDMM, NORM = "sdpa_cpu", "addmm_aten", "log_softmax_aten"
 attend = torch.nn.functional.scaled_dot_product_attention
 
 type Made = tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]
@@ -140,6 +140,54 @@ def test_addmm_is_differentiated_by_two_products_where_that_is_right(
     eager, found = steps_of(function, made), steps_of(bench.config.jit(function), made)
     for one, other in zip(found, eager, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+
+
+def entropy(logits: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.cross_entropy(logits * 2, classes)
+
+
+def normed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.log_softmax(x @ w, -1)
+
+
+CLASSES = torch.arange(6) % 5
+NORMED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...], bool]] = {
+    "a loss": (entropy, (drawn(6, 5, seed=0), CLASSES), True),
+    "by itself": (normed, (drawn(6, 4, seed=0), drawn(4, 5, seed=1)), True),
+    "three dimensions": (normed, (drawn(2, 6, 4, seed=0), drawn(4, 5, seed=1)), True),
+    "bfloat16": (normed, (drawn(6, 4, seed=0, dtype=torch.bfloat16), drawn(4, 5, seed=1, dtype=torch.bfloat16)), False),
+}
+
+
+@pytest.mark.parametrize("name", NORMED)
+@pytest.mark.usefixtures("no_compiler")
+def test_of_log_softmax_what_went_in_is_saved_with_two_columns(name: str) -> None:
+    function, args, claimed = NORMED[name]
+    bench = workbench.open(function, *args, device="cpu", executor=EXECUTOR)
+    assert (NORM in symbols(bench), f"{NORM}_backward" in symbols(bench)) == (claimed, claimed)
+    assert bench.plan.proof.proven, bench.plan.proof.fault
+    floats = tuple(arg for arg in args if arg.is_floating_point())
+    outcomes = []
+    for run in (function, bench.config.jit(function)):
+        for arg in floats:
+            arg.grad = None
+        out = run(*args)
+        out.square().sum().backward()
+        outcomes.append([out.detach(), *(arg.grad for arg in floats)])
+    tolerance = 2e-2 if floats[0].dtype is torch.bfloat16 else 1e-5
+    for one, other in zip(*outcomes, strict=True):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_a_loss_writes_no_logarithms_of_all_classes() -> None:
+    args = drawn(64, 256, seed=0), torch.arange(64)
+    peaks = {
+        executor: workbench.open(entropy, *args, device="cpu", executor=executor).plan.peak_bytes
+        for executor in (EXECUTOR, "torchcompile")
+    }
+    of_all, two_columns = 64 * 256 * 4, 2 * 64 * 4
+    assert peaks[EXECUTOR] == peaks["torchcompile"] - of_all + two_columns
 
 
 @pytest.mark.usefixtures("no_compiler")

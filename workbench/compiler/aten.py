@@ -1,9 +1,11 @@
-"""Operators that PyTorch differentiates better than Thunder does on a CPU: attention and `addmm`.
+"""Operators that PyTorch differentiates better than Thunder does on a CPU: attention, `addmm` and `log_softmax`.
 
 Attention is one kernel each way; Thunder takes it apart there, and saves its weights. Of `addmm` Thunder has no rule:
-it runs PyTorch's autograd, which multiplies once more to learn what it knows. The executor stands before Thunder's own
+it runs PyTorch's autograd, which multiplies once more to learn what it knows. Of `log_softmax` Thunder saves what comes
+out; PyTorch subtracts two columns once more from what went in. The executor stands before Thunder's own
 and claims what it is right for: attention of four dimensions, one data type and one size of head, no mask or one of
-truth values, nothing dropped; `addmm` of a row and two matrices without factors. All else is as before.
+truth values, nothing dropped; `addmm` of a row and two matrices without factors; `log_softmax` that casts nothing. All
+else is as before.
 """
 
 from __future__ import annotations
@@ -28,6 +30,10 @@ from workbench.torch_api import _attention_for_cpu, _attention_for_cpu_backward
 
 NAME = "workbench_aten"
 _FORWARD, _BACKWARD, _ADDMM = "sdpa_cpu", "sdpa_cpu_backward", "addmm_aten"
+_LOG_SOFTMAX_SUMS, _LOG_SOFTMAX = "log_softmax_aten_sums", "log_softmax_aten"
+_LOG_SOFTMAX_BACKWARD = "log_softmax_aten_backward"
+IN_REGIONS = (_LOG_SOFTMAX_SUMS, _LOG_SOFTMAX, _LOG_SOFTMAX_BACKWARD)
+"""Ids of its operators that Inductor takes apart inside a region; the others are kernels of PyTorch's."""
 
 
 def attention(
@@ -151,6 +157,52 @@ def takes_addmm(bias: TensorProxy, a: TensorProxy, b: TensorProxy, *, beta: Any 
     return one_type and beta == alpha == 1 and a.ndim == b.ndim == 2 and bias.shape == (b.shape[1],)
 
 
+def takes_log_softmax(a: TensorProxy, /, dim: int, *, dtype: Any = None) -> bool:
+    """Whether a ``log_softmax`` computes in the type that it is given, and gives that."""
+    given = dtypes.to_dtype(a.dtype)
+    wide = given in (dtypes.float32, dtypes.float64)
+    return wide and a.ndim > 0 and a.numel > 0 and (dtype is None or dtypes.to_dtype(dtype) == given)
+
+
+def log_softmax_sums(a: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """What ``log_softmax`` takes from what it is given, as PyTorch takes it apart: maxima, and logarithms of sums.
+
+    Parameters
+    ----------
+    a : Tensor
+        Of any shape, float32 or float64.
+    dim : int
+
+    Returns
+    -------
+    tuple of Tensor
+        Twice of the shape of `a` with a length of one at `dim`.
+    """
+    highest = a.amax(dim, keepdim=True)
+    return highest, (a - highest).exp().sum(dim, keepdim=True).log()
+
+
+def log_softmax_less(a: torch.Tensor, highest: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
+    """What ``log_softmax`` gives, from what it was given and `log_softmax_sums`: elementwise, and so made again."""
+    return (a - highest) - sums
+
+
+def log_softmax_backward(
+    grad: torch.Tensor, a: torch.Tensor, highest: torch.Tensor, sums: torch.Tensor, dim: int
+) -> torch.Tensor:
+    """Gradient of what ``log_softmax`` was given: its result is made again."""
+    return grad - log_softmax_less(a, highest, sums).exp() * grad.sum(dim, keepdim=True)
+
+
+def _meta_log_softmax_sums(a: TensorProxy, dim: int) -> tuple[TensorProxy, ...]:
+    kept = [1 if axis == dim % a.ndim else length for axis, length in enumerate(a.shape)]
+    return TensorProxy(like=a, shape=tuple(kept)), TensorProxy(like=a, shape=tuple(kept))
+
+
+def _meta_like_first(first: TensorProxy, *_: Any) -> TensorProxy:
+    return TensorProxy(like=first)
+
+
 @functools.cache
 def aten_executor() -> Any:
     """The executor; registered, so that Thunder finds its symbols by name. Thunder's defaults are as before."""
@@ -202,5 +254,28 @@ def aten_executor() -> Any:
         checker=takes_addmm,
         execution_transform=execute_addmm,
         grad_transform=differentiate_addmm,
+    )
+
+    # Of sums Thunder's own rematerialization makes none again.
+    summed = executor.register_operator(
+        _LOG_SOFTMAX_SUMS, meta=_meta_log_softmax_sums, fn=log_softmax_sums, tags=[prims.OpTags.REDUCTION_OP]
+    )
+    less = executor.register_operator(_LOG_SOFTMAX, meta=_meta_like_first, fn=log_softmax_less)
+    of_log_softmax = executor.register_operator(_LOG_SOFTMAX_BACKWARD, meta=_meta_like_first, fn=log_softmax_backward)
+
+    def execute_log_softmax(a: Any, /, dim: Any, **_: Any) -> Any:
+        return less(a, *summed(a, dim))
+
+    def differentiate_log_softmax(a: Any, /, dim: Any, **_: Any) -> Any:
+        highest, sums = summed(a, dim)
+        made = less(a, highest, sums)
+        prims.put_grad(a, of_log_softmax(prims.get_grad(made), a, highest, sums, dim))
+        return made
+
+    executor.register_implementation(
+        thunder_functions[torch.log_softmax],
+        checker=takes_log_softmax,
+        execution_transform=execute_log_softmax,
+        grad_transform=differentiate_log_softmax,
     )
     return executor

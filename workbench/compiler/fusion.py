@@ -22,6 +22,7 @@ from workbench.compiler.devices import nvfuser_module
 from workbench.compiler.direct import Direct
 from workbench.compiler.kept import STRUCTURE, Kept, identity, ids
 from workbench.compiler.keys import fusion_key
+from workbench.compiler.neighbours import made_one
 from workbench.compiler.overwritten import seen_twice
 from workbench.compiler.regions import KeptPasses, Parts, Regions
 from workbench.compiler.remat import Members, RematOptions, Report, rematerialize
@@ -297,12 +298,21 @@ class RegionExecutor(TorchCompileExecutor):
     """torch.compile on regions of elementwise ops, reductions and views.
 
     No matmul, random op, embedding, collective, or op without a gradient rule of Thunder's is in one.
+
+    Parameters
+    ----------
+    control : Control
+    further : iterable of str
+        Ids of ops that regions take in beside those of Thunder's PyTorch executor.
+    past_others : bool
+        Whether statements that are in no region end one only where their results are needed; see `neighbours`.
     """
 
-    def __init__(self, control: Control) -> None:
+    def __init__(self, control: Control, further: Iterable[str] = (), *, past_others: bool = False) -> None:
         super().__init__("workbench_torchcompile")
-        self._implmap = {op: ImplInfo() for op in torch_executor.implmap if op not in UNFUSED}
+        self._implmap = {op: ImplInfo() for op in (*torch_executor.implmap, *further) if op not in UNFUSED}
         self.control = control
+        self.past_others = past_others
 
     def can_fuse(self, bsym: BoundSymbol) -> bool:
         """Whether a statement may be in a region."""
@@ -360,10 +370,14 @@ class RegionExecutor(TorchCompileExecutor):
         def mergeable(node: Any) -> bool:
             return len(node.group_bsyms) > 1 or self.can_fuse(node.group_bsyms[0])
 
+        def is_region(group: Sequence[BoundSymbol]) -> bool:
+            return len(group) > 1 or self.can_fuse(group[0])
+
         fused = from_trace(trace)
         counter = 0
-        for group in fuse_bound_symbols(trace, lambda a, b: mergeable(a) and mergeable(b)):
-            if len(group) == 1 and not self.can_fuse(group[0]):
+        groups = fuse_bound_symbols(trace, lambda a, b: mergeable(a) and mergeable(b))
+        for group in made_one(groups, is_region) if self.past_others else groups:
+            if not is_region(group):
                 fused.bound_symbols.append(group[0])
                 continue
             fused.bound_symbols.append(self.fuse(Region(producers, consumers, group), counter))
@@ -431,10 +445,10 @@ def _renamed(member: BoundSymbol, taken: Mapping[str, Proxy]) -> BoundSymbol:
     return member.from_bsym_swap_proxies(swap) if swap else member
 
 
-def region_executor(control: Control) -> FusionExecutor:
-    """A new torch.compile executor under `control`."""
+def region_executor(control: Control, further: Iterable[str] = (), *, past_others: bool = False) -> FusionExecutor:
+    """A new torch.compile executor under `control`; for the others see `RegionExecutor`."""
     # As for nvFuser below: fusions that are kept know the executor that made them.
-    make = partial(RegionExecutor, control)
+    make = partial(RegionExecutor, control, further, past_others=past_others)
     executor: RegionExecutor = make() if control.kept is None else control.kept.once("torchcompile", None, make)
     executor.control = control
     return executor

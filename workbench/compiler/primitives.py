@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.differences import first_difference
 from workbench.analysis.numbering import Walk
@@ -99,27 +99,46 @@ def _graph(stage: Stage, trace: TraceCtx, bsyms: list[BoundSymbol]) -> Graph:
 
 
 def _composites(program: Iterable[BoundSymbol], made: Iterable[BoundSymbol]) -> dict[int, list[BoundSymbol]]:
-    """Composites of the program for which the joint trace has an op of an executor: that op, on their tensors."""
+    """Composites of the program for which the joint trace has ops of an executor: those, on their tensors."""
     by_origin: defaultdict[int, list[BoundSymbol]] = defaultdict(list)
     for bsym in made:
         if origin_of(bsym) >= 0 and not isinstance(bsym.sym.id, prims.PrimIDs) and bsym.sym.executor is not None:
             by_origin[origin_of(bsym)].append(bsym)
     found = {}
-    for bsym in program:
-        ops = by_origin.get(origin_of(bsym), [])
-        # Of some of PyTorch's operators Thunder knows no primitives: they have nothing inside, and are none themselves.
-        apart = bool(bsym.subsymbols) or not isinstance(bsym.sym.id, prims.PrimIDs)
-        if apart and len(ops) == 1 and (op := _on(bsym, ops[0])) is not None:
-            found[id(bsym)] = [op]
+    for whole in program:
+        ops = by_origin.get(origin_of(whole), [])
+        if not ops:
+            continue
+        for bsym in (whole, *_inside(whole, ops[0].sym.executor.implmap)):
+            # Of some of PyTorch's operators Thunder knows no primitives: they have nothing inside, and are none.
+            apart = bool(bsym.subsymbols) or not isinstance(bsym.sym.id, prims.PrimIDs)
+            if apart and (on := _on(bsym, ops)) is not None:
+                found[id(bsym)] = on
+                break
     return found
 
 
-def _on(composite: BoundSymbol, op: BoundSymbol) -> BoundSymbol | None:
-    """The op with a composite's inputs and first outputs in place of its own; None where their shapes differ."""
+def _inside(whole: BoundSymbol, implemented: Container[Any]) -> Iterator[BoundSymbol]:
+    """What a composite is made of, at any depth, that an executor has an implementation of."""
+    for bsym in whole.subsymbols:
+        if bsym.sym.id in implemented:
+            yield bsym
+        yield from _inside(bsym, implemented)
+
+
+def _on(composite: BoundSymbol, ops: Sequence[BoundSymbol]) -> list[BoundSymbol] | None:
+    """Ops with a composite's inputs and first outputs in place of their own; None where their shapes differ.
+
+    What one of the ops makes for the next keeps its name. The last gives what the composite gives.
+    """
+    made = {out.name for op in ops for out in op.flat_proxy_outs}
+    given = [arg for op in ops for arg in op.flat_args if is_tensor(arg) and arg.name not in made]
     pairs: list[tuple[Proxy, Proxy]] = []
-    for ours, theirs in ((composite.flat_args, op.flat_args), (composite.flat_outs, op.flat_outs)):
-        one, other = ([leaf for leaf in leaves if is_tensor(leaf)] for leaves in (ours, theirs))
-        if len(one) > len(other) or [shape_of(p) for p in one] != [shape_of(p) for p in other[: len(one)]]:
+    theirs = (given, list(ops[-1].flat_outs))
+    for one, other in zip((composite.flat_args, composite.flat_outs), theirs, strict=True):
+        ours, others = ([leaf for leaf in leaves if is_tensor(leaf)] for leaves in (one, other))
+        if len(ours) > len(others) or [shape_of(p) for p in ours] != [shape_of(p) for p in others[: len(ours)]]:
             return None
-        pairs.extend(zip(other, one, strict=False))
-    return op.from_bsym_swap_proxies({variableify(theirs): ours for theirs, ours in pairs})
+        pairs.extend(zip(others, ours, strict=False))
+    swap = {variableify(their): our for their, our in pairs}
+    return [op.from_bsym_swap_proxies(swap) for op in ops]

@@ -313,6 +313,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "bfloat16",
         "float16",
         "float32",
+        "float64",
         "is_complex_dtype",
         "is_float_dtype",
         "is_inexact_dtype",

@@ -1,4 +1,4 @@
-"""Executor `torchcompile_aten`: as `torchcompile`, attention and `addmm` differentiated as PyTorch does on a CPU."""
+"""Executor `torchcompile_aten`: `torchcompile` in fewer regions, with what PyTorch differentiates better on a CPU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TorchCompileAten(Executor):
 
     def executors(self, stock: Sequence[Any], control: Control) -> list[Any]:
         """The one for both, then the regions', before Thunder's own."""
-        from workbench.compiler.aten import aten_executor
+        from workbench.compiler.aten import IN_REGIONS, aten_executor
         from workbench.compiler.fusion import region_executor
 
-        return [aten_executor(), region_executor(control), *stock]
+        return [aten_executor(), region_executor(control, IN_REGIONS, past_others=True), *stock]

@@ -1,0 +1,136 @@
+"""Regions made one past statements that are in none: in an order in which they can run, and at no peak's cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+
+import workbench
+from tests.amount import amount
+from tests.compiler.random_programs import RandomProgram, random_programs
+from tests.compiler.test_stepper import WITHIN, assert_arithmetic_equals_stepper, measured_peak
+from workbench.compiler import fusion, neighbours, pipeline
+from workbench.compiler.thunder_api import BoundSymbol
+from workbench.programs import resolve
+
+EXECUTOR = "torchcompile_aten"
+WIDE, NARROW = 64, 8
+
+type Groups = list[list[BoundSymbol]]
+
+
+def drawn(*shape: int, seed: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def regions(function: Callable[..., Any], args: tuple[Any, ...], executor: str = EXECUTOR) -> list[set[str]]:
+    """What is in each fusion of the stock plan."""
+    statements = workbench.open(function, *args, device="cpu", executor=executor).plan.graph.statements
+    fusions = [row for row, name in enumerate(statements.name) if name.startswith("TorchCompile")]
+    return [
+        {statements.name[row] for row in range(len(statements.name)) if statements.parent[row] == f} for f in fusions
+    ]
+
+
+def apart(groups: Groups, is_region: Callable[[list[BoundSymbol]], bool]) -> Groups:
+    return list(groups)
+
+
+def gated(x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    opened = torch.nn.functional.silu(x @ gate)
+    return opened * (opened.sum() + x @ up)
+
+
+GATED = drawn(4, NARROW, seed=0), drawn(NARROW, WIDE, seed=1), drawn(NARROW, WIDE, seed=2)
+
+
+def test_a_region_goes_past_a_matmul_that_it_does_not_need_to_the_one_that_reads_it() -> None:
+    assert len(regions(gated, GATED)) == 1
+    assert len(regions(gated, GATED, "torchcompile")) == 2
+
+
+def narrow_to_wide(x: torch.Tensor, w: torch.Tensor, back: torch.Tensor) -> torch.Tensor:
+    """Between the two regions the row of sums is all that is alive; either region beside the other needs far more."""
+    sums = torch.tanh(x @ w).sum(0, keepdim=True)
+    other = back @ back @ back
+    return torch.exp(sums).expand(WIDE, WIDE) * 2 + other
+
+
+def test_regions_stay_apart_where_one_would_keep_more_alive() -> None:
+    args = drawn(WIDE, NARROW, seed=0), drawn(NARROW, WIDE, seed=1), drawn(WIDE, WIDE, seed=2)
+    assert len(regions(narrow_to_wide, args)) == 2
+
+
+def written_between(x: torch.Tensor, w: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+    before = torch.sin(kept)
+    kept.copy_(x @ w)
+    return before * (kept @ w) + torch.cos(kept)
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_nothing_moves_past_what_is_written_in_place() -> None:
+    def args() -> tuple[torch.Tensor, ...]:
+        return tuple(drawn(NARROW, NARROW, seed=seed) for seed in range(3))
+
+    bench = workbench.open(written_between, *args(), device="cpu", executor=EXECUTOR)
+    eager, ours = args(), args()
+    torch.testing.assert_close(bench.config.jit(written_between)(*ours), written_between(*eager))
+    torch.testing.assert_close(ours[2], eager[2])
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_a_model_has_fewer_regions_and_a_lower_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = resolve("llama", device="cpu", layers=2)
+    together = pipeline.plan(pipeline.capture(program, EXECUTOR), {})
+    monkeypatch.setattr(fusion, "made_one", apart)
+    separate = pipeline.plan(pipeline.capture(program, EXECUTOR), {})
+    assert together.proof.proven
+    counts = [
+        sum(name.startswith("TorchCompile") for name in plan.graph.statements.name) for plan in (together, separate)
+    ]
+    assert counts[0] < counts[1]
+    assert together.peak_bytes < separate.peak_bytes
+
+
+@pytest.mark.slow
+def test_the_predicted_peak_of_regions_made_one_is_the_measured_one() -> None:
+    program = resolve("llama", device="cpu", layers=2)
+    plan = assert_arithmetic_equals_stepper(pipeline.capture(program, EXECUTOR), {})
+    assert plan.peak_bytes == pytest.approx(measured_peak(program, EXECUTOR, {}), rel=WITHIN)
+
+
+@pytest.mark.drawn
+@settings(max_examples=amount(4, 8, 80), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(random_programs(without=("var_mean",)))
+def test_random_programs_keep_their_statements_in_an_order_in_which_they_can_run(
+    no_compiler: None, program: RandomProgram
+) -> None:
+    seen: list[tuple[Groups, Groups, list[bool]]] = []
+
+    def noted(groups: Groups, is_region: Callable[[list[BoundSymbol]], bool]) -> Groups:
+        found = neighbours.made_one(groups, is_region)
+        seen.append((groups, found, [is_region(group) for group in groups]))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fusion, "made_one", noted)
+        function, args = program.build()
+        bench = workbench.open(function, *args, device="cpu", executor=EXECUTOR)
+        assert bench.plan.proof.proven
+        run = bench.config.jit(function)
+        for one, other in zip(run(*args), function(*args), strict=True):
+            torch.testing.assert_close(one, other)
+    assert seen
+    for before, after, are_regions in seen:
+        assert sorted(id(b) for group in after for b in group) == sorted(id(b) for group in before for b in group)
+        alone = [id(group[0]) for group, region in zip(before, are_regions, strict=True) if not region]
+        assert [id(group[0]) for group in after if len(group) == 1 and id(group[0]) in set(alone)] == alone
+        made = {out.name for group in before for bsym in group for out in bsym.flat_proxy_outs}
+        for group in after:
+            for bsym in group:
+                made -= {out.name for out in bsym.flat_proxy_outs}
+                assert not made & {arg.name for arg in bsym.flat_proxy_args}, "read before it is made"
