@@ -61,7 +61,7 @@ def test_a_site_is_broken_after_a_dot_or_a_slash(mount):
     site |= {"id": f"saved:{label}", "label": label, "choice": "save", "outcome": "save"}
     options = ("save", "recompute", "a rather long option of a lever")
     site["options"] = [{"name": name, "reason": ""} for name in options]
-    page = mount("sites.js", {"rows": [site]}, 930)
+    page = mount("sites.js", {"rows": [site]}, 620)
     link = page.locator("tbody .wb-link")
     ends = link.evaluate("""(el) => {
         const ends = [], range = document.createRange(), walk = document.createTreeWalker(el, NodeFilter.SHOW_TEXT);
