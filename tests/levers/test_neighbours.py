@@ -65,6 +65,16 @@ def test_regions_stay_apart_where_one_would_keep_more_alive() -> None:
     assert len(regions(narrow_to_wide, args)) == 2
 
 
+def in_order(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """The matmul reads what one region makes, and the other what it gives: neither can stand where the other does."""
+    first = torch.sin(x)
+    return first * (first @ w)
+
+
+def test_regions_stay_apart_where_what_is_between_them_needs_one_and_is_needed_by_the_other() -> None:
+    assert len(regions(in_order, (drawn(NARROW, NARROW, seed=0), drawn(NARROW, NARROW, seed=1)))) == 2
+
+
 def written_between(x: torch.Tensor, w: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
     before = torch.sin(kept)
     kept.copy_(x @ w)
