@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -96,9 +97,12 @@ def draws(bsym: BoundSymbol) -> bool:
 
     Thunder marks some of its primitives alone, and nothing that it takes from PyTorch as it is.
     """
-    return (bsym.sym.is_prim or _as_it_is(bsym.sym)) and any(
-        torch.Tag.nondeterministic_seeded in overload.tags for overload in _overloads(bsym.sym.name)
-    )
+    return (bsym.sym.is_prim or _as_it_is(bsym.sym)) and _draws(bsym.sym.name)
+
+
+@functools.cache
+def _draws(name: str) -> bool:
+    return any(torch.Tag.nondeterministic_seeded in overload.tags for overload in _overloads(name))
 
 
 def _unknown(known: Any, keywords: Collection[str]) -> bool:

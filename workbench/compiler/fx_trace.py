@@ -128,8 +128,7 @@ def function_of(graph: fx.GraphModule, names: Sequence[str], paths: Mapping[int,
     """
     arguments = unique_names((*names, *(f"constant{i}" for i, _ in enumerate(constants_of(graph)))))
     function = stand_in(graph, "program", arguments, (), arguments)
-    source = GraphSource(graph, paths)
-    patches.trace_with(function, patches.Makes(functools.partial(_results, source), _stood_in))
+    trace_as(function, GraphSource(graph, paths), _stood_in)
     return function
 
 
@@ -163,9 +162,21 @@ def stand_in(
     return function
 
 
-def trace_as(program: Callable[..., Any], source: GraphSource) -> None:
-    """Let `thunder.jit` have the computation of a graph for that of a program, which calls a `stand_in`."""
-    patches.trace_with(program, patches.Makes(functools.partial(_results, source)))
+def trace_as(
+    program: Callable[..., Any],
+    source: GraphSource,
+    of_arguments: Callable[[Callable[..., Any], Sequence[Any]], TraceResults | None] | None = None,
+) -> None:
+    """Let `thunder.jit` have the computation of a graph for that of a program, which calls a `stand_in`.
+
+    Parameters
+    ----------
+    program : callable
+    source : GraphSource
+    of_arguments : callable, optional
+        See `patches.Makes`.
+    """
+    patches.trace_with(program, patches.Makes(functools.partial(_results, source), of_arguments))
 
 
 def unique_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -240,11 +251,10 @@ def _stood_in(function: Callable[..., Any], arguments: Sequence[Any]) -> TraceRe
                 proxy.tags.add(ProxyTag.STATIC_MEMORY_LOCATION)
         results = function(*given)
         prims.python_return(results)
+    epilogue.names.update(proxy.name for proxy in results)
+    with tracectx(epilogue):
+        prims.python_return(results)
     for name, trace, proxies in (("computation", computation, tuple(given)), ("epilogue", epilogue, tuple(results))):
-        if trace is epilogue:
-            trace.names.update(proxy.name for proxy in proxies)
-            with tracectx(trace):
-                prims.python_return(proxies)
         jit_ext.bind_inputs(name, trace, tuple(map(variableify, proxies)), proxies)
     return TraceResults(prologue, computation, epilogue, [])
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from workbench.compiler.kept import structure_of
 from workbench.compiler.names import origin_of
+from workbench.compiler.proxies import TOLD_APART_BY
 from workbench.compiler.thunder_api import PrimIDs, Proxy, TensorProxy, TraceCtx, from_trace, variableify
 from workbench.graph import Origin
 
@@ -231,10 +232,7 @@ def like(a: Any, b: Any) -> bool:
 def _like_proxies(x: Any, y: Any) -> bool:
     if type(x) is not TensorProxy or type(y) is not TensorProxy:
         return False
-    return all(
-        x.__dict__.get(name) == y.__dict__.get(name)
-        for name in ("_shape", "_true_dtype", "_dtype", "_device", "_requires_grad", "_distparallel_type", "_tags")
-    )
+    return all(x.__dict__.get(name) == y.__dict__.get(name) for name in TOLD_APART_BY)
 
 
 def _like_trees(x: Any, y: Any) -> bool:

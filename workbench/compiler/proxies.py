@@ -23,6 +23,9 @@ TRAITS = "_workbench_traits"
 _found_from = operator.itemgetter("_shape", "_dtype", "_device")
 """What Thunder's passes may put another in the place of."""
 
+TOLD_APART_BY = ("_shape", "_true_dtype", "_dtype", "_device", "_requires_grad", "_distparallel_type", "_tags")
+"""All of a tensor proxy by which Thunder treats it as another, but its name."""
+
 
 def is_tensor(proxy: Any) -> bool:
     """Whether it stands for a tensor, one that is there or one that is waited for."""

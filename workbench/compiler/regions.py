@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from workbench.compiler.kept import STRUCTURE, Kept, Structure, identity, ids, structure_of
+from workbench.compiler.proxies import TOLD_APART_BY
 from workbench.compiler.quick_passes import clean, names_in
 from workbench.compiler.thunder_api import (
     BoundSymbol,
@@ -315,12 +316,10 @@ def _numbered(fusion: BoundSymbol, given: Mapping[Any, Any]) -> tuple[Hashable, 
     )
 
 
-_TRAITS = ("_shape", "_true_dtype", "_dtype", "_device", "_requires_grad", "_distparallel_type")
-
-
 def _traits(proxy: Any) -> tuple[Hashable, ...]:
-    known = proxy.__dict__
-    return type(proxy), *(known.get(name) for name in _TRAITS), frozenset(known.get("_tags", ()))
+    told = [proxy.__dict__.get(name) for name in TOLD_APART_BY]
+    found: tuple[Any, ...] = (type(proxy), *(frozenset(each) if isinstance(each, set) else each for each in told))
+    return found
 
 
 def _known_of(variables: Iterable[Any], known: Mapping[Any, Any]) -> dict[Any, Any]:
