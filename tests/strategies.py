@@ -546,6 +546,17 @@ def _complex(grow: _Growing) -> None:
     _one(grow, grow.one_of(forms).format(z, other))
 
 
+def _set_apart(grow: _Growing) -> None:
+    """A line for which gradients are off, or products are of less precision."""
+    a, b = grow.floating(), grow.floating()
+    forms = (
+        *("with torch.no_grad(): {2} = torch.sin({0})", "with torch.no_grad(): {2} = {0} + {1}"),
+        "with torch.autocast('cpu', torch.bfloat16): {2} = {0} @ {0}.t()",
+    )
+    if a is not None:
+        grow.run(grow.one_of(forms).format(a, b, *grow.fresh()))
+
+
 PURE = (
     *(_unary,) * 4,
     *(_binary,) * 5,
@@ -591,7 +602,7 @@ def drawn(
 ) -> RandomProgram:
     """A program of pure operations; with `draws` dropout too, with `writes` in-place writes too.
 
-    With `rare`, tensors without dimensions and complex numbers, too.
+    With `rare`, tensors without dimensions, complex numbers and lines under ``no_grad`` and ``autocast``, too.
     """
     inputs = [_input(f"x{i}", random, layouts=layouts) for i in range(random.randint(1, 4))]
     if not any(input.requires_grad for input in inputs):
@@ -615,7 +626,7 @@ def drawn(
         kinds = (
             *PURE,
             *((_dropout,) * 3 if draws else ()),
-            *((*(_scalar,) * 8, *(_complex,) * 8) if rare else ()),
+            *((*(_scalar,) * 8, *(_complex,) * 8, *(_set_apart,) * 6) if rare else ()),
             *((*(_write,) * 4, _writes, _writes, _batch_norm, _batch_norm) if writes else ()),
         )
         for _ in range(random.randint(4, most_lines)):

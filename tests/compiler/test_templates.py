@@ -73,6 +73,37 @@ def test_random_programs_that_do_the_same_twice(program: RandomProgram, capture:
     assert opened() == stock
 
 
+def twice_without_gradients(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    for _ in range(2):
+        with torch.no_grad():
+            kept = x + 1
+        x = torch.tanh(x @ w * kept)
+    return x.sum()
+
+
+def twice_in_less_precision(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    for _ in range(2):
+        with torch.autocast("cpu", torch.bfloat16):
+            product = x @ w
+        x = torch.tanh(product.float())
+    return x.sum()
+
+
+@pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
+@pytest.mark.parametrize("program", [twice_without_gradients, twice_in_less_precision])
+def test_what_is_called_for_what_it_does_is_done_each_time(program: Callable[..., Any], capture: str) -> None:
+    def inputs() -> list[torch.Tensor]:
+        generator = torch.Generator().manual_seed(3)
+        return [torch.randn(6, 6, generator=generator).requires_grad_() for _ in range(2)]
+
+    given = inputs()
+    bench = workbench.open(program, *given, device="cpu", executor="torch", capture=capture)
+    ours, theirs = bench.config.jit(program)(*given), program(*(wanted := inputs()))
+    ours.backward()
+    theirs.backward()
+    torch.testing.assert_close([ours, *(x.grad for x in given)], [theirs, *(x.grad for x in wanted)])
+
+
 def told(bench: Workbench, choices: dict[str, str]) -> str:
     """What is said of choices that do not go together; nothing where they are made."""
     try:

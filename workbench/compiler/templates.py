@@ -3,7 +3,8 @@
 A composite operation or a gradient rule is Python that records statements. Called again with arguments of the same
 shapes, types and constants, it records the same with other names: layers of a program are that, and so are most
 statements of one. What is recorded for the first is kept with the trace, for that trace alone, and written for those
-after it. What takes or makes anything but tensors and constants is made each time.
+after it. What takes or makes anything but tensors and constants is made each time, and so is what gives nothing: it is
+called for what it does, as `torch.set_grad_enabled` is.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def _recorded(
     with _noted(trace) as names:
         result = make()
     known[key] = None
-    if begun > len(scope) or any(prefix is _NAMED for _, prefix in names):
+    if result is None or begun > len(scope) or any(prefix is _NAMED for _, prefix in names):
         return result, None
     # As they are now: Thunder tags statements, and takes out what is in them.
     writer = _Writer({name: name for name, _ in names}, dict(given), trace, place)
