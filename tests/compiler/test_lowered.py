@@ -154,6 +154,25 @@ def scaled(x: torch.Tensor) -> torch.Tensor:
     return x.square() / largest + torch.detach(x.sum()) * x.tanh()
 
 
+def listed(x: torch.Tensor) -> torch.Tensor:
+    return torch.einsum("ij,jk->ik", [x, torch.einsum("ij,kj->ik", (x, x.sin()))])
+
+
+class Experts(nn.Module):
+    """Each group of rows times a matrix of its own; a group may be empty."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 16, 8))
+        self.narrow = nn.Parameter(torch.randn(4, 8, 16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        ends = torch.tensor([1, 1, 3, 4], dtype=torch.int32)
+        x = torch.cat((x, x.sin()), 1).bfloat16()
+        wide = functional.grouped_mm(x, self.weight.bfloat16().transpose(1, 2), offs=ends)
+        return functional.grouped_mm(wide.relu(), self.narrow.bfloat16().transpose(1, 2), offs=ends).float()
+
+
 SQUARE: Callable[[], torch.Tensor] = lambda: torch.randn(4, 4)  # noqa: E731
 BATCH: Callable[[], torch.Tensor] = lambda: torch.randn(2, 3, 8)  # noqa: E731
 
@@ -178,6 +197,8 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], torch.Tensor], dict[str, 
     "detached values without dimensions": (lambda: scaled, SQUARE, {}),
     "rows that are padding": (lambda: looked_up, SQUARE, {}),
     "a part set to zero": (lambda: emptied, SQUARE, {}),
+    "operands in a list": (lambda: listed, SQUARE, {}),
+    "experts": (Experts, SQUARE, {}),
     "grouped queries": (lambda: grouped, SQUARE, {}),
 }
 

@@ -69,6 +69,22 @@ def unmodified(function: Any, args: Any, kwargs: Any, executor: str) -> list[lis
     return [statements(side[-1]) for side in sides if side]
 
 
+@needs_nvfuser
+@pytest.mark.parametrize("mask", [torch.bool, torch.bfloat16, None])
+def test_attention_on_a_planned_gpu_reads_its_mask(mask: torch.dtype | None) -> None:
+    def program(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask).sum()
+
+    tensors = [torch.randn(2, 4, 8, 64, dtype=torch.bfloat16, requires_grad=True) for _ in "qkv"]
+    given = None if mask is None else torch.ones(2, 1, 8, 8, dtype=mask)
+    bench = workbench.open(program, *tensors, given, device="planned", executor="nvfuser")
+    assert bench.plan.warnings == ()
+    assert bench.plan.proof.proven
+    (name,) = {each.partition("_grad")[0] for each in bench.plan.graph.statements.name if "grad_forward" in each}
+    # Flash attention, which the second stands for, takes none.
+    assert name == ("sdpafx" if mask is None else "sdpaex")
+
+
 def planned(bench: workbench.Workbench) -> list[list[str]]:
     split = bench.plan.split
     return [statements(side) for side in (split.forward, split.backward) if side is not None]

@@ -30,6 +30,20 @@ class Batch:
     scale: float = 2.0
 
 
+@dataclasses.dataclass
+class Guarded:
+    """As a configuration of Hugging Face whose layers differ: it refuses what is not the same in all of them."""
+
+    x: torch.Tensor
+    head_dim: int = 8
+    unset: int = dataclasses.field(init=False)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "head_dim":
+            raise RuntimeError("head_dim varies across layers")
+        return super().__getattribute__(name)
+
+
 class Cache:
     def __init__(self, keys: torch.Tensor) -> None:
         self.layers = [{"keys": keys}]
@@ -67,6 +81,7 @@ T = torch.ones(3)
         ([T, {"a": (T, None, "text")}], ["[0]", "[1]['a'][0]"]),
         (Pair(T, OrderedDict(loss=T)), [".first", ".second['loss']"]),
         (Batch(T), ["x"]),
+        (Guarded(T), ["x"]),
         (Cache(T), ["layers[0]['keys']"]),
         (Masked(), ["linear.weight", "linear.bias", "count", "mask"]),
         (nn.Sequential(Masked()), ["0.linear.weight", "0.linear.bias", "0.count", "0.mask"]),

@@ -19,7 +19,17 @@ import torch
 
 from workbench.analysis.equivalence import Prover
 from workbench.analysis.joined import Recorded
-from workbench.compiler import among_ranks, devices, dynamo, interpreted, parallel, parts, patches, thunder_api
+from workbench.compiler import (
+    among_ranks,
+    devices,
+    dynamo,
+    interpreted,
+    operators,
+    parallel,
+    parts,
+    patches,
+    thunder_api,
+)
 from workbench.compiler.causes import is_final, remedy
 from workbench.compiler.cycles import few_collections
 from workbench.compiler.fx_trace import checkpointed
@@ -351,6 +361,7 @@ def _captured(
                 function, args, kwargs = whole.function, whole.inputs, {}
                 if entry is not None:
                     entry.codes.update(whole.codes)
+                    entry.operators.update(operators.names_in(whole.graph))
                 if count := checkpointed(whole.graph):
                     regions = "1 region is" if count == 1 else f"{count} regions are"
                     why += (

@@ -22,7 +22,7 @@ _CAUSES = (
         "before the program",
     ),
     (
-        r"[Dd]ata-dependent branching|TensorProxy to a Python boolean",
+        r"[Dd]ata-dependent branching|data-dependent expression|TensorProxy to a Python boolean",
         "what is done depends on values: choose with torch.where, or give the decision to the program as a bool",
     ),
     (
@@ -31,7 +31,7 @@ _CAUSES = (
         "loss = config.jit(model)(...); loss.backward(); optimizer.step(). Or open the whole step, with its optimizer",
     ),
     (
-        r"tolist|\.numpy\b|from_numpy|as_tensor|\.item\(\)|\.item\b",
+        r"tolist|\.numpy\b|from_numpy|as_tensor|\.item\(\)|\.item\b|_assert_scalar|_local_scalar_dense",
         "values leave the tensors there: stay in tensors, or do it before or after the program",
     ),
     (r"builtin operator `(print|input|open)`", "take it out of the program, or open it in parts: capture='parts'"),
@@ -65,13 +65,17 @@ _CAUSES = (
         "write it by index, as x[:, 0] = x[:, 0] * 2 does, or out of place",
     ),
     (
-        r"transformers\.grouped_mm",
+        r"integrations/moe\.py.*data_ptr",
         "Hugging Face has these experts as plain operators, too: model.set_experts_implementation('batched_mm')",
+    ),
+    (
+        r"torch\._dynamo\.utils\.(wrapped|numpy|to_numpy|from_numpy)",
+        "NumPy is traced as tensors: compute numbers with math, and tensors with torch",
     ),
 )
 
 
-_IN_PARTS = re.compile(r"builtin operator `print`|multi_head_attention_forward|transformers\.grouped_mm")
+_IN_PARTS = re.compile(r"builtin operator `print`|multi_head_attention_forward|integrations/moe\.py.*data_ptr")
 """Known causes that a program is cut at, and comes in as parts."""
 
 

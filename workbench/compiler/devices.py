@@ -101,5 +101,5 @@ def nvfuser_module() -> ModuleType:
 @contextlib.contextmanager
 def planned_gpu(mode: FakeTensorMode) -> Iterator[None]:
     """Inside, Thunder plans for a GPU whose tensors are the fake ones of `mode`."""
-    with mode, patches.found_on_meta(), patches.attention_of_a_recent_gpu():
+    with mode, patches.found_on_meta(), patches.recent_gpu():
         yield

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import torch
 from torch import fx
 
-from workbench.compiler import defaults, patches
+from workbench.compiler import defaults, operators, patches
 from workbench.compiler.aliases import Aliases, Shared, index_of, is_part, undone, writes
 from workbench.compiler.calls import IN_PLACE, placed, refuse_lists, unlisted, written
 from workbench.compiler.causes import remedy
@@ -306,6 +306,7 @@ class _Tracer(fx.Interpreter):
         if n.op in ("placeholder", "get_attr", "output"):
             return super().run_node(n)
         scope, frame = place_of(n, self.source.paths)
+        self.running = n
         trace = get_tracectx()
         assert trace is not None
         recorded = len(trace.scopes[-1])
@@ -374,6 +375,10 @@ class _Tracer(fx.Interpreter):
                 refuse_lists(known, args)
             made = known(*args, **kwargs)
             return made if out is None else out.copy_(made)
+        if name := operators.known(target):
+            return operators.call(
+                name, args, kwargs, differentiated=self.differentiated and _has_gradient(self.running)
+            )
         if target in IN_PLACE and isinstance(args[0], TensorProxy):
             return args[0].copy_(self.call_function(IN_PLACE[target], args, kwargs))
         if any(getattr(module, getattr(target, "__name__", ""), None) is target for module in _PYTHON):

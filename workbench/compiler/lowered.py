@@ -13,9 +13,10 @@ import torch
 from torch.nn import functional
 
 from workbench.compiler import aten
+from workbench.compiler.grouped import grouped_mm
 from workbench.compiler.thunder_api import ProxyTag, TensorProxy, to_torch_dtype
 from workbench.compiler.written_out import WRITTEN_OUT, known_as
-from workbench.torch_api import _weight_norm
+from workbench.torch_api import _grouped_mm, _weight_norm
 
 
 def _repeat_interleave(a: TensorProxy, repeats: Any, dim: int | None = None, *, output_size: Any = None) -> Any:
@@ -67,6 +68,12 @@ def _embedding(
     if padding_idx is not None and padding_idx < 0:
         padding_idx += int(weight.shape[0])
     return known_as(functional.embedding)(indices, weight, padding_idx, *args, **more)
+
+
+def _einsum(equation: str, *operands: Any) -> Any:
+    """Thunder refuses operands in a list."""
+    listed = len(operands) == 1 and isinstance(operands[0], list | tuple)
+    return known_as(torch.einsum)(equation, *(operands[0] if listed else operands))
 
 
 def _interpolate(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
@@ -367,6 +374,8 @@ LOWERED: dict[Any, Callable[..., Any]] = {
     functional.dropout: _dropout,
     _weight_norm: _normed,
     functional.embedding: _embedding,
+    _grouped_mm: grouped_mm,
+    torch.einsum: _einsum,
     functional.interpolate: _interpolate,
     functional.cross_entropy: _cross_entropy,
     functional.nll_loss: _nll_loss,

@@ -27,6 +27,7 @@ import torch
 import torch.distributed as dist
 
 from workbench import paths, stored
+from workbench.compiler import grouped, operators
 from workbench.compiler.facts import settings
 from workbench.compiler.hooks import StageTime
 from workbench.compiler.kept import STRUCTURE, Structure, structure_of
@@ -45,7 +46,7 @@ from workbench.compiler.thunder_api import (
     thunder_functions,
 )
 from workbench.programs import Program
-from workbench.programs.identity import UnknownError, Witness, told, witnesses
+from workbench.programs.identity import OperatorWitness, UnknownError, Witness, told, witnesses
 from workbench.torch_api import FakeTensorMode
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class Entry:
         Code that is part of the key.
     codes, functions : set
         What tracing went through, noted while it does.
+    operators : set of str
+        Those of `torch.library` that it met.
     unread : str
         Why something that was kept of it could not be read; empty where nothing of that kind was met.
     """
@@ -74,6 +77,7 @@ class Entry:
     known: frozenset[CodeType]
     codes: set[CodeType] = dataclasses.field(default_factory=set)
     functions: set[FunctionType] = dataclasses.field(default_factory=set)
+    operators: set[str] = dataclasses.field(default_factory=set)
     unread: str = ""
 
     def found(self, inside: Callable[[], AbstractContextManager[Any]]) -> Mapping[str, Any] | None:
@@ -87,7 +91,7 @@ class Entry:
         for path in stored.kept(self.key):
             try:
                 file = io.BytesIO(stored.read(path))
-                seen: tuple[Witness, ...] = pickle.load(file)
+                seen: tuple[Witness | OperatorWitness, ...] = pickle.load(file)
                 if all(witness.holds for witness in seen):
                     with inside():
                         found: Mapping[str, Any] = pickle.load(file)
@@ -103,7 +107,8 @@ class Entry:
     def keep(self, captured: Capture, plan: Plan) -> str:
         """Write a captured program with its stock plan; says in words what came of it."""
         try:
-            seen = witnesses(self.codes, self.functions, self.known)
+            functions = witnesses(self.codes, self.functions, self.known)
+            seen = (*functions, *map(OperatorWitness.of, sorted(self.operators)))
             file = io.BytesIO()
             pickle.dump(seen, file, protocol=5)
             _Pickler(file, protocol=5).dump(_state(captured, plan))
@@ -303,6 +308,10 @@ def _symbol_of(symbol: Any) -> Any:
     executor: Any = symbol.executor
     named: Any = getattr(symbol.module, symbol.name, None)
     if executor is not None:
+        if executor.name == operators.NAME:
+            return operators.found, operators.way_to(symbol)
+        if executor.name == grouped.NAME:
+            return grouped.found, (symbol.name,)
         if executor.opmap.get(symbol.name) is symbol:
             return Symbol.lookup_symbol, (symbol.name, executor.name, None)
         for key, implementation in executor.implmap.items():

@@ -461,18 +461,27 @@ def says_there_is_a_gpu() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def attention_of_a_recent_gpu() -> Iterator[None]:
-    """Inside, attention takes the kernel that a recent GPU has: flash for 16-bit floats, memory-efficient otherwise.
+def recent_gpu() -> Iterator[None]:
+    """Inside, attention takes the kernel that a recent GPU has, and a program that asks for its capability is told 9.0.
 
-    Thunder asks the GPU, and without one would take the attention apart. It can go once it can be told.
+    Flash attention for 16-bit floats, which takes no mask, memory-efficient attention otherwise. Thunder asks the GPU,
+    and without one would take the attention apart. It can go once it can be told.
     """
     from workbench.compiler.thunder_api import dtypes, sdpaex
 
-    def choose(query: Any, *_: Any, **__: Any) -> Any:
-        half = query.dtype in (dtypes.bfloat16, dtypes.float16)
+    def choose(query: Any, key: Any, value: Any, attn_mask: Any = None, *_: Any, **__: Any) -> Any:
+        del key, value
+        half = query.dtype in (dtypes.bfloat16, dtypes.float16) and attn_mask is None
         return sdpaex.SpdaBackend.FLASH_ATTENTION if half else sdpaex.SpdaBackend.MEMORY_EFFICIENT
 
-    with mock.patch.object(sdpaex, "_fused_sdp_choice", choose):
+    def capability(device: Any = None) -> tuple[int, int]:
+        del device
+        return 9, 0
+
+    with (
+        mock.patch.object(sdpaex, "_fused_sdp_choice", choose),
+        mock.patch.object(torch.cuda, "get_device_capability", capability),
+    ):
         yield
 
 

@@ -286,6 +286,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "Device",
         "DeviceType",
         "cpu",
+        "to_device",
     ),
     "passes": ("_transform_for_operator_executor_execution",),
     "transforms": ("_get_gradfn_and_executor",),

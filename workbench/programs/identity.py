@@ -39,10 +39,12 @@ from typing import Any
 import torch
 
 from workbench.programs.tensors import globals_read
-from workbench.torch_api import FakeTensor, FakeTensorMode
+from workbench.torch_api import OPDEFS, CustomOpDef, FakeTensor, FakeTensorMode, OpOverload, OpOverloadPacket
 
 _MOST = 500_000
 """Objects that are looked at before a program counts as too large to tell."""
+
+_OF_OPERATORS = ("_qualname", "_init_fn", "_abstract_fn", "_setup_context_fn", "_backward_fn")
 
 _MOST_WRAPPED = 8
 """Decorators on one function."""
@@ -72,6 +74,8 @@ _NAMED = (
     range,
     slice,
     FakeTensorMode,
+    OpOverload,
+    OpOverloadPacket,
 )
 """What is what its text says, or has no part in what is computed."""
 
@@ -114,6 +118,35 @@ class Witness:
         for step in self.way:
             at = _inside(at)[step]
         return at
+
+
+@dataclasses.dataclass(frozen=True)
+class OperatorWitness:
+    """An operator of `torch.library.custom_op` that a program calls.
+
+    Attributes
+    ----------
+    name : str
+        ``library::name``.
+    digest : str
+        Of all that was registered for it.
+    """
+
+    name: str
+    digest: str
+
+    @classmethod
+    def of(cls, name: str) -> OperatorWitness:
+        """That of an operator as it is now."""
+        return cls(name, digest_of(OPDEFS[name]))
+
+    @property
+    def holds(self) -> bool:
+        """Whether an operator of that name has that digest."""
+        try:
+            return self.of(self.name) == self
+        except (UnknownError, KeyError):
+            return False
 
 
 def is_versioned(file: str) -> bool:
@@ -411,6 +444,8 @@ _READERS: tuple[tuple[Any, Callable[[_Reader, Any], None]], ...] = (
     (FunctionType, _Reader._function),
     (CodeType, _Reader._code),
     (MethodType, lambda reader, value: reader._all((value.__self__, value.__func__))),
+    # By what was registered for it; the rest says where PyTorch's dispatcher has it.
+    (CustomOpDef, lambda reader, value: reader._all(getattr(value, name) for name in _OF_OPERATORS)),
     (functools.partial, lambda reader, value: reader._all((value.func, value.args, value.keywords))),
     (int | float | complex | str | bytes, lambda reader, value: reader._say(repr(value))),
     (Mapping, _Reader._mapping),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import dis
 import functools
@@ -112,8 +113,7 @@ class _Walk:
                 places = [f".{name}" for name in names] if names else [f"[{i}]" for i in range(len(value))]
                 return self._all(((path + at, item) for at, item in zip(places, value, strict=True)), numbers)
             if dataclasses.is_dataclass(value):
-                fields = [field.name for field in dataclasses.fields(value) if hasattr(value, field.name)]
-                return self._all(((_under(path, name), getattr(value, name)) for name in fields), numbers)
+                return self._all(((_under(path, name), item) for name, item in _fields(value).items()), numbers)
             holds = self._known[id(value)] = self._of_object(value, path)
             return holds
         finally:
@@ -196,6 +196,15 @@ def globals_read(code: CodeType) -> tuple[str, ...]:
     own = [instruction.argval for instruction in dis.get_instructions(code) if instruction.opname == "LOAD_GLOBAL"]
     inner = [name for each in code.co_consts if isinstance(each, CodeType) for name in globals_read(each)]
     return tuple(dict.fromkeys((*own, *inner)))
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """What the fields of a dataclass hold, past what its class does when an attribute is asked for, and may refuse."""
+    found = {}
+    for field in dataclasses.fields(value):
+        with contextlib.suppress(AttributeError):  # not every field is set
+            found[field.name] = object.__getattribute__(value, field.name)
+    return found
 
 
 def _contents(function: FunctionType) -> dict[str, Any]:

@@ -1,0 +1,304 @@
+"""Operators that were registered by `torch.library.custom_op`: each is one statement, its gradient as registered.
+
+Thunder's `_register_custom_op` makes statements of them, too, but reads in the source of `setup_context` what a
+gradient takes, and loses what is kept otherwise than by `save_for_backward`. Here `setup_context` runs in the backward,
+before the gradient, as PyTorch runs it behind the forward: on the values that it keeps, which running it on fake
+tensors tells, and on stand-ins of the same shape for all others, which then need not live until there.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from workbench.compiler.thunder_api import (
+    OperatorExecutor,
+    Proxy,
+    ProxyTag,
+    Symbol,
+    TensorProxy,
+    devices,
+    dtypes,
+    get_tracectx,
+    prims,
+    register_executor,
+    register_grad,
+    to_torch_device,
+    to_torch_dtype,
+)
+from workbench.torch_api import OPDEFS, FakeTensorMode, OpOverload, OpOverloadPacket
+from workbench.torch_api import _pytree as pytree
+
+NAME = "workbench_operators"
+_DESCRIBED = re.compile(r"like (\S+) (\w+)\[([\d, ]*)\]")
+
+
+def known(target: Any) -> str:
+    """The qualified name of an operator of `torch.library.custom_op`, ``library::name``; empty for all others."""
+    if isinstance(target, OpOverloadPacket):
+        target = getattr(target, "default", None)
+    if not isinstance(target, OpOverload):
+        return ""
+    name = str(target._schema.name)
+    defined = OPDEFS.get(name)
+    if defined is None or defined._opoverload is not target:
+        return ""
+    # PyTorch's own have other gradients, and Thunder knows what they are called by.
+    return "" if defined._init_fn.__module__.partition(".")[0] == "torch" else name
+
+
+def names_in(graph: fx.GraphModule) -> set[str]:
+    """Operators that a graph calls."""
+    return {known(node.target) for node in graph.graph.nodes if node.op == "call_function"} - {""}
+
+
+def call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, differentiated: bool) -> Any:
+    """Record a statement that calls an operator.
+
+    Parameters
+    ----------
+    name : str
+        As `known` gives it.
+    args, kwargs : sequence, mapping
+        Proxies and constants, as its schema takes them.
+    differentiated : bool
+        Whether what it gives has a gradient.
+
+    Raises
+    ------
+    NotImplementedError
+        If it writes into what it takes, gives something else than tensors, takes tensors by keyword alone, or has no
+        gradient where there is one.
+    """
+    schema = OPDEFS[name]._opoverload._schema
+    if schema.is_mutable:
+        raise NotImplementedError(f"{name} writes into what it takes: {schema}")
+    if not schema.returns or not all(isinstance(each.type, torch.TensorType) for each in schema.returns):
+        raise NotImplementedError(f"{name} gives something else than tensors: {schema}")
+    by_place, by_name = _whole(schema, args, kwargs)
+    if any(isinstance(leaf, Proxy) for leaf in pytree.tree_leaves(by_name)):
+        raise NotImplementedError(f"{name} takes a tensor by keyword alone: {schema}")
+    if differentiated and OPDEFS[name]._backward_fn is None:
+        raise NotImplementedError(f"{name} has no gradient: give it one by torch.library.register_autograd")
+    return symbols(name)[0](*by_place, **by_name)
+
+
+def _whole(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """All arguments, defaults included: those by place, and those by keyword alone."""
+    by_place, by_name = [], {}
+    for at, argument in enumerate(schema.arguments):
+        given = args[at] if at < len(args) else kwargs.get(argument.name, argument.default_value)
+        if argument.kwarg_only:
+            by_name[argument.name] = kwargs.get(argument.name, argument.default_value)
+        else:
+            by_place.append(given)
+    return tuple(by_place), by_name
+
+
+def _wants_gradient(proxy: Any, given: Mapping[str, bool]) -> bool:
+    """Whether a gradient may be asked for: of what is made on the way Thunder does not say."""
+    if not dtypes.is_inexact_dtype(proxy.dtype) or ProxyTag.DETACHED_AUTOGRAD_GRAPH in proxy.tags:
+        return False
+    return given.get(proxy.name, True)
+
+
+@functools.cache
+def _executor() -> Any:
+    """Registered, so that Thunder finds its symbols by name; Thunder's defaults are as before."""
+    executor = OperatorExecutor(NAME, version="1")
+    register_executor(executor)
+    return executor
+
+
+@functools.cache
+def symbols(name: str) -> tuple[Symbol, Symbol]:
+    """An operator and its gradient as statements; whoever defines it anew under the same name has it called."""
+    plain = re.sub(r"\W+", "_", name)
+    tags = list(OPDEFS[name]._opoverload.tags)
+    forward = _executor().register_operator(
+        plain,
+        meta=functools.partial(_meta, name),
+        fn=functools.partial(_run, name),
+        tags=[prims.OpTags.RANDOM_OP] if torch.Tag.nondeterministic_seeded in tags else None,
+    )
+    backward = _executor().register_operator(
+        f"{plain}_backward", meta=functools.partial(_meta_backward, name), fn=functools.partial(_run_backward, name)
+    )
+    register_grad(forward, functools.partial(_differentiated, name))
+    _names[forward.name], _names[backward.name] = (name, 0), (name, 1)
+    return forward, backward
+
+
+_names: dict[str, tuple[str, int]] = {}
+
+
+def way_to(symbol: Symbol) -> tuple[str, int]:
+    """What `found` finds one of these symbols by, in another process."""
+    return _names[symbol.name]
+
+
+def found(name: str, which: int) -> Symbol:
+    """One of `symbols`."""
+    return symbols(name)[which]
+
+
+def _run(name: str, *args: Any, **kwargs: Any) -> Any:
+    return OPDEFS[name]._opoverload(*args, **kwargs)
+
+
+def _meta(name: str, *args: Any, **kwargs: Any) -> Any:
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        made = _run(name, *map(_fakes, args), **kwargs)
+    return tuple(map(_proxy, made)) if isinstance(made, tuple) else _proxy(made)
+
+
+def _proxy(tensor: torch.Tensor) -> TensorProxy:
+    device, dtype = devices.to_device(tensor.device), dtypes.to_dtype(tensor.dtype)
+    return TensorProxy(shape=tuple(tensor.shape), device=device, dtype=dtype)
+
+
+def _fakes(tree: Any) -> Any:
+    """Contiguous tensors in the place of proxies; inside of a `FakeTensorMode`."""
+    if isinstance(tree, list | tuple):
+        return type(tree)(map(_fakes, tree))
+    if not isinstance(tree, TensorProxy):
+        return tree
+    shape, device = tuple(tree.shape), to_torch_device(tree.device)
+    return torch.empty(shape, device=device, dtype=to_torch_dtype(tree.dtype))
+
+
+class _Context(torch.autograd.function.FunctionCtx):
+    """What `setup_context` writes into and the gradient reads, as PyTorch has it."""
+
+    def __init__(self, needs_input_grad: tuple[Any, ...]) -> None:
+        self.needs_input_grad = needs_input_grad
+        self.to_save: tuple[Any, ...] = ()
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        return self.to_save
+
+
+def _set_up(name: str, args: Any, kwargs: Any, made: Any, needs: Sequence[bool]) -> _Context:
+    left = iter(needs)
+
+    def need(arg: Any) -> Any:
+        if isinstance(arg, list | tuple) and _tensors(arg):
+            return [need(each) for each in arg]
+        return next(left) if isinstance(arg, torch.Tensor) else False
+
+    context = _Context(tuple(map(need, args)))
+    set_up = OPDEFS[name]._setup_context_fn
+    if set_up is not None:
+        by_name = {"keyword_only_inputs": kwargs} if kwargs else {}
+        set_up(ctx=context, inputs=args, output=made, **by_name)
+    return context
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def _gradients(name: str, context: _Context, args: Any, grads: Sequence[Any]) -> list[Any]:
+    """What the registered gradient gives for each tensor among the arguments, in order."""
+    given = OPDEFS[name]._backward_fn(context, *grads)
+    given = given if isinstance(given, tuple) else (given,)  # a list is of one argument, which is a list
+    of_tensors: list[Any] = []
+    for arg, grad in zip(args, given, strict=False):
+        count = len(_tensors(arg))
+        if isinstance(arg, torch.Tensor):
+            of_tensors.append(grad)
+        elif count:
+            of_tensors.extend([None] * count if grad is None else grad)
+    return of_tensors
+
+
+_CONSTANTS = (bool, int, float, complex, str, type(None), torch.dtype, torch.device, torch.Size, torch.memory_format)
+
+
+def _kept(context: _Context, tensors: Sequence[torch.Tensor]) -> set[int]:
+    """Which of some tensors a context holds; all, where it holds something that may be made of any."""
+    places = {id(tensor): at for at, tensor in enumerate(tensors)}
+    leaves = pytree.tree_leaves({key: value for key, value in vars(context).items() if key != "needs_input_grad"})
+    held = [leaf for leaf in leaves if not isinstance(leaf, _CONSTANTS)]
+    if all(id(leaf) in places for leaf in held):
+        return {places[id(leaf)] for leaf in held}
+    return set(range(len(tensors)))
+
+
+def _differentiated(name: str, *args: Any, **kwargs: Any) -> Any:
+    forward, backward = symbols(name)
+    made = forward(*args, **kwargs)
+    outputs = made if isinstance(made, tuple) else (made,)
+    inputs = [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, TensorProxy)]
+    trace = get_tracectx()
+    assert trace is not None
+    given_to_all = {leaf.name: leaf.requires_grad for leaf in trace.args or () if isinstance(leaf, TensorProxy)}
+    needs = [_wants_gradient(leaf, given_to_all) for leaf in inputs]
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        fakes, results = tuple(map(_fakes, args)), tuple(map(_fakes, outputs))
+        context = _set_up(name, fakes, kwargs, _as_made(made, results), needs)
+        kept = _kept(context, [*_tensors(fakes), *results])
+        given = _gradients(name, context, fakes, [torch.empty_like(result) for result in results])
+    for proxy, grad in zip(inputs, given, strict=True):
+        if grad is not None and tuple(grad.shape) != tuple(proxy.shape):
+            raise NotImplementedError(f"{name}: its gradient is of shape {tuple(grad.shape)}, not {proxy.shape}")
+    wanted = tuple(need and grad is not None for need, grad in zip(needs, given, strict=True))
+    if not any(wanted):
+        return made
+    grads = tuple(prims.get_grad(out) if dtypes.is_inexact_dtype(out.dtype) else _described(out) for out in outputs)
+    counted = iter(range(len(inputs) + len(outputs)))
+
+    def held(leaf: Any) -> Any:
+        return _described(leaf) if isinstance(leaf, TensorProxy) and next(counted) not in kept else leaf
+
+    found = backward(pytree.tree_map(held, tuple(args)), dict(kwargs), tuple(map(held, outputs)), grads, wanted)
+    of_inputs = [proxy for proxy, want in zip(inputs, wanted, strict=True) if want]
+    for proxy, grad in zip(of_inputs, found if isinstance(found, tuple) else (found,), strict=True):
+        prims.put_grad(proxy, grad)
+    return made
+
+
+def _as_made(made: Any, results: tuple[Any, ...]) -> Any:
+    return results if isinstance(made, tuple) else results[0]
+
+
+def _described(proxy: Any) -> str:
+    """A tensor that is not kept, in words from which something of its shape, type and device is made."""
+    dtype = str(to_torch_dtype(proxy.dtype)).removeprefix("torch.")
+    return f"like {to_torch_device(proxy.device)} {dtype}[{', '.join(map(str, proxy.shape))}]"
+
+
+def _stand_in(leaf: Any) -> Any:
+    """Zeros where a tensor is only described; all else as it is."""
+    match = _DESCRIBED.fullmatch(leaf) if isinstance(leaf, str) else None
+    if match is None:
+        return leaf
+    device, dtype, shape = match.groups()
+    lengths = [int(length) for length in shape.split(", ") if length]
+    return torch.zeros((), dtype=getattr(torch, dtype), device=device).expand(lengths)
+
+
+def _meta_backward(name: str, args: Any, kwargs: Any, made: Any, grads: Any, wanted: Sequence[bool]) -> Any:
+    del name, kwargs, made, grads
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        tensors = _tensors(pytree.tree_map(_stand_in, _fakes(args)))
+    found = [_proxy(tensor) for tensor, want in zip(tensors, wanted, strict=True) if want]
+    return tuple(found) if len(found) > 1 else found[0]
+
+
+def _run_backward(name: str, args: Any, kwargs: Any, made: Any, grads: Any, wanted: Sequence[bool]) -> Any:
+    args, made, grads = (pytree.tree_map(_stand_in, each) for each in (args, made, grads))
+    context = _set_up(name, args, kwargs, made if len(made) > 1 else made[0], wanted)
+    given = _gradients(name, context, args, grads)
+    found = [
+        torch.zeros_like(tensor) if grad is None else grad.to(tensor.dtype)
+        for tensor, grad, want in zip(_tensors(args), given, wanted, strict=True)
+        if want
+    ]
+    return tuple(found) if len(found) > 1 else found[0]
