@@ -76,6 +76,11 @@ def by_keywords(x: torch.Tensor) -> torch.Tensor:
     return made + x.unfold(dimension=1, size=1, step=1).sum(-1) + functional.dropout(input=x, p=0.0)
 
 
+def by_keywords_of_numpy(x: torch.Tensor) -> torch.Tensor:
+    made = torch.cat([x, x.sin()], axis=1).sum(axis=1, keepdims=True) + torch.stack((x, x.cos()), axis=0).mean(axis=0)
+    return made + torch.add(x1=x, x2=x.cos()) + x.softmax(axis=-1) + torch.sum(a=x, axis=0)
+
+
 def stacked(x: torch.Tensor) -> torch.Tensor:
     """Of what PyTorch takes as a list, and Thunder's gradients were lost of."""
     wide = torch.hstack((x, x.cos())).sum(1) + torch.hstack((x[0], x[1])).sum()
@@ -162,6 +167,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "linspace": lambda x: x * torch.linspace(-1, 2, 4),
     "linspace of whole numbers": lambda x: x * torch.linspace(0, 10, 4, dtype=torch.int64),
     "by keywords": by_keywords,
+    "by keywords of NumPy's": by_keywords_of_numpy,
     "copied where it is spread": spread,
     "in place, by operators": by_operators,
     **{f"{name} in place": into(name, *given) for name, given in IN_PLACE.items()},

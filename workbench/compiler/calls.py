@@ -25,6 +25,12 @@ IN_PLACE: Mapping[Any, Callable[..., Any]] = {
 }
 """Operators in place that Thunder's tensors refuse, by what they write."""
 
+_OF_NUMPY = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x1": "input", "x2": "other"}
+"""Keywords of NumPy's that PyTorch takes for its own."""
+
+_TENSORS = frozenset(("input", "other"))
+"""What PyTorch's operators call the tensors that they take."""
+
 _NO_COPY = frozenset({torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded})
 """Of methods in place that change how a tensor looks at its memory, or draw as no method out of place does."""
 
@@ -46,6 +52,9 @@ def placed(
     """
     if not kwargs:
         return args, kwargs
+    if not _OF_NUMPY.keys().isdisjoint(kwargs):
+        own = {name for signature in _signatures(target) for name in signature.parameters}
+        kwargs = {name if name in own else _OF_NUMPY.get(name, name): value for name, value in kwargs.items()}
     as_it_is = _as_it_is(known)
     tensors = as_it_is and any(isinstance(value, TensorProxy) for value in kwargs.values())
     if not tensors and not _unknown(known, kwargs):
@@ -112,7 +121,8 @@ def _unknown(known: Any, keywords: Collection[str]) -> bool:
     except (TypeError, ValueError):  # built in, without a signature
         return False
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
-        return False
+        # Thunder's elementwise operators take whatever is given, and pass it on to what calls its tensors otherwise.
+        return not _TENSORS.isdisjoint(keywords)
     names = {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
     return bool(set(keywords) - names)
 
