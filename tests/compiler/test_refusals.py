@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -48,7 +49,24 @@ def balances(x: torch.Tensor) -> torch.Tensor:
     return nn.functional.ctc_loss(scores, targets, lengths, torch.tensor([2]))
 
 
+def maps(x: torch.Tensor) -> torch.Tensor:
+    made = torch.vmap(torch.sin)(x)
+    made[0] = x[1]
+    return made
+
+
+def computes_with_numpy(x: torch.Tensor) -> torch.Tensor:
+    return x * (np.log(float(x.shape[0])) / 2)
+
+
+def asserts(x: torch.Tensor) -> torch.Tensor:
+    return torch.cat(x.split(x.argmax(-1).tolist()))
+
+
 LINES = {
+    maps: ("made = torch.vmap(torch.sin)(x)", "write the batch as a dimension, in place of torch.vmap"),
+    computes_with_numpy: ("return x * (np.log(float(x.shape[0])) / 2)", "compute numbers with math, and tensors with"),
+    asserts: ("return torch.cat(x.split(x.argmax(-1).tolist()))", "stay in tensors, or do it before or after the"),
     branches: ("if x.sum() > 0:", "choose with torch.where, or give the decision to the program as a bool"),
     selects: ("return x[x > 0].sum()", "keep the shape, as torch.where(mask, x, 0) does, or select before the program"),
     finds: ("return torch.nonzero(x)", "keep the shape, as torch.where(mask, x, 0) does, or select before the program"),

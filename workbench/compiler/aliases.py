@@ -128,7 +128,10 @@ def _memory(node: fx.Node) -> int | None:
     first = value[0] if isinstance(value, tuple | list) and value else value
     if not isinstance(first, torch.Tensor) or first.layout is not torch.strided:
         return None
-    return int(first.untyped_storage()._cdata)
+    try:
+        return int(first.untyped_storage()._cdata)
+    except NotImplementedError:  # inside of `torch.vmap`, which Thunder does not trace
+        return None
 
 
 def _wants_gradient(node: fx.Node) -> bool:

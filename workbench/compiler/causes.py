@@ -69,6 +69,10 @@ _CAUSES = (
         "Hugging Face has these experts as plain operators, too: model.set_experts_implementation('batched_mm')",
     ),
     (
+        r"_functorch\.predispatch",
+        "write the batch as a dimension, in place of torch.vmap",
+    ),
+    (
         r"torch\._dynamo\.utils\.(wrapped|numpy|to_numpy|from_numpy)",
         "NumPy is traced as tensors: compute numbers with math, and tensors with torch",
     ),

@@ -383,7 +383,7 @@ class _Tracer(fx.Interpreter):
             return args[0].copy_(self.call_function(IN_PLACE[target], args, kwargs))
         if any(getattr(module, getattr(target, "__name__", ""), None) is target for module in _PYTHON):
             return target(*args, **kwargs)
-        if any(isinstance(leaf, Proxy) for leaf in pytree.tree_leaves((args, kwargs))):
+        if _changes_pytorch(target) or any(isinstance(leaf, Proxy) for leaf in pytree.tree_leaves((args, kwargs))):
             raise NotImplementedError(f"Thunder does not know {name_of(target)}")
         return _not_a_tensor(target, target(*args, **kwargs))
 
@@ -585,6 +585,11 @@ def name_of(target: Any) -> str:
         return f"torch.ops.{target}".replace("::", ".")
     module, name = getattr(target, "__module__", "") or "torch", getattr(target, "__name__", str(target))
     return f"{module}.{name}"
+
+
+def _changes_pytorch(target: Any) -> bool:
+    """Whether a function begins or ends what `torch.vmap` and its like do to all operators between."""
+    return str(getattr(target, "__module__", "")).startswith("torch._functorch")
 
 
 def _not_a_tensor(target: Any, made: Any) -> Any:
