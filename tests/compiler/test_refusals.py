@@ -56,7 +56,7 @@ def maps(x: torch.Tensor) -> torch.Tensor:
 
 
 def computes_with_numpy(x: torch.Tensor) -> torch.Tensor:
-    return x * (np.log(float(x.shape[0])) / 2)
+    return x * np.linspace(0.0, 1.0, x.shape[0])
 
 
 def asserts(x: torch.Tensor) -> torch.Tensor:
@@ -65,7 +65,10 @@ def asserts(x: torch.Tensor) -> torch.Tensor:
 
 LINES = {
     maps: ("made = torch.vmap(torch.sin)(x)", "write the batch as a dimension, in place of torch.vmap"),
-    computes_with_numpy: ("return x * (np.log(float(x.shape[0])) / 2)", "compute numbers with math, and tensors with"),
+    computes_with_numpy: (
+        "return x * np.linspace(0.0, 1.0, x.shape[0])",
+        "compute numbers with math, and tensors with",
+    ),
     asserts: ("return torch.cat(x.split(x.argmax(-1).tolist()))", "stay in tensors, or do it before or after the"),
     branches: ("if x.sum() > 0:", "choose with torch.where, or give the decision to the program as a bool"),
     selects: ("return x[x > 0].sum()", "keep the shape, as torch.where(mask, x, 0) does, or select before the program"),

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -79,6 +80,12 @@ def by_keywords(x: torch.Tensor) -> torch.Tensor:
 def by_keywords_of_numpy(x: torch.Tensor) -> torch.Tensor:
     made = torch.cat([x, x.sin()], axis=1).sum(axis=1, keepdims=True) + torch.stack((x, x.cos()), axis=0).mean(axis=0)
     return made + torch.add(x1=x, x2=x.cos()) + x.softmax(axis=-1) + torch.sum(a=x, axis=0)
+
+
+def by_numbers_of_numpy(x: torch.Tensor) -> torch.Tensor:
+    y = x.cos()
+    y *= np.sqrt(x.shape[0])
+    return y * -(np.log(float(x.shape[1])) / 3) + torch.as_tensor(x, dtype=torch.float64) + torch.as_tensor(x)
 
 
 def stacked(x: torch.Tensor) -> torch.Tensor:
@@ -167,6 +174,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "linspace": lambda x: x * torch.linspace(-1, 2, 4),
     "linspace of whole numbers": lambda x: x * torch.linspace(0, 10, 4, dtype=torch.int64),
     "by keywords": by_keywords,
+    "by numbers of NumPy's": by_numbers_of_numpy,
     "by keywords of NumPy's": by_keywords_of_numpy,
     "copied where it is spread": spread,
     "in place, by operators": by_operators,

@@ -25,7 +25,8 @@ from workbench.compiler import patches
 from workbench.compiler.among_ranks import AmongRanks, handed_on, module_of
 from workbench.compiler.causes import remedy
 from workbench.compiler.forgetting import Backend, forget, noted
-from workbench.compiler.fx_trace import Frame, constants_of, frames_of, function_of
+from workbench.compiler.frames import Frame, frames_of
+from workbench.compiler.fx_trace import constants_of, function_of
 from workbench.compiler.repeats import Written, traced_once
 from workbench.compiler.thunder_api import Transform
 from workbench.errors import ProgramError, WorkbenchError

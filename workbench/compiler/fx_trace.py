@@ -28,9 +28,9 @@ from workbench.compiler.aliases import Aliases, Shared, index_of, is_part, undon
 from workbench.compiler.calls import IN_PLACE, placed, refuse_lists, unlisted, written
 from workbench.compiler.causes import remedy
 from workbench.compiler.foreach import FOREACH
+from workbench.compiler.frames import Frame, place_of
 from workbench.compiler.gradients import lost_conjugate, without_gradient
-from workbench.compiler.lowered import LOWERED, power
-from workbench.compiler.names import read_line
+from workbench.compiler.lowered import LOWERED, number_of, power
 from workbench.compiler.outplace import written_out_of_place
 from workbench.compiler.scalars import spread
 from workbench.compiler.thunder_api import (
@@ -56,16 +56,21 @@ from workbench.compiler.thunder_api import (
     variableify,
 )
 from workbench.errors import ProgramError
-from workbench.torch_api import FakeTensor, OpOverload, OpOverloadPacket, _log_api_usage_once, tree_iter
+from workbench.torch_api import (
+    FakeTensor,
+    OpOverload,
+    OpOverloadPacket,
+    _log_api_usage_once,
+    numpy_operator_wrapper,
+    numpy_to_tensor_wrapper,
+    tree_iter,
+)
 from workbench.torch_api import _pytree as pytree
 
 WITHOUT_EFFECT = frozenset({_log_api_usage_once})
 """Functions that Dynamo keeps in its graphs and that give and change nothing."""
 
 _STAND_IN = "workbench_stand_in"
-_FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
-_RESUMED = re.compile(r"^torch_dynamo_resume_in_(.+)_at_\d+$")
-"""What Dynamo calls the rest of a function, after a line where it broke the graph."""
 _PYTHON = (operator, builtins)
 _POWERS = frozenset((operator.pow, torch.pow, torch.Tensor.pow, "pow", "__pow__"))
 _WITHOUT_GRADIENTS = frozenset({"lerp_"})
@@ -383,8 +388,12 @@ class _Tracer(fx.Interpreter):
             return args[0].copy_(self.call_function(IN_PLACE[target], args, kwargs))
         if any(getattr(module, getattr(target, "__name__", ""), None) is target for module in _PYTHON):
             return target(*args, **kwargs)
+        if isinstance(target, numpy_operator_wrapper):
+            return self.call_function(target.op, args, kwargs)
         if _changes_pytorch(target) or any(isinstance(leaf, Proxy) for leaf in pytree.tree_leaves((args, kwargs))):
             raise NotImplementedError(f"Thunder does not know {name_of(target)}")
+        if isinstance(target, numpy_to_tensor_wrapper):
+            return number_of(target, args, kwargs)
         return _not_a_tensor(target, target(*args, **kwargs))
 
     def call_method(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -495,61 +504,6 @@ def _checkpointed(function: Callable[..., Any], *args: Any, use_reentrant: bool 
             if proxy.name not in kept:
                 proxy.tags.add(ProxyTag.RECOMPUTE_IN_BACKWARD)
     return returned
-
-
-@dataclasses.dataclass(frozen=True)
-class Frame:
-    """A line of code that was running.
-
-    Attributes
-    ----------
-    file : str
-    line : int
-        From 1; 0 where there is none.
-    function : str
-    """
-
-    file: str
-    line: int
-    function: str
-
-    @property
-    def text(self) -> str:
-        """The line itself."""
-        return read_line(self.file, self.line) if self.line else ""
-
-
-def frames_of(text: str) -> list[Frame]:
-    """The frames of a stack as Python prints it, the innermost last."""
-    found = [Frame(file, int(line), function) for file, line, function in _FRAME.findall(text)]
-    return [dataclasses.replace(frame, function=_RESUMED.sub(r"\1", frame.function)) for frame in found]
-
-
-@functools.lru_cache(maxsize=1 << 10)  # the layers of a model have their stacks in common
-def _own_frame(text: str) -> Frame:
-    """The innermost frame of a stack that is a person's own."""
-    own = [frame for frame in frames_of(text) if not patches.is_library(frame.file)]
-    return own[-1] if own else Frame("", 0, "")
-
-
-def place_of(node: fx.Node, paths: Mapping[int, str]) -> tuple[str, Frame]:
-    """Scope of a node, and the person's own line, as Thunder's interpreter would have recorded them.
-
-    Parameters
-    ----------
-    node : Node
-    paths : mapping of int to str
-        Path of each module of the program by its `id`; empty where the program is a function.
-    """
-    frame = _own_frame(node.stack_trace or "")
-    scope = frame.function
-    modules = list((node.meta.get("nn_module_stack") or {}).items())
-    root = str(modules[0][1][0]) if modules else ""
-    for at, (key, (path, kind)) in enumerate(modules):
-        known = paths.get(int(str(key).partition("@")[0]))
-        relative = known if known is not None else str(path).removeprefix(root).strip(".")
-        scope = relative or (getattr(kind, "__name__", str(kind)) if at == 0 or known is not None else scope)
-    return scope, frame
 
 
 @contextmanager

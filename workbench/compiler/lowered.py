@@ -14,9 +14,9 @@ from torch.nn import functional
 
 from workbench.compiler import aten
 from workbench.compiler.grouped import grouped_mm
-from workbench.compiler.thunder_api import ProxyTag, TensorProxy, to_torch_dtype
+from workbench.compiler.thunder_api import ProxyTag, TensorProxy, to_torch_device, to_torch_dtype
 from workbench.compiler.written_out import WRITTEN_OUT, known_as
-from workbench.torch_api import _grouped_mm, _weight_norm
+from workbench.torch_api import _disable_current_modes, _grouped_mm, _weight_norm
 
 
 def _repeat_interleave(a: TensorProxy, repeats: Any, dim: int | None = None, *, output_size: Any = None) -> Any:
@@ -356,6 +356,22 @@ def _detached(a: TensorProxy) -> TensorProxy:
     return made
 
 
+def number_of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a function of NumPy's gives for numbers; Dynamo has a tensor for it."""
+    with _disable_current_modes():
+        made = function(*args, **kwargs)
+    if isinstance(made, torch.Tensor) and made.ndim:
+        raise NotImplementedError("an array of NumPy's")
+    return made.item() if isinstance(made, torch.Tensor) else made
+
+
+def _as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
+    """Thunder has it of what is no tensor yet alone."""
+    if not isinstance(data, TensorProxy) or device not in (None, to_torch_device(data.device)):
+        raise NotImplementedError("torch.as_tensor of anything but a tensor that is there")
+    return data if dtype is None else known_as(torch.Tensor.to)(data, dtype)
+
+
 def power(a: Any, exponent: TensorProxy) -> Any:
     """A power whose exponent wants a gradient: Thunder's is not a number where the base is zero, PyTorch's is zero."""
     known, where = known_as(torch.pow), known_as(torch.where)
@@ -376,6 +392,7 @@ LOWERED: dict[Any, Callable[..., Any]] = {
     functional.embedding: _embedding,
     _grouped_mm: grouped_mm,
     torch.einsum: _einsum,
+    torch.as_tensor: _as_tensor,
     functional.interpolate: _interpolate,
     functional.cross_entropy: _cross_entropy,
     functional.nll_loss: _nll_loss,

@@ -23,7 +23,8 @@ from workbench.analysis.joined import Forward, Recorded
 from workbench.compiler import patches
 from workbench.compiler.dynamo import Compiled, Compiler, compiled_by, cut_off, reason_of, settings, whole_of
 from workbench.compiler.forgetting import Backend, forget, noted
-from workbench.compiler.fx_trace import constants_of, name_of, place_of, refused
+from workbench.compiler.frames import place_of
+from workbench.compiler.fx_trace import constants_of, name_of, refused
 from workbench.compiler.rehearsal import Rehearsal
 from workbench.errors import WorkbenchError
 from workbench.programs.tensors import held
