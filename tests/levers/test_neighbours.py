@@ -94,7 +94,7 @@ def test_nothing_moves_past_what_is_written_in_place() -> None:
 
 @pytest.mark.usefixtures("no_compiler")
 def test_a_model_has_fewer_regions_and_a_lower_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = resolve("llama", device="cpu", layers=2)
+    program = resolve("llama", device="cpu", layers=1)
     together = pipeline.plan(pipeline.capture(program, EXECUTOR), {})
     monkeypatch.setattr(fusion, "made_one", apart)
     separate = pipeline.plan(pipeline.capture(program, EXECUTOR), {})
