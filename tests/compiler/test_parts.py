@@ -441,3 +441,40 @@ def test_a_codebook_that_is_written_without_gradients_trains_as_eager(broken: bo
         torch.testing.assert_close(model.codebook, eager.codebook)
         for ours, theirs in zip(model.parameters(), eager.parameters(), strict=True):
             torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+@torch.library.custom_op("tests_parts::noise", mutates_args=())
+def noise(x: torch.Tensor) -> torch.Tensor:
+    return torch.rand_like(x)
+
+
+noise.register_fake(torch.empty_like)
+
+
+def writes_past_autograd(x: torch.Tensor) -> torch.Tensor:
+    y = torch.tanh(x)
+    y.data.mul_(2)
+    return (y * x).sum()
+
+
+def draws_twice(x: torch.Tensor) -> torch.Tensor:
+    y = torch.tanh(x)
+    first = noise(y.detach())
+    second = noise(y.detach().sin())
+    return ((second - 2 * first) * y).sum()
+
+
+@pytest.mark.parametrize("program", [writes_past_autograd, draws_twice])
+def test_pieces_of_a_graph_run_in_the_order_of_the_program(program: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """One may write, or draw, what the other sees, without giving it anything."""
+    x = torch.randn(4, 4, requires_grad=True)
+    bench = workbench.open(program, x, device="cpu", executor="torch")
+    assert isinstance(bench, PartsBench)
+    jitted = bench.config.jit(program)
+    for seed in range(3):
+        found = []
+        for function in (jitted, program):
+            torch.manual_seed(seed)
+            result = function(x)
+            found.append((result, *torch.autograd.grad(result, x)))
+        torch.testing.assert_close(*found)

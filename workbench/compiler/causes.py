@@ -65,13 +65,26 @@ _CAUSES = (
         "write it by index, as x[:, 0] = x[:, 0] * 2 does, or out of place",
     ),
     (
+        r"_get_data_attr|Unknown attribute data\b",
+        "x.data goes past what autograd keeps track of: read x.detach() in its place; where x.data is written, write "
+        "before the program or after the step",
+    ),
+    (
+        r"lacks a conjugate",
+        "compute with real and imaginary parts, as tensors of real numbers; PyTorch runs it where the program comes in "
+        "as parts",
+    ),
+    (
         r"transformers\.grouped_mm",
         "Hugging Face has these experts as plain operators, too: model.set_experts_implementation('batched_mm')",
     ),
 )
 
 
-_IN_PARTS = re.compile(r"builtin operator `print`|multi_head_attention_forward|transformers\.grouped_mm")
+_IN_PARTS = re.compile(
+    r"builtin operator `print`|multi_head_attention_forward|transformers\.grouped_mm|_get_data_attr|"
+    r"Unknown attribute data|lacks a conjugate"
+)
 """Known causes that a program is cut at, and comes in as parts."""
 
 
