@@ -456,7 +456,7 @@ def _why(error: BaseException, intro: str = "Dynamo gives no whole graph: ") -> 
 
 
 def failed_operator(error: BaseException) -> str:
-    """Which operator refuses what it is given, whatever the values, after the person's line; empty for another error."""
+    """Which operator refuses what it is given, whatever the values, after the person's line; else empty."""
     message = str(error)
     if not isinstance(error, TorchDynamoException) or "failed to run FX node with fake tensors" not in message:
         return ""
