@@ -546,6 +546,7 @@ def test_what_a_choice_needs_is_made_once_and_ahead_where_there_is_a_page(
     app.close()
 
 
+@pytest.mark.slow
 def test_layers_that_are_alike_are_known_to_be(folder: Path) -> None:
     opened = [workbench.open("llama", layers=7) for _ in range(2)]
     assert opened[1].on_disk == "from disk"

@@ -21,7 +21,7 @@ from weakref import WeakMethod, finalize, ref
 import torch
 from torch import fx
 
-from workbench.compiler import patches
+from workbench.compiler import patches, stance
 from workbench.compiler.among_ranks import AmongRanks, handed_on, module_of
 from workbench.compiler.causes import remedy
 from workbench.compiler.forgetting import Backend, forget, noted
@@ -379,7 +379,7 @@ def settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
         dynamo_config.ignore_logger_methods = before["ignore_logger_methods"] | _methods_of(
             *vars(logging.Logger).items()
         )
-        with patches.global_names_of_functions():
+        with stance.usual(), patches.global_names_of_functions():
             yield
     finally:
         # Not by PyTorch's own patch, which makes a class each time: that is a third of what a call of ours takes.
