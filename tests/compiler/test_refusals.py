@@ -54,6 +54,11 @@ def contracts(x: torch.Tensor) -> torch.Tensor:
     return torch.einsum("ij,kj->ik", x * MODEL.weight, MODEL.weight * 1j).abs().sum()
 
 
+def picks(x: torch.Tensor) -> torch.Tensor:
+    size = (2, 3)[int(torch.empty(1).uniform_(0.0, 2.0).item())]
+    return x[:size].sum()
+
+
 def balances(x: torch.Tensor) -> torch.Tensor:
     scores, targets, lengths = x.log_softmax(-1).unsqueeze(1), torch.ones(1, 2, dtype=torch.long), torch.tensor([4])
     return nn.functional.ctc_loss(scores, targets, lengths, torch.tensor([2]))
@@ -99,6 +104,11 @@ def test_what_is_a_part_for_pytorch_is_refused_as_one_graph_with_what_to_do(
     with pytest.raises(ProgramError, match=said):
         workbench.open(program, torch.randn(4, 4), device="cpu", capture=capture)
     assert workbench.open(program, torch.randn(4, 4), device="cpu").capture == "parts"
+
+
+def test_a_number_that_is_read_from_a_tensor_is_refused_with_what_to_do() -> None:
+    with pytest.raises(ProgramError, match=r"Thunder cannot trace 'picks': .*: give the number to the program"):
+        workbench.open(picks, torch.randn(4, 4), device="cpu")
 
 
 def test_shapes_that_do_not_fit_are_told_once() -> None:

@@ -26,6 +26,11 @@ _CAUSES = (
         "what is done depends on values: choose with torch.where, or give the decision to the program as a bool",
     ),
     (
+        r"GuardOnDataDependentSymNode",
+        "what is done depends on a number that is read from a tensor: give the number to the program; of torchvision's "
+        "models of detection, which choose sizes and boxes so, open model.backbone",
+    ),
+    (
         _STEPS,
         "open what gives the loss; its backward is made and planned with it, and the optimizer steps after it: "
         "loss = config.jit(model)(...); loss.backward(); optimizer.step(). Or open the whole step, with its optimizer",
