@@ -72,6 +72,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="needs an attached CUDA device"))
 
 
+def pytest_collection_finish() -> None:
+    """What was imported stays to the end: Python looks no more for cycles among it, nor does pytest when all ended."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByUnit:
     return ByUnit(config, log)

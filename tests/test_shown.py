@@ -10,6 +10,7 @@ import workbench as wb
 from workbench.analysis.overlap import OverlapChange
 from workbench.bench import PlanDiff
 from workbench.bench.listed import MOST_SHOWN, Sites
+from workbench.summary import chosen_text
 
 MOST_CHARACTERS = 12_000
 
@@ -30,6 +31,16 @@ def test_a_plan_is_shown_in_a_few_lines(bench: wb.Workbench) -> None:
         assert f"choices      {turned}: recompute" in repr(bench.plan)
     finally:
         bench.undo()
+
+
+def test_choices_are_named_as_far_as_a_line_has_room() -> None:
+    """A cell of a notebook breaks a longer line in the middle of a name."""
+    short, long = [f"saved:layers.{at}/mul: recompute" for at in range(6)], [f"{at}{'-' * 70}" for at in range(3)]
+    assert chosen_text([]) == "none"
+    assert chosen_text(short[:2]) == "; ".join(short[:2])
+    assert chosen_text(short) == f"{short[0]}; {short[1]}; {short[2]}; 3 more"
+    assert chosen_text(long) == f"{long[0]}; 2 more"
+    assert chosen_text([f"saved:{at}" for at in range(6)]) == "saved:0; saved:1; saved:2; saved:3; 2 more"
 
 
 def test_a_graph_and_passes_are_shown_by_what_they_hold(bench: wb.Workbench) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from html import escape
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -202,9 +203,15 @@ def place_text(source: str, calls: int) -> str:
     return f"{lines}{'' if calls == 1 else f'runs {calls} times, ' if calls else 'runs in the first step alone, '}"
 
 
+_CHOSEN_WIDTH = 100
+"""Letters beside the name of the row, in a line that a notebook's cell shows whole at 1440 pixels."""
+
+
 def chosen_text(chosen: Sequence[str]) -> str:
-    """The first few choices, and how many more there are."""
-    return "; ".join(chosen[:4]) + (f"; {len(chosen) - 4} more" if len(chosen) > 4 else "") or "none"
+    """The first few choices, as many as a line has room for, and how many more there are."""
+    ends = accumulate(len(each) + len("; ") for each in chosen[:4])
+    fit = max(1, sum(end <= _CHOSEN_WIDTH for end in ends))
+    return "; ".join(chosen[:fit]) + (f"; {len(chosen) - fit} more" if len(chosen) > fit else "") or "none"
 
 
 def proof_text(proven: bool, rules: Sequence[str], fault: str = "") -> str:

@@ -97,7 +97,14 @@ SEAM = Seam(
             "patch",
             "recompile_limit",
         ),
-        "eval_frame": ("_debug_get_cache_entry_list", "innermost_fn", "reset_code"),
+        "eval_frame": (
+            "DynamoStance",
+            "_debug_get_cache_entry_list",
+            "_set_stance",
+            "_stance",
+            "innermost_fn",
+            "reset_code",
+        ),
         "dynamo_utils": ("compilation_time_metrics", "counters", "get_traced_code"),
     },
 )

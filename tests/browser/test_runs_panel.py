@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.browser.harness import Lab
@@ -40,6 +42,7 @@ def test_a_run_of_a_busy_kernel_is_listed_and_cancelled(lab: Lab) -> None:
 
     live.get_by_role("button", name="Cancel").click()
     lab.page.locator('.wb-run[data-state="cancelled"]').first.wait_for(timeout=60_000)
+    assert re.fullmatch(r"(1 run|\d+ runs), none running", lab.page.locator(".wb-runs-status").inner_text())
     lab.page.get_by_role("tab", name="busy.ipynb").click()
     lab.wait_marker("it was cancelled", timeout_s=60)
     lab.screenshot("runs-cancelled")

@@ -8,7 +8,7 @@ import hashlib
 import logging
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -25,6 +25,7 @@ from tests.amount import amount
 from tests.strategies import RandomProgram, programs
 from workbench.bench import Workbench
 from workbench.compiler import dynamo, fx_trace, patches
+from workbench.compiler.direct import Direct
 from workbench.compiler.names import is_statement
 from workbench.errors import ProgramError
 from workbench.runs import accuracy
@@ -425,3 +426,41 @@ def test_what_is_traced_for_a_plan_is_what_thunders_interpreter_finds(monkeypatc
     workbench.open(_Held(), torch.ones(2, 3), **given)
     planned, interpreted = told
     assert planned == interpreted
+
+
+@pytest.fixture
+def said(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """What a person says to `torch.compile`."""
+    torch.compiler.set_stance(**request.param)
+    yield request.param
+    torch.compiler.set_stance("default")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"stance": "force_eager"}, {"stance": "fail_on_recompile"}, {"force_backend": "eager"}],
+    ids=["eager", "fails", "another backend"],
+    indirect=True,
+)
+def test_what_is_said_to_torch_compile_is_not_said_to_thunder(said: dict[str, str]) -> None:
+    """The program comes in, and its config runs, as without it; a stance of the person's own stays in force."""
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.Tanh()), torch.randn(3, 4)
+    bench = workbench.open(model, x, device="cpu", executor="torch")
+    assert (bench.capture, bench.capture_reason) == ("dynamo", "Dynamo gives the whole program as one graph")
+    jitted = bench.config.jit(model)
+    made = jitted(x)
+    torch.testing.assert_close(made, model(x))
+    assert "Thunder" in type(made.grad_fn).__name__
+    torch.testing.assert_close(jitted(x[:2]), model(x[:2]))
+    region = Direct(torch.compile(torch.sin, backend=(lambda graph, _: lambda *given: (graph(*given)[0] + 1,))))
+    assert torch.equal(region(x), x.sin() + 1)
+    of_the_person = torch.compile(torch.sin, backend=refuses)
+    if said.get("stance") == "fail_on_recompile":
+        with pytest.raises(RuntimeError, match="fail_on_recompile"):
+            of_the_person(x)
+    else:
+        assert torch.equal(of_the_person(x), x.sin())
+
+
+def refuses(graph: Any, given: Any) -> Any:
+    raise AssertionError("it is compiled")

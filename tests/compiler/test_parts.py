@@ -402,3 +402,76 @@ def test_reentrant_checkpoints_are_refused_with_what_to_do() -> None:
     said = r"test_parts.py:\d+ \(x = checkpoint\(.*: checkpoint without reentrant autograd: .*use_reentrant=False"
     with pytest.raises(ProgramError, match=said):
         workbench.open(Checkpointed(reentrant=True), batch().requires_grad_())
+
+
+class Quantized(nn.Module):
+    """Rounds to the nearest row of a codebook, which follows what it is given without a gradient."""
+
+    def __init__(self, broken: bool) -> None:
+        super().__init__()
+        self.broken = broken
+        self.into = nn.Linear(4, 4)
+        self.register_buffer("codebook", torch.linspace(-1.0, 1.0, 32).reshape(8, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        z = self.into(x)
+        nearest = (self.codebook.pow(2).sum(1) - 2 * z @ self.codebook.t()).argmin(-1)
+        if self.broken:
+            torch._dynamo.graph_break()
+        found = self.codebook[nearest]
+        with torch.no_grad():
+            self.codebook.mul_(0.9).index_add_(0, nearest, z, alpha=0.1)
+        return (z + (found - z).detach()).pow(2).mean() + (z - found.detach()).pow(2).mean()
+
+
+@pytest.mark.parametrize("broken", [True, False], ids=["in two parts", "in one"])
+def test_a_codebook_that_is_written_without_gradients_trains_as_eager(broken: bool) -> None:
+    torch.manual_seed(0)
+    model, x = Quantized(broken), torch.randn(16, 4)
+    eager = copy.deepcopy(model)
+    bench = workbench.open(model, x, device="cpu", executor="torch")
+    assert isinstance(bench, PartsBench) == broken
+    jitted = bench.config.jit(model)
+    for _ in range(3):
+        jitted(x).backward()
+        eager(x).backward()
+        torch.testing.assert_close(model.codebook, eager.codebook)
+        for ours, theirs in zip(model.parameters(), eager.parameters(), strict=True):
+            torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+@torch.library.custom_op("tests_parts::noise", mutates_args=())
+def noise(x: torch.Tensor) -> torch.Tensor:
+    return torch.rand_like(x)
+
+
+noise.register_fake(torch.empty_like)
+
+
+def writes_past_autograd(x: torch.Tensor) -> torch.Tensor:
+    y = torch.tanh(x)
+    y.data.mul_(2)
+    return (y * x).sum()
+
+
+def draws_twice(x: torch.Tensor) -> torch.Tensor:
+    y = torch.tanh(x)
+    first = noise(y.detach())
+    second = noise(y.detach().sin())
+    return ((second - 2 * first) * y).sum()
+
+
+@pytest.mark.parametrize("program", [writes_past_autograd, draws_twice])
+def test_pieces_of_a_graph_run_in_the_order_of_the_program(program: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """One may write, or draw, what the other sees, without giving it anything."""
+    x = torch.randn(4, 4, requires_grad=True)
+    bench = workbench.open(program, x, device="cpu", executor="torch")
+    assert isinstance(bench, PartsBench)
+    jitted = bench.config.jit(program)
+    for seed in range(3):
+        found = []
+        for function in (jitted, program):
+            torch.manual_seed(seed)
+            result = function(x)
+            found.append((result, *torch.autograd.grad(result, x)))
+        torch.testing.assert_close(*found)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from torch import nn
 
 import workbench
 from workbench.errors import ProgramError
+from workbench.torch_api import FakeTensorMode
 
 MODEL = nn.Linear(4, 4)
 
@@ -42,6 +45,19 @@ def multiplies(x: torch.Tensor) -> torch.Tensor:
 
 def leaves(x: torch.Tensor) -> torch.Tensor:
     return torch.tensor(x.tolist())
+
+
+def detaches(x: torch.Tensor) -> torch.Tensor:
+    return (x * MODEL.weight.data).sum()
+
+
+def contracts(x: torch.Tensor) -> torch.Tensor:
+    return torch.einsum("ij,kj->ik", x * MODEL.weight, MODEL.weight * 1j).abs().sum()
+
+
+def picks(x: torch.Tensor) -> torch.Tensor:
+    size = (2, 3)[int(torch.empty(1).uniform_(0.0, 2.0).item())]
+    return x[:size].sum()
 
 
 def balances(x: torch.Tensor) -> torch.Tensor:
@@ -88,6 +104,49 @@ def test_a_refusal_has_the_line_then_what_to_do(program: Callable[..., torch.Ten
     said = rf"^\S*test_refusals.py:\d+ \({re.escape(line)}\): .*{re.escape(advice)}.* \(.+\)$"
     with pytest.raises(ProgramError, match=said):
         workbench.open(program, torch.randn(4, 4), device="cpu")
+
+
+CUT = {
+    detaches: ("return (x * MODEL.weight.data).sum()", "read x.detach() in its place"),
+    contracts: (
+        'return torch.einsum("ij,kj->ik", x * MODEL.weight, MODEL.weight * 1j).abs().sum()',
+        "compute with real and imaginary parts",
+    ),
+}
+
+
+@pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
+@pytest.mark.parametrize("program", CUT, ids=lambda program: program.__name__)
+def test_what_is_a_part_for_pytorch_is_refused_as_one_graph_with_what_to_do(
+    program: Callable[..., torch.Tensor], capture: str
+) -> None:
+    line, advice = CUT[program]
+    said = rf"^\S*test_refusals.py:\d+ \({re.escape(line)}\): .*{re.escape(advice)}"
+    with pytest.raises(ProgramError, match=said):
+        workbench.open(program, torch.randn(4, 4), device="cpu", capture=capture)
+    assert workbench.open(program, torch.randn(4, 4), device="cpu").capture == "parts"
+
+
+def test_a_number_that_is_read_from_a_tensor_is_refused_with_what_to_do() -> None:
+    with pytest.raises(ProgramError, match=r"Thunder cannot trace 'picks': .*: give the number to the program"):
+        workbench.open(picks, torch.randn(4, 4), device="cpu")
+
+
+def test_shapes_that_do_not_fit_are_told_once() -> None:
+    """PyTorch logs the error that it raises, with forty lines of its own calls."""
+    logger, told = logging.getLogger("torch._subclasses.fake_tensor"), logging.NullHandler()
+    with mock.patch.object(logger, "handlers", [told]), mock.patch.object(told, "handle") as handle:
+        for capture in ("dynamo", "parts", "auto"):
+            with pytest.raises(
+                ProgramError, match=r"test_refusals.py:\d+ \(return x @ torch.zeros\(3, 3\)\): "
+            ) as told:
+                workbench.open(multiplies, torch.ones(2, 4), device="cpu", capture=capture)
+            assert "must have same reduction dim, but got [2, 4] X [3, 3]" in str(told.value)
+            assert "reads values" not in str(told.value)
+        assert not handle.called
+        with FakeTensorMode() as mode, pytest.raises(RuntimeError):
+            multiplies(mode.from_tensor(torch.ones(2, 4)))
+        assert handle.called, "only what opening raises is kept back"
 
 
 def test_packed_sequences_are_refused_with_what_to_do() -> None:

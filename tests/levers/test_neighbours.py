@@ -92,9 +92,10 @@ def test_nothing_moves_past_what_is_written_in_place() -> None:
     torch.testing.assert_close(ours[2], eager[2])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_compiler")
 def test_a_model_has_fewer_regions_and_a_lower_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = resolve("llama", device="cpu", layers=2)
+    program = resolve("llama", device="cpu", layers=1)
     together = pipeline.plan(pipeline.capture(program, EXECUTOR), {})
     monkeypatch.setattr(fusion, "made_one", apart)
     separate = pipeline.plan(pipeline.capture(program, EXECUTOR), {})
@@ -108,11 +109,12 @@ def test_a_model_has_fewer_regions_and_a_lower_peak(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 def test_the_predicted_peak_of_regions_made_one_is_the_measured_one() -> None:
-    program = resolve("llama", device="cpu", layers=2)
+    program = resolve("llama", device="cpu", layers=1)
     plan = assert_arithmetic_equals_stepper(pipeline.capture(program, EXECUTOR), {})
     assert plan.peak_bytes == pytest.approx(measured_peak(program, EXECUTOR, {}), rel=WITHIN)
 
 
+@pytest.mark.slow
 @pytest.mark.drawn
 @settings(max_examples=amount(4, 8, 80), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(random_programs(without=("var_mean",)))

@@ -101,7 +101,7 @@ def listening(run: Run, while_: Callable[[], bool]) -> set[str]:
             with contextlib.suppress(psutil.Error):
                 asked = psutil.Process(pid).net_connections("inet")
                 found |= {one.laddr.ip for one in asked if one.status == psutil.CONN_LISTEN}
-        time.sleep(0.05)
+        time.sleep(0.2)
     return found
 
 

@@ -280,6 +280,8 @@ def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # the program's own code may raise anything, and exit
+        if failed := dynamo.failed_operator(error):
+            raise ProgramError(failed) from error
         told = remedy(what(error)) or (
             "between its graphs it reads values, which are not there before it runs: stay in tensors, as torch.where "
             "does, or give the values to the program"

@@ -22,8 +22,13 @@ _CAUSES = (
         "before the program",
     ),
     (
-        r"[Dd]ata-dependent branching|data-dependent expression|TensorProxy to a Python boolean",
+        r"[Dd]ata-dependent branching|TensorProxy to a Python boolean",
         "what is done depends on values: choose with torch.where, or give the decision to the program as a bool",
+    ),
+    (
+        r"GuardOnDataDependentSymNode|data-dependent expression",
+        "what is done depends on a number that is read from a tensor: give the number to the program; of torchvision's "
+        "models of detection, which choose sizes and boxes so, open model.backbone",
     ),
     (
         _STEPS,
@@ -65,6 +70,16 @@ _CAUSES = (
         "write it by index, as x[:, 0] = x[:, 0] * 2 does, or out of place",
     ),
     (
+        r"_get_data_attr|Unknown attribute data\b",
+        "x.data goes past what autograd keeps track of: read x.detach() in its place; where x.data is written, write "
+        "before the program or after the step",
+    ),
+    (
+        r"lacks a conjugate",
+        "compute with real and imaginary parts, as tensors of real numbers; PyTorch runs it where the program comes in "
+        "as parts",
+    ),
+    (
         r"integrations/moe\.py.*data_ptr",
         "Hugging Face has these experts as plain operators, too: model.set_experts_implementation('batched_mm')",
     ),
@@ -79,7 +94,10 @@ _CAUSES = (
 )
 
 
-_IN_PARTS = re.compile(r"builtin operator `print`|multi_head_attention_forward|integrations/moe\.py.*data_ptr")
+_IN_PARTS = re.compile(
+    r"builtin operator `print`|multi_head_attention_forward|integrations/moe\.py.*data_ptr|_get_data_attr|"
+    r"Unknown attribute data|lacks a conjugate"
+)
 """Known causes that a program is cut at, and comes in as parts."""
 
 

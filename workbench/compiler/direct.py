@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from workbench.compiler import patches
+from workbench.compiler import patches, stance
 from workbench.torch_api import GlobalStateGuard, TensorGuards, _len_torch_function_stack
 
 WAYS = 4
@@ -81,13 +81,20 @@ class Direct:
         for way in self._ways:
             if way.fits(*args):
                 return way.runs(args)
-        return self._noted(*args) if self._tries else self._guarded(*args)
+        return self._noted(*args) if self._tries else self._compiled(*args)
+
+    def _compiled(self, *args: Any) -> Any:
+        """Through `torch.compile`, whatever a person has said to that of their own programs."""
+        if stance.is_usual():
+            return self._guarded(*args)
+        with stance.usual():
+            return self._guarded(*args)
 
     def _noted(self, *args: Any) -> Any:
         self._tries -= 1
         versions = [arg._version if isinstance(arg, torch.Tensor) and not arg.is_inference() else 0 for arg in args]
         with patches.inductor_noted() as calls:
-            outputs = self._guarded(*args)
+            outputs = self._compiled(*args)
         if len(calls) == 1 and without_modes(args):
             written = any(arg._version != before for arg, before in zip(args, versions, strict=True))
             way = None if written else _straight(calls[0], args, outputs)

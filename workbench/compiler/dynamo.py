@@ -21,7 +21,7 @@ from weakref import WeakMethod, finalize, ref
 import torch
 from torch import fx
 
-from workbench.compiler import patches
+from workbench.compiler import patches, stance
 from workbench.compiler.among_ranks import AmongRanks, handed_on, module_of
 from workbench.compiler.causes import remedy
 from workbench.compiler.forgetting import Backend, forget, noted
@@ -350,11 +350,25 @@ def _hooked(program: Callable[..., Any], call: Callable[[], Any]) -> Any:
     return call()
 
 
+class _Raised(logging.Filter):
+    """Keeps what PyTorch logs of an error, and raises as well, to who asks for it: the error is told once."""
+
+    inside = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (self.inside and record.exc_info)
+
+
+_raised = _Raised()
+logging.getLogger("torch._subclasses.fake_tensor").addFilter(_raised)
+
+
 @contextlib.contextmanager
 def settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
     """Inside, Dynamo compiles as often as there are ways to call a program, up to a limit."""
     fast = torch.backends.mha.get_fastpath_enabled()
     before = {name: getattr(dynamo_config, name) for name in _SETTINGS}
+    _raised.inside += 1
     try:
         # In eval() without gradients PyTorch's transformer layers are one operator each, which Thunder does not know.
         torch.backends.mha.set_fastpath_enabled(False)
@@ -366,12 +380,13 @@ def settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
         dynamo_config.ignore_logger_methods = before["ignore_logger_methods"] | _methods_of(
             *vars(logging.Logger).items()
         )
-        with patches.global_names_of_functions():
+        with stance.usual(), patches.global_names_of_functions():
             yield
     finally:
         # Not by PyTorch's own patch, which makes a class each time: that is a third of what a call of ours takes.
         for name, value in before.items():
             setattr(dynamo_config, name, value)
+        _raised.inside -= 1
         torch.backends.mha.set_fastpath_enabled(fast)
 
 
@@ -434,11 +449,21 @@ def _names_of(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     return names
 
 
-def _why(error: Exception) -> str:
+def _why(error: BaseException, intro: str = "Dynamo gives no whole graph: ") -> str:
     """Dynamo's reason in one line, after the person's own line."""
     message = str(error)
     words = message.partition("\nfrom user code:")[0].strip() or type(error).__name__
-    return in_one_line(words, frames_of(message), "Dynamo gives no whole graph: ")
+    return in_one_line(words, frames_of(message), intro)
+
+
+def failed_operator(error: BaseException) -> str:
+    """Which operator refuses what it is given, whatever the values, after the person's line; else empty."""
+    message = str(error)
+    if not isinstance(error, TorchDynamoException) or "failed to run FX node with fake tensors" not in message:
+        return ""
+    if "DataDependent" in message or "DynamicOutputShape" in message:
+        return ""
+    return _why(error, "an operator fails on what it is given: ")
 
 
 def reason_of(graph: fx.GraphModule) -> str:

@@ -57,3 +57,5 @@ def mend() -> None:
     zeros = thunder_functions[torch.zeros]
     torch_executor.register_implementation(zeros, checker=lambda *args, **kwargs: True, execution_transform=_zeros)
     register_grad("torch.view_as_real", _view_as_real_grad)
+    # No gradient goes through it, as Thunder knows of `argmax`: without a rule it refuses what is read of it.
+    register_grad(prims.PrimIDs.ARGMIN, prims.argmin)

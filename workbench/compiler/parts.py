@@ -119,7 +119,8 @@ class Cutter:
         if len(set(numbers.values())) < 2:
             whole = Piece(graph, key, next(iter(found.values()), ""), behind, source_of(graph), torch.is_grad_enabled())
             return _cut_off(graph, runner(whole))
-        split = split_module(graph, graph, numbers.__getitem__)
+        # In the order of the program: pieces may write, or draw, what others see without an edge between them.
+        split = split_module(graph, graph, numbers.__getitem__, keep_original_order=True)
         names = list(dict.fromkeys(f"submod_{number}" for number in sorted(set(numbers.values()))))
         refusals = {f"submod_{numbers[node]}": reason for node, reason in reversed(found.items())}
         for at, name in enumerate(names):

@@ -177,6 +177,7 @@ export class RunsStatus extends Widget {
 
   private draw(): void {
     const live = [...this.feed.runs.values()].filter(isLive), [first] = live;
-    this.node.textContent = !first ? "No runs" : live.length > 1 ? `${live.length} runs` : `${first.name}: ${first.doing}`;
+    const ended = this.feed.runs.size, none = ended ? `${ended === 1 ? "1 run" : `${ended} runs`}, none running` : "No runs";
+    this.node.textContent = !first ? none : live.length > 1 ? `${live.length} runs` : `${first.name}: ${first.doing}`;
   }
 }
