@@ -202,8 +202,10 @@ class Chooser:
         if self.stock.peak_bytes <= limit_bytes:
             return self.stock
         if self._guided(limit_bytes) is None:
-            for further in (self._closing.first, self._closing.nearer, self._closing.closed):
-                if self._closing.within(limit_bytes, gap):
+            closing = self._closing
+            nearer, closed = (functools.partial(way, gap=gap) for way in (closing.nearer, closing.closed))
+            for further in (closing.first, nearer, closed):
+                if closing.within(limit_bytes, gap):
                     break
                 further(limit_bytes)
             if gap and self._closing.within(limit_bytes, gap):

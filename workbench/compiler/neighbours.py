@@ -7,7 +7,8 @@ other reads or both read the same value, and where this keeps to what each state
 
 At no statement between the two are more bytes alive than before, and with the one region no more than where most
 were: counted of what goes through memory once fusions are cut (`remat`). What is only inside of a region, or made
-again in it, is no memory. Larger regions may be cut otherwise: `most_alive` says what came of it.
+again in it, is no memory. Larger regions may be
+cut otherwise than these were; tests hold peaks to those of regions that stay apart.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ class _Group:
         reads = {arg.name for bsym in bsyms for arg in bsym.flat_proxy_args} - makes
         sides = {BoundSymbolTag.BACKWARD in bsym.tags for bsym in bsyms}
         fixed = any(any(inside_of(bsym)) for bsym in bsyms)
-        return cls(bsyms, place, region and len(sides) == 1 and not fixed, True in sides, fixed, reads, makes, set(held))
+        return cls(
+            bsyms, place, region and len(sides) == 1 and not fixed, True in sides, fixed, reads, makes, set(held)
+        )
 
 
 class _Groups:
