@@ -24,6 +24,7 @@ from workbench.analysis.choice import Chooser, Rates
 from workbench.analysis.closing import SOLVED_TO
 from workbench.analysis.machines import H100
 from workbench.analysis.places import OFFLOAD, RECOMPUTE, SAVE, ByArithmetic, Places
+from workbench.analysis.relaxed import Under
 from workbench.analysis.solve import solve, solve_whole
 from workbench.bench.fitting import Fitter, size_bytes
 from workbench.errors import ChoiceError, PlanError
@@ -185,6 +186,26 @@ def test_each_of_many_budgets_keeps_what_fit_promises(tall: Workbench, using: tu
         assert best is not None
         assert peak_bytes >= 0.99 * limit or added_s <= best.added_s * (1 + SOLVED_TO)
     assert not any(point.options == everything.options and plan.peak_bytes > lowest for point, plan in found)
+
+
+@pytest.mark.slow
+def test_nothing_is_solved_for_what_is_as_near_to_the_best_as_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more layers than a few, small programs went on after the first of them had found what was enough."""
+    bench = workbench.open("llama", device="planned", executor="torch", layers=10)
+    chooser = Fitter(bench, bench._captured, bench.machine).chooser
+    limit, near, solve = chooser.least().peak_bytes, 0.01, Under.whole
+    enough: list[bool] = []
+
+    def noted(under: Under, *given: Any, **options: Any) -> Any:
+        enough.append(chooser._closing.within(limit, near))
+        return solve(under, *given, **options)
+
+    monkeypatch.setattr(Under, "whole", noted)
+    found = chooser.fit(limit, gap=near)
+    assert found is not None
+    assert chooser.gap(found, limit) <= near
+    assert enough
+    assert not any(enough)
 
 
 def test_what_was_chosen_by_hand_stays(bench: Workbench) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -14,7 +14,8 @@ from tests.amount import amount
 from tests.compiler.random_programs import RandomProgram, random_programs
 from tests.compiler.test_stepper import WITHIN, assert_arithmetic_equals_stepper, measured_peak
 from workbench.compiler import fusion, neighbours, pipeline
-from workbench.compiler.thunder_api import BoundSymbol
+from workbench.compiler.pipeline import Plan
+from workbench.compiler.thunder_api import BoundSymbol, TensorProxy, TraceCtx, devices, dtypes, prims, tracectx
 from workbench.programs import resolve
 
 EXECUTOR = "torchcompile_aten"
@@ -36,8 +37,19 @@ def regions(function: Callable[..., Any], args: tuple[Any, ...], executor: str =
     ]
 
 
-def apart(groups: Groups, is_region: Callable[[list[BoundSymbol]], bool]) -> Groups:
+def apart(groups: Groups, *_: Any) -> Groups:
     return list(groups)
+
+
+def fusions(plan: Plan) -> int:
+    return sum(name.startswith("TorchCompile") for name in plan.graph.statements.name)
+
+
+def planned_apart(function: Callable[..., Any], args: tuple[Any, ...], choices: Mapping[str, str]) -> Plan:
+    """The plan with regions as Thunder's partition gives them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fusion, "made_one", apart)
+        return workbench.open(function, *args, device="cpu", executor=EXECUTOR).plan_under(choices)
 
 
 def gated(x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
@@ -92,6 +104,82 @@ def test_nothing_moves_past_what_is_written_in_place() -> None:
     torch.testing.assert_close(ours[2], eager[2])
 
 
+def of_primitives(*calls: Callable[[dict[str, Any]], Any]) -> tuple[dict[str, Any], Groups]:
+    """What calls of primitives give, by number, beside `x` and `kept`; and a group of each call's own statements."""
+    trace, groups = TraceCtx(), []
+    with tracectx(trace):
+        x, kept = (
+            TensorProxy(name, shape=(NARROW, NARROW), device=devices.cpu, dtype=dtypes.float32, requires_grad=False)
+            for name in ("x", "kept")
+        )
+        values: dict[str, Any] = {"x": x, "kept": kept}
+        for number, call in enumerate(calls):
+            before = len(trace.bound_symbols)
+            values[str(number)] = call(values)
+            groups.append(list(trace.bound_symbols[before:]))
+    return values, groups
+
+
+def joined(groups: Groups, *regions_at: int) -> list[list[str]]:
+    """Names of statements by group, of groups of which some are regions."""
+    are_regions = [groups[at] for at in regions_at]
+    held = [{p.name for b in group for p in (*b.flat_proxy_args, *b.flat_proxy_outs)} for group in groups]
+    return [[b.sym.name for b in group] for group in neighbours.made_one(groups, are_regions.__contains__, held)]
+
+
+def test_no_region_goes_past_what_writes_in_place() -> None:
+    """Either region could stand where the other does, but for the memory that the first reads."""
+    _, groups = of_primitives(
+        lambda made: prims.sin(made["kept"]),
+        lambda made: prims.copy_(made["x"], made["kept"], grad_enabled=False),
+        lambda made: prims.mul(made["0"], made["1"]),
+    )
+    assert joined(groups, 0, 2) == [["sin"], ["copy_"], ["mul"]]
+    _, groups = of_primitives(
+        lambda made: prims.sin(made["kept"]),
+        lambda made: prims.matmul(made["x"], made["kept"]),
+        lambda made: prims.mul(made["0"], made["1"]),
+    )
+    assert joined(groups, 0, 2) == [["matmul"], ["sin", "mul"]]
+
+
+def test_a_region_that_writes_in_place_stays_where_it_is() -> None:
+    """It needs nothing of the matmul, which reads what it writes."""
+
+    def written(made: dict[str, Any]) -> Any:
+        return prims.mul(made["0"], prims.copy_(made["x"], made["kept"], grad_enabled=False))
+
+    _, groups = of_primitives(
+        lambda made: prims.sin(made["x"]), lambda made: prims.matmul(made["x"], made["kept"]), written
+    )
+    assert joined(groups, 0, 2) == [["sin"], ["matmul"], ["copy_", "mul"]]
+
+
+def two_blocks(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+    """Of whose backward the peak is where what GELU gave is alive for a weight's gradient: GELU's own can wait."""
+    linear, gelu = torch.nn.functional.linear, torch.nn.functional.gelu
+    for up, bias, down, other in zip(*(weights[at::4] for at in range(4)), strict=True):
+        x = x + linear(gelu(linear(x, up, bias)), down, other)
+    return x.pow(2).sum()
+
+
+SHAPES = (4, 16, NARROW), *2 * ((WIDE, NARROW), (WIDE,), (NARROW, WIDE), (NARROW,))
+TWO_BLOCKS = tuple(drawn(*shape, seed=seed).requires_grad_() for seed, shape in enumerate(SHAPES))
+
+
+def test_no_peak_is_higher_for_regions_made_one_whatever_is_recomputed() -> None:
+    """What is only inside of a region, or made again in it, is no memory: far more of it is there than is alive."""
+    bench = workbench.open(two_blocks, *TWO_BLOCKS, device="cpu", executor=EXECUTOR)
+    sites = [s for s in bench.plan.sites if s.lever == "saved" and s.values and s.default == "save"]
+    open_ = [site.id for site in sites if "recompute" in site.options and "recompute" not in site.illegal]
+    assert len(open_) > 5
+    for chosen in ((), *((site,) for site in open_), open_):
+        choices = dict.fromkeys(chosen, "recompute")
+        plan, separate = bench.plan_under(choices), planned_apart(two_blocks, TWO_BLOCKS, choices)
+        assert plan.peak_bytes <= separate.peak_bytes
+        assert fusions(plan) < fusions(separate)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_compiler")
 def test_a_model_has_fewer_regions_and_a_lower_peak(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,10 +188,7 @@ def test_a_model_has_fewer_regions_and_a_lower_peak(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(fusion, "made_one", apart)
     separate = pipeline.plan(pipeline.capture(program, EXECUTOR), {})
     assert together.proof.proven
-    counts = [
-        sum(name.startswith("TorchCompile") for name in plan.graph.statements.name) for plan in (together, separate)
-    ]
-    assert counts[0] < counts[1]
+    assert fusions(together) < fusions(separate)
     assert together.peak_bytes < separate.peak_bytes
 
 
@@ -123,8 +208,8 @@ def test_random_programs_keep_their_statements_in_an_order_in_which_they_can_run
 ) -> None:
     seen: list[tuple[Groups, Groups, list[bool]]] = []
 
-    def noted(groups: Groups, is_region: Callable[[list[BoundSymbol]], bool]) -> Groups:
-        found = neighbours.made_one(groups, is_region)
+    def noted(groups: Groups, is_region: Callable[[list[BoundSymbol]], bool], held: Any) -> Groups:
+        found = neighbours.made_one(groups, is_region, held)
         seen.append((groups, found, [is_region(group) for group in groups]))
         return found
 
@@ -133,6 +218,7 @@ def test_random_programs_keep_their_statements_in_an_order_in_which_they_can_run
         function, args = program.build()
         bench = workbench.open(function, *args, device="cpu", executor=EXECUTOR)
         assert bench.plan.proof.proven
+        assert bench.plan.peak_bytes <= planned_apart(function, args, {}).peak_bytes
         run = bench.config.jit(function)
         for one, other in zip(run(*args), function(*args), strict=True):
             torch.testing.assert_close(one, other)

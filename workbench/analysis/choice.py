@@ -35,6 +35,8 @@ GUIDE_S = 0.25
 _PLANS_TO_SAVE_AGAIN = 4
 _PLANNED_TO_SAVE_AGAIN = 8_000
 """Statements of all plans made to save again, where each is a plan of its own; not fewer than the plans above."""
+_WORTH = 1e-4
+"""Share of a step that making storages again has to spare, to be tried where all could be saved."""
 _AIMS = 8
 """Limits tried of a guide, each a plan."""
 _NEAR = 0.01
@@ -167,6 +169,7 @@ class Chooser:
         self._again = rates.again or Again(seconds=rates.seconds)
         self._stock_s: float | None = None
         self._lowered_once = False
+        self._spared: Point | None = None
         self.stock, self._stock_peaks = self._evaluate({})
         self._alone = self._each_alone() if quick and places.count * len(self._variables) <= _ALONE else None
         self._relaxation = self._relaxed()
@@ -200,10 +203,13 @@ class Chooser:
             What is found first is enough if it is this near to the best: a share of the step, as `gap` gives it.
         """
         if self.stock.peak_bytes <= limit_bytes:
-            return self.stock
+            self._sparing()
+            return self.known(limit_bytes)
         if self._guided(limit_bytes) is None:
-            for further in (self._closing.first, self._closing.nearer, self._closing.closed):
-                if self._closing.within(limit_bytes, gap):
+            closing = self._closing
+            nearer, closed = (functools.partial(way, gap=gap) for way in (closing.nearer, closing.closed))
+            for further in (closing.first, nearer, closed):
+                if closing.within(limit_bytes, gap):
                     break
                 further(limit_bytes)
             if gap and self._closing.within(limit_bytes, gap):
@@ -212,8 +218,37 @@ class Chooser:
                 self.least()
         found = self.known(limit_bytes)
         if found is not None:
-            self._saved_again(found, limit_bytes)
+            better = self._saved_again(found, limit_bytes)
+            if spared := self._sparing().options:
+                self.point({**better.options, **spared})
         return self.known(limit_bytes)
+
+    def _sparing(self) -> Point:
+        """Of what makes storages again to be quicker than with everything saved, the quickest found; or that.
+
+        Where statements are fused, making something again inside of a fusion may cost less than its way to memory. What
+        may gain by what is certain is tried, identical layers together; whether it is quicker says its plan.
+        """
+        if self._spared is not None:
+            return self._spared
+        self._spared, least = self.stock, self._rates.least
+        step_s = float(self._rates.seconds[self._work.graph.statements.parent < 0].sum())
+        kinds: dict[tuple[int, int], list[int]] = {}
+        gains_s: dict[tuple[int, int], float] = {}
+        for storage, option in self._variables:
+            if self._quick or least is None or option != RECOMPUTE:
+                continue
+            gain_s = -float(least.seconds[sorted(self._chains[storage])].sum()) - least.each_s.get(storage, 0.0)
+            if gain_s > _WORTH * step_s:
+                kind = int(self._bytes[storage]), round(gain_s / step_s / _WORTH)
+                kinds.setdefault(kind, []).append(storage)
+                gains_s[kind] = gains_s.get(kind, 0.0) + gain_s
+        for kind in sorted(kinds, key=lambda kind: -gains_s[kind])[: self._plans()]:
+            options = {**self._spared.options, **dict.fromkeys(kinds[kind], RECOMPUTE)}
+            tried = self.point(self._with_read(options, self._remade))
+            if tried.added_s < self._spared.added_s:
+                self._spared = tried
+        return self._spared
 
     def _guided(self, limit_bytes: int) -> Point | None:
         """The quickest within a limit of what guides find under limits of their own, moved until they fit here."""
@@ -250,15 +285,22 @@ class Chooser:
 
     def _as_guided(self, guide: Chooser, point: Point) -> Point:
         """A guide's point as it is here: with what fusions make again anyhow, where what is made again reads it."""
-        graph, options = self._work.graph, dict(point.options)
-        taken = self._remade - {storage for storage, _ in guide._variables}
+        return self.point(self._with_read(point.options, self._remade - {storage for storage, _ in guide._variables}))
+
+    def _with_read(self, given: Mapping[int, str], taken: Collection[int]) -> dict[int, str]:
+        """Options with what fusions make again anyhow, of what is taken, where what is made again reads it."""
+        graph, options = self._work.graph, dict(given)
         while True:
             chosen = [storage for storage, option in options.items() if option == RECOMPUTE]
             rows = self._work.again(chosen, along=self._along, gather=self._gather)
             read = {int(graph.values.storage[value]) for row in rows for value in graph.statements.inputs[row]}
-            if not (more := read & taken - options.keys()):
-                return self.point(options)
+            if not (more := read & set(taken) - options.keys()):
+                return options
             options |= dict.fromkeys(sorted(more), RECOMPUTE)
+
+    def _plans(self) -> int:
+        """How many plans are made to better one, where each is seconds of work."""
+        return max(_PLANS_TO_SAVE_AGAIN, _PLANNED_TO_SAVE_AGAIN // max(1, self._places.count))
 
     def weighed(self, limit_bytes: int) -> list[Point]:
         """All within a limit that was weighed so far, the quickest first."""
@@ -514,11 +556,7 @@ class Chooser:
 
     def _saved_again(self, point: Point, limit_bytes: int) -> Point:
         """The same with whatever can be saved again, the dearest first, and dear ones turned into cheaper."""
-        tries_left = (
-            min(len(point.options) * 2, self._turns())
-            if self._quick
-            else max(_PLANS_TO_SAVE_AGAIN, _PLANNED_TO_SAVE_AGAIN // max(1, self._places.count))
-        )
+        tries_left = min(len(point.options) * 2, self._turns()) if self._quick else self._plans()
         legal = set(self._variables)
         alone = dict(zip(self._variables, self._costs() + self._transfers()[0] * (not self._rates.hides), strict=True))
         for storage, option in sorted(point.options.items(), key=lambda chosen: -alone[chosen]):

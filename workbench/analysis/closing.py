@@ -24,12 +24,16 @@ _SOLVINGS = 6
 """Times the seconds of one linear program, after which no further one is solved for a limit."""
 _NEAR = 5e-5
 """A share of the step; what is so near to the bound is worth one linear program more."""
+_NEARLY = 0.05
+"""A share of the step; what is so near to the bound is likely to be the best, which is left to prove."""
 _REPAIRS = 8
+_LESSONS = 24
+"""Times that fractions made whole say what they miss, before anything is guessed."""
 _PLACES_PER_ROUND = 40
 _SMALL = (100, 400)
 """Choices left open in small programs: those that matter least to the bound."""
 _DRAWN, _DRAWINGS = 300, 6
-"""Choices left open at random, and how often."""
+"""Choices left open at random, half of all at most, and how often."""
 _SMALL_S = 0.5
 _NOTHING = 1e-6
 """Fractions of a choice that are none."""
@@ -121,14 +125,24 @@ class Closing[P: Weighed]:
 
     def first(self, limit_bytes: int) -> None:
         """Make whole the fractions that reach the bound; free beside them what is over the limit."""
-        pure, _, x = self._under(limit_bytes)
-        under = pure.copy()
-        for _ in range(_REPAIRS):
+        pure, bound, x = self._under(limit_bytes)
+        # What is so for any options is put into the program itself, as long as there is any: the bound rises by it.
+        for _ in range(_LESSONS):
             point, peaks = self._filled(x, limit_bytes)
             if point.peak_bytes <= limit_bytes:
+                return
+            if not self._learn(pure, point, peaks, limit_bytes):
                 break
+            nearer, x = pure.fractions(self._go_on)
+            bound = nearer if nearer.added_s > bound.added_s else bound
+            self._found[limit_bytes] = (pure, bound, x)
+        under = pure.copy()
+        for _ in range(_REPAIRS):
             self._correct(under, point, peaks, limit_bytes)
             _, x = under.fractions(self._go_on)
+            point, peaks = self._filled(x, limit_bytes)
+            if point.peak_bytes <= limit_bytes:
+                return
 
     def _filled(self, x: NDArray[np.float64], limit_bytes: int) -> tuple[P, NDArray[np.int64]]:
         """Fractions made whole: the largest first, as few as are within a limit; or all of them."""
@@ -144,8 +158,15 @@ class Closing[P: Weighed]:
                 low = middle + 1
         return found
 
-    def nearer(self, limit_bytes: int) -> None:
-        """Better what is known in programs in which all but a few choices stay as they are."""
+    def nearer(self, limit_bytes: int, gap: float = 0.0) -> None:
+        """Better what is known in programs in which all but a few choices stay as they are, until it is within a gap.
+
+        Parameters
+        ----------
+        limit_bytes : int
+        gap : float, optional
+            As for `within`.
+        """
         pure, _, x = self._under(limit_bytes)
         under, count = pure.copy(), self._relaxation.count
         draw = np.random.default_rng(count)
@@ -153,11 +174,14 @@ class Closing[P: Weighed]:
         for small in _SMALL:
             if small < count:
                 self._small(under, order[small:], x, limit_bytes)
-        for _ in range(_DRAWINGS if count > _DRAWN else 0):
+            if gap and self.within(limit_bytes, gap):
+                return
+        open_ = min(_DRAWN, count // 2)
+        for _ in range(_DRAWINGS if count > _SMALL[0] else 0):
             known = self._known(limit_bytes)
-            if known is None or self.within(limit_bytes, 0.0):
+            if known is None or self.within(limit_bytes, gap):
                 break
-            self._small(under, draw.permutation(count)[_DRAWN:], self._relaxation.taken(known.options), limit_bytes)
+            self._small(under, draw.permutation(count)[open_:], self._relaxation.taken(known.options), limit_bytes)
 
     def _small(self, under: Under, fixed: NDArray[np.intp], x: NDArray[np.float64], limit_bytes: int) -> None:
         for _ in range(_REPAIRS):
@@ -178,19 +202,21 @@ class Closing[P: Weighed]:
                 return
             self._correct(under, point, peaks, limit_bytes)
 
-    def closed(self, limit_bytes: int) -> None:
+    def closed(self, limit_bytes: int, gap: float = 0.0) -> None:
         """Solve, predict exactly, put what was over the limit into the program, again; as long as there is time.
 
-        First without what seldom helps: that finds. Then with all of it: as long as all that is put in is so for any
-        options, what the solver proves is kept as a bound.
+        First without what seldom helps, unless what is known is near: that finds. Then with all of it: as long as all
+        that is put in is so for any options, what the solver proves is kept as a bound.
         """
         pure, _, _ = self._under(limit_bytes)
         until = time.monotonic() + self._solver_s * (1 if self.within(limit_bytes, _NEAR) else _SOLVINGS)
-        for excused in (False, True) if self._relaxation.excused else (True,):
+        known = self._known(limit_bytes)
+        nearly = known is not None and self.gap(known, limit_bytes) < _NEARLY
+        for excused in (False, True) if self._relaxation.excused and not nearly else (True,):
             under, solver_s = pure, self._solver_s if excused else self._solver_s / 4
             for _ in range(_ROUNDS):
                 left_s = until - time.monotonic()
-                if self.within(limit_bytes, 0.0) or left_s < 0:
+                if self.within(limit_bytes, gap) or left_s < 0:
                     return
                 known = self._known(limit_bytes)
                 found = under.whole(
@@ -221,7 +247,10 @@ class Closing[P: Weighed]:
         return under.tell(point.options, places) or any(asked)
 
     def _correct(self, under: Under, point: P, peaks: NDArray[np.int64], limit_bytes: int) -> None:
-        """The same, or what is so near these options."""
+        """The same, or what is so near these options; what is so for any goes into the program for the limit, too."""
+        pure = self._found[limit_bytes][0]
+        if under is not pure:
+            self._learn(pure, point, peaks, limit_bytes)
         if self._learn(under, point, peaks, limit_bytes):
             return
         taken = self._relaxation.taken(point.options)

@@ -478,10 +478,15 @@ class Fitter:
         )
 
     def _looser(self, point: Point) -> Step | None:
-        """Of what is not saved, what gains the most time for the bytes that saving it takes."""
-        steps = [self._step(point, storage, SAVE) for storage in point.options]
-        gains = [step for step in steps if step.step_s < 0]
-        return min(gains, key=lambda step: step.step_s / max(1, step.peak_bytes), default=None)
+        """Of what is not saved, what gains the most time for the bytes that saving it takes; if fused, by plan."""
+        steps = {storage: self._step(point, storage, SAVE) for storage in point.options}
+        gains = [storage for storage, step in steps.items() if step.step_s < 0]
+        gains.sort(key=lambda storage: steps[storage].step_s / max(1, steps[storage].peak_bytes))
+        for storage in gains if not self._stage.fuses else gains[:_TRIES_BESIDE]:
+            planned = self.chooser.point({s: o for s, o in point.options.items() if s != storage})
+            if planned.added_s < point.added_s:
+                return steps[storage]
+        return None
 
     def _tighter(self, point: Point) -> Step | None:
         """Of what is saved, what lowers the peak for the least time."""

@@ -357,7 +357,7 @@ class RegionExecutor(TorchCompileExecutor):
         control = self.control
         control.partitioned = control.timed("partition", lambda: self._partition(trace))
         options = control.begin(control.partitioned)
-        cut = control.timed("remat", lambda: dce(_cut(control, options)))
+        cut = control.timed("remat", lambda: dce(_cut(control, control.partitioned, options, control.report)))
         if control.unfused:
             cut = copies.kept_in_forward(cut)
         done = control.finish(control.timed("contexts", lambda: _callable_again(cut, control)))
@@ -373,22 +373,30 @@ class RegionExecutor(TorchCompileExecutor):
         def is_region(group: Sequence[BoundSymbol]) -> bool:
             return len(group) > 1 or self.can_fuse(group[0])
 
-        fused = from_trace(trace)
-        counter = 0
+        def fused(groups: Iterable[list[BoundSymbol]]) -> TraceCtx:
+            found, counter = from_trace(trace), 0
+            for group in groups:
+                if not is_region(group):
+                    found.bound_symbols.append(group[0])
+                    continue
+                found.bound_symbols.append(self.fuse(Region(producers, consumers, group), counter))
+                counter += 1
+            return found
+
         groups = fuse_bound_symbols(trace, lambda a, b: mergeable(a) and mergeable(b))
-        for group in made_one(groups, is_region) if self.past_others else groups:
-            if not is_region(group):
-                fused.bound_symbols.append(group[0])
-                continue
-            fused.bound_symbols.append(self.fuse(Region(producers, consumers, group), counter))
-            counter += 1
-        return fused
+        apart = fused(groups)
+        return fused(made_one(groups, is_region, self._held(apart))) if self.past_others else apart
+
+    def _held(self, partitioned: TraceCtx) -> list[set[str]]:
+        """Names of what each statement reads from memory and writes to it, once the fusions are cut."""
+        cut = _cut(self.control, partitioned, self.control.configure(partitioned), Report())
+        return [{each.name for each in (*b.flat_proxy_args, *b.flat_proxy_outs)} for b in cut.bound_symbols]
 
 
-def _cut(control: Control, options: FusionOptions) -> TraceCtx:
-    """The partitioned trace with its cuts made."""
+def _cut(control: Control, partitioned: TraceCtx, options: FusionOptions, report: Report) -> TraceCtx:
+    """A partitioned trace with its cuts made."""
     members = control.regions.once("members", None, Members)
-    return _define_once(rematerialize(control.partitioned, options.remat, control.report, members))
+    return _define_once(rematerialize(partitioned, options.remat, report, members))
 
 
 def _callable_again(trace: TraceCtx, control: Control) -> TraceCtx:
@@ -567,7 +575,9 @@ def _nvfuser_executor() -> Any:
                 self.ready = False
 
         def _cut(self, options: FusionOptions) -> TraceCtx:
-            return dce(self.cse(self.control.regions.without_casts(_cut(self.control, options))))
+            control = self.control
+            cut = _cut(control, control.partitioned, options, control.report)
+            return dce(self.cse(control.regions.without_casts(cut)))
 
     executor = copy.copy(impl.ex)
     executor.__class__ = ControlledNvFuser

@@ -6,13 +6,15 @@ read on both sides of it. Here a region is put into an earlier one, or an earlie
 other reads or both read the same value, and where this keeps to what each statement needs.
 
 At no statement between the two are more bytes alive than before, and with the one region no more than where most
-were. That is before fusions are cut (`remat`): larger ones are cut otherwise, and a peak may be higher for it.
+were: counted of what goes through memory once fusions are cut (`remat`). What is only inside of a region, or made
+again in it, is no memory. Larger regions may be
+cut otherwise than these were; tests hold peaks to those of regions that stay apart.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from workbench.compiler.copies import Memory, inside_of
 from workbench.compiler.proxies import bytes_of
@@ -35,6 +37,8 @@ class _Group:
         Whether nothing moves past it: it writes into memory that others read.
     reads, makes : set of str
         Names of values from outside, and of its own.
+    held : set of str
+        Names of values in memory that it reads or writes.
     bytes : int
         Alive while it runs, by what values tell.
     """
@@ -46,16 +50,19 @@ class _Group:
     fixed: bool
     reads: set[str]
     makes: set[str]
+    held: set[str]
     bytes: int = 0
 
     @classmethod
-    def of(cls, bsyms: list[BoundSymbol], place: int, region: bool) -> _Group:
+    def of(cls, bsyms: list[BoundSymbol], place: int, region: bool, held: Iterable[str]) -> _Group:
         """A group as it was found."""
         makes = {out.name for bsym in bsyms for out in bsym.flat_proxy_outs}
         reads = {arg.name for bsym in bsyms for arg in bsym.flat_proxy_args} - makes
         sides = {BoundSymbolTag.BACKWARD in bsym.tags for bsym in bsyms}
         fixed = any(any(inside_of(bsym)) for bsym in bsyms)
-        return cls(bsyms, place, region and len(sides) == 1 and not fixed, True in sides, fixed, reads, makes)
+        return cls(
+            bsyms, place, region and len(sides) == 1 and not fixed, True in sides, fixed, reads, makes, set(held)
+        )
 
 
 class _Groups:
@@ -81,7 +88,7 @@ class _Groups:
                     self.bytes.setdefault(self._base(out.name), 0 if given else bytes_of(out))
             for name in group.reads:
                 self.readers.setdefault(name, set()).add(group)
-            for name in group.reads | group.makes:
+            for name in group.held:
                 self.touched.setdefault(self._base(name), set()).add(group)
         changes = [0] * (len(groups) + 1)
         for base, touching in self.touched.items():
@@ -121,7 +128,7 @@ class _Groups:
         both = {first, second}
         place = at.place
         change = dict.fromkeys((*between, at), 0)
-        bases = {self._base(name) for group in both for name in group.reads | group.makes}
+        bases = {self._base(name) for group in both for name in group.held}
         for base in bases:
             touching, nbytes = self.touched[base], self.bytes.get(base, 0)
             before = [group.place for group in touching]
@@ -153,13 +160,16 @@ class _Groups:
                 users.add(at)
         for name in at.makes:
             self.readers.get(name, set()).discard(at)
-        for base in {self._base(name) for name in gone.reads | gone.makes}:
+        for base in {self._base(name) for name in gone.held}:
             self.touched[base].discard(gone)
             self.touched[base].add(at)
+        at.held |= gone.held
 
 
 def made_one(
-    groups: Sequence[list[BoundSymbol]], is_region: Callable[[list[BoundSymbol]], bool]
+    groups: Sequence[list[BoundSymbol]],
+    is_region: Callable[[list[BoundSymbol]], bool],
+    held: Sequence[Iterable[str]],
 ) -> list[list[BoundSymbol]]:
     """Groups of a partition, regions put into each other where nothing but their order keeps them apart.
 
@@ -169,13 +179,16 @@ def made_one(
         In the order in which they run, as Thunder's partition gives them.
     is_region : callable
         Whether a group is to be fused.
+    held : sequence of iterable of str
+        Of each group the names of what it reads from memory and writes to it once all are cut.
 
     Returns
     -------
     list of list of BoundSymbol
         In an order in which they can run; all groups that are no regions in the order that they had.
     """
-    found = _Groups([_Group.of(bsyms, place, is_region(bsyms)) for place, bsyms in enumerate(groups)])
+    given = zip(groups, held, strict=True)
+    found = _Groups([_Group.of(bsyms, place, is_region(bsyms), names) for place, (bsyms, names) in enumerate(given)])
     for place in range(len(groups)):
         group = found.order[place]
         while group is not None and group.region:
