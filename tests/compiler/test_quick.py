@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 import thunder
 import torch
+from hypothesis import given, settings
 from thunder.core import interpreter, pytree, symbol, transform_common
 
 import workbench
+from tests.amount import amount
+from tests.strategies import RandomProgram, programs
 from workbench.compiler import hooks, quick, quick_passes, quick_symbols, quick_waits
 from workbench.compiler.kept import structure_of
 from workbench.compiler.thunder_api import distributed_utils
@@ -64,6 +67,42 @@ def frames(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(interpreter, "_run_frame", run_frame)
     return found
+
+
+def by_rows(x: torch.Tensor) -> torch.Tensor:
+    """Each row from those before it, as gated delta rules have them; and a write through a view of all."""
+    made = x * 1.0
+    for row in range(1, 5):
+        before = made[:row, :row].clone()
+        made[row, :row] = made[row, :row].clone() + (made[row, :row].unsqueeze(-1) * before).sum(0)
+    flat = made.view(-1)
+    flat.mul_(2.0)
+    return (made * x).sum() + flat.sum()
+
+
+def outcome(function: Callable[..., Any], args: tuple[torch.Tensor, ...]) -> list[str]:
+    try:
+        return traced(function, *args)
+    except Exception as error:  # noqa: BLE001  # whatever Thunder says of a program
+        return [f"{type(error).__name__}: {error}".partition(chr(10))[0]]
+
+
+@pytest.mark.slow
+def test_what_is_written_by_rows_is_renamed_as_thunder_does() -> None:
+    with quick.as_shipped():
+        shipped = outcome(by_rows, (torch.randn(5, 5, requires_grad=True),))
+    assert sum("update_aliases" in text for text in shipped)
+    assert outcome(by_rows, (torch.randn(5, 5, requires_grad=True),)) == shipped
+
+
+@pytest.mark.drawn
+@pytest.mark.slow
+@settings(max_examples=amount(4, 20, 150))
+@given(programs(writes=True))
+def test_random_writes_are_renamed_as_thunder_does(program: RandomProgram) -> None:
+    with quick.as_shipped():
+        shipped = outcome(program.function, program.arguments())
+    assert outcome(program.function, program.arguments()) == shipped
 
 
 @pytest.mark.slow
@@ -157,7 +196,7 @@ def test_properties_of_tensors_are_inferred_as_ever() -> None:
         with thunder.core.trace.tracectx(thunder.core.trace.TraceCtx(None)):
             like = thunder.core.proxies.TensorProxy(shape=(2, 3), device=cpu, dtype=single, requires_grad=True)
         made = []
-        for given in (
+        for properties in (
             (None, (2, 3), cpu, single, True),
             (None, [2, 3], cuda, single, False),
             (None, (), cpu, weak, False),
@@ -174,7 +213,7 @@ def test_properties_of_tensors_are_inferred_as_ever() -> None:
         ):
             for _ in range(2):  # what is kept is given the second time
                 try:
-                    made.append(infer(*given))
+                    made.append(infer(*properties))
                 except (RuntimeError, ValueError) as error:
                     made.append(re.sub(r"t\d+", "t", str(error)))
         return made

@@ -88,6 +88,9 @@ INPUTS, OUTPUTS = "_workbench_inputs", "_workbench_outputs"
 READ, MADE = "_workbench_read", "_workbench_made"
 """Where it has the names of the values that it is given, and that it makes."""
 
+NAMES = "_workbench_names"
+"""Where it has all names in it, in order, with the statements inside of it as they were."""
+
 
 def read_names(bsym: Any) -> tuple[str, ...]:
     """Names of the values that a statement is given, in order."""
@@ -103,6 +106,18 @@ def made_names(bsym: Any) -> tuple[str, ...]:
     if found is None:
         found = bsym.__dict__[MADE] = tuple([proxy.name for proxy in bsym.flat_proxy_outs])
     return found
+
+
+def names_in(bsym: Any) -> tuple[str, ...]:
+    """All names in a statement, those inside of it first, each once."""
+    inside, found = bsym.__dict__.get(NAMES, (None, ()))
+    if inside is bsym.subsymbols:
+        return tuple(found)
+    names = [name for sub in bsym.subsymbols for name in names_in(sub)]
+    names.extend((*read_names(bsym), *made_names(bsym)))
+    once = tuple(dict.fromkeys(names))
+    bsym.__dict__[NAMES] = (bsym.subsymbols, once)
+    return once
 
 
 def structure_of(bsym: Any) -> Structure:

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from workbench.compiler.kept import Kept, identity, ids
-from workbench.compiler.quick_passes import names_in
+from workbench.compiler.kept import Kept, identity, ids, names_in
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     BoundSymbolTag,

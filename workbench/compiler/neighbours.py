@@ -7,8 +7,8 @@ other reads or both read the same value, and where this keeps to what each state
 
 At no statement between the two are more bytes alive than before, and with the one region no more than where most
 were: counted of what goes through memory once fusions are cut (`remat`). What is only inside of a region, or made
-again in it, is no memory. Larger regions may be
-cut otherwise than these were; tests hold peaks to those of regions that stay apart.
+again in it, is no memory. Larger regions may be cut otherwise than these were; tests hold peaks to those of regions
+that stay apart.
 """
 
 from __future__ import annotations

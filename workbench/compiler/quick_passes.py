@@ -14,15 +14,17 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from workbench.compiler import quick_symbols, quick_waits
+from workbench.compiler import quick_aliases, quick_symbols, quick_waits
 from workbench.compiler.kept import (
     INPUTS,
     MADE,
+    NAMES,
     OUTPUTS,
     READ,
     STRUCTURE,
     identity,
     made_names,
+    names_in,
     read_names,
     structure_of,
 )
@@ -70,8 +72,6 @@ _BESIDE = frozenset(("header", "source_filename", "source_positions", "tags"))
 
 _CLEAN = "_workbench_clean"
 """The statements inside of one, as they were when there was nothing left to remove among them."""
-_NAMES = "_workbench_names"
-"""The same, with all names in it, in order."""
 
 
 def _from_bsym(self: Any, **changes: Any) -> Any:
@@ -89,13 +89,13 @@ def _from_bsym(self: Any, **changes: Any) -> Any:
         _forget(state, _OF_OUTPUTS)
     if changes:
         if not _BESIDE.issuperset(changes):
-            _forget(state, ("_hash", _NAMES, STRUCTURE))
+            _forget(state, ("_hash", NAMES, STRUCTURE))
         state.update(changes)
     given = state["args"] = tuple(state["args"])
     if made.sym._bind_postprocess:
         made.sym._bind_postprocess(made)
         if made.args is not given:
-            _forget(state, (*_OF_INPUTS, "_hash", _NAMES, STRUCTURE))
+            _forget(state, (*_OF_INPUTS, "_hash", NAMES, STRUCTURE))
     return made
 
 
@@ -264,18 +264,6 @@ def _remove_duplicate_number_proxies(bsyms: Sequence[Any]) -> list[Any]:
     return [bsym for bsym in bsyms if bsym.flat_outs]
 
 
-def names_in(bsym: Any) -> tuple[str, ...]:
-    """All names in a statement, those inside of it first, each once."""
-    inside, found = bsym.__dict__.get(_NAMES, (None, ()))
-    if inside is bsym.subsymbols:
-        return tuple(found)
-    names = [name for sub in bsym.subsymbols for name in names_in(sub)]
-    names.extend((*read_names(bsym), *made_names(bsym)))
-    once = tuple(dict.fromkeys(names))
-    bsym.__dict__[_NAMES] = (bsym.subsymbols, once)
-    return once
-
-
 def _order_proxies(bsyms: Sequence[Any]) -> dict[str, int]:
     names = dict.fromkeys(name for bsym in bsyms for name in names_in(bsym))
     return {name: i for i, name in enumerate(names, 1)}
@@ -350,6 +338,7 @@ _FUNCTIONS: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (utils, "producers", _producers),
     (utils, "consumers", _consumers),
     (utils, "safe_map_flat", _map_flat),
+    *quick_aliases.FUNCTIONS,
     *quick_symbols.FUNCTIONS,
     *quick_waits.FUNCTIONS,
 )

@@ -10,9 +10,9 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-from workbench.compiler.kept import STRUCTURE, Kept, Structure, identity, ids, structure_of
+from workbench.compiler.kept import STRUCTURE, Kept, Structure, identity, ids, names_in, structure_of
 from workbench.compiler.proxies import TOLD_APART_BY
-from workbench.compiler.quick_passes import clean, names_in
+from workbench.compiler.quick_passes import clean
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     DTensorProxy,

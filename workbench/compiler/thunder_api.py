@@ -200,6 +200,7 @@ _NAMES: Mapping[str, str] = {
     "tree_map": "thunder.core.pytree:tree_map",
     "unvariableify": "thunder.core.proxies:unvariableify",
     "unwrap": "thunder.core.interpreter:unwrap",
+    "update_aliases": "thunder.core.update_aliases",
     "unwrap_return_value": "thunder.core.transform_common:unwrap_return_value",
     "utils": "thunder.core.utils",
     "variableify": "thunder.core.proxies:variableify",
@@ -321,6 +322,12 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "to_dtype",
         "to_strong_dtype",
         "uint8",
+    ),
+    "update_aliases": (
+        "_get_new_aliases",
+        "_is_inplace_op",
+        "_is_view_creation_op",
+        "replace_args_with_alias_map",
     ),
     "interpreter": (
         "extract_code",
