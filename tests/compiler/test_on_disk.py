@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import functools
+import gc
 import importlib.util
 import os
 import random
@@ -301,6 +302,13 @@ def test_a_function_that_is_made_while_another_runs_is_part_of_the_program(folde
     assert workbench.open(made(2.0), x).on_disk == "kept on disk"
     assert workbench.open(made(2.0), x).on_disk == "from disk"
     assert workbench.open(made(3.0), x).on_disk == "kept on disk"
+
+
+def test_a_function_that_was_frozen_is_found_by_its_name(folder: Path, written: Callable[[str], ModuleType]) -> None:
+    """Servers freeze what they have imported; Python then no longer says who refers to what."""
+    module = written(SOURCE)
+    gc.freeze()  # for good, as all that the tests import
+    assert workbench.open(module.Model(), torch.ones(2, 3)).on_disk == "kept on disk"
 
 
 def test_what_cannot_be_told_is_traced_each_time(folder: Path) -> None:

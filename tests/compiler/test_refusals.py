@@ -52,7 +52,7 @@ def detaches(x: torch.Tensor) -> torch.Tensor:
 
 
 def contracts(x: torch.Tensor) -> torch.Tensor:
-    return torch.einsum("ij,kj->ik", x * MODEL.weight, MODEL.weight * 1j).abs().sum()
+    return ((x * 1j) @ (MODEL.weight * 1j)).abs().sum()
 
 
 def picks(x: torch.Tensor) -> torch.Tensor:
@@ -109,7 +109,7 @@ def test_a_refusal_has_the_line_then_what_to_do(program: Callable[..., torch.Ten
 CUT = {
     detaches: ("return (x * MODEL.weight.data).sum()", "read x.detach() in its place"),
     contracts: (
-        'return torch.einsum("ij,kj->ik", x * MODEL.weight, MODEL.weight * 1j).abs().sum()',
+        "return ((x * 1j) @ (MODEL.weight * 1j)).abs().sum()",
         "compute with real and imaginary parts",
     ),
 }

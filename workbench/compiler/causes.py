@@ -36,7 +36,7 @@ _CAUSES = (
         "loss = config.jit(model)(...); loss.backward(); optimizer.step(). Or open the whole step, with its optimizer",
     ),
     (
-        r"tolist|\.numpy\b|from_numpy|as_tensor|\.item\(\)|\.item\b|_assert_scalar|_local_scalar_dense",
+        r"tolist|\.numpy\b|from_numpy|as_tensor|\.item\(\)|\.item\b|_assert_scalar",
         "values leave the tensors there: stay in tensors, or do it before or after the program",
     ),
     (r"builtin operator `(print|input|open)`", "take it out of the program, or open it in parts: capture='parts'"),

@@ -56,7 +56,7 @@ def lost_conjugate(bsym: BoundSymbol) -> str:
     made = [out for out in bsym.flat_proxy_outs if isinstance(out, TensorProxy) and dtypes.is_complex_dtype(out.dtype)]
     if not made or isinstance(bsym.sym.id, str) or bsym.sym.name in _LINEAR or not bsym.flat_proxy_args:
         return ""
-    factors = bsym.args if bsym.sym.name == "mul" else bsym.args[1:] if bsym.sym.name == "div" else ()
+    factors = bsym.args[1:] if bsym.sym.name == "div" else ()
     if any(isinstance(factor, int | float | complex) and not complex(factor).imag for factor in factors):
         return ""
     return f"its gradient of complex numbers lacks a conjugate in {bsym.sym.name}"
@@ -64,7 +64,20 @@ def lost_conjugate(bsym: BoundSymbol) -> str:
 
 _LINEAR = frozenset(
     (
-        *("add", "sub", "neg", "sum", "cumsum", "where", "convert_element_type", "shallow_copy", "copy_", "clone"),
+        # Of products, see `mended`.
+        *(
+            "add",
+            "sub",
+            "mul",
+            "neg",
+            "sum",
+            "cumsum",
+            "where",
+            "convert_element_type",
+            "shallow_copy",
+            "copy_",
+            "clone",
+        ),
         *("reshape", "transpose", "squeeze", "broadcast_in_dim", "slice_prim", "cat", "flip", "pad", "take", "gather"),
         *(
             "take_along_axis",
@@ -79,7 +92,7 @@ _LINEAR = frozenset(
         *("device_put", "python_return", "synchronize", "wait", "all_gather", "all_reduce", "reduce_scatter"),
     )
 )
-"""Thunder's primitives whose gradient of complex numbers is that of real ones."""
+"""Thunder's primitives whose gradient of complex numbers is right."""
 
 
 def _rule(bsym: BoundSymbol) -> Callable[..., Any] | None:

@@ -5,15 +5,17 @@ Each says what unmodified Thunder fails at; it can go once that runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from workbench.compiler.thunder_api import (
     TensorProxy,
+    _grad_fn_map,
     _pad_prim_impl,
     _zeros_transform,
+    dtypes,
     prims,
     register_grad,
     thunder_functions,
@@ -45,6 +47,31 @@ def _view_as_real_grad(a: TensorProxy) -> TensorProxy:
     return made
 
 
+def _mul_grad(a: Any, b: Any, /) -> Any:
+    """Thunder's gradient of complex numbers is that of real ones; PyTorch's has the conjugates of the factors."""
+    made = thunder_functions[torch.mul](a, b)
+    grad = prims.get_grad(made)
+    for factor, other in ((a, b), (b, a)):
+        if isinstance(factor, TensorProxy):
+            prims.put_grad(factor, thunder_functions[torch.mul](_conjugate(other), grad))
+    return made
+
+
+def _conjugate(factor: Any) -> Any:
+    if not isinstance(factor, TensorProxy):
+        return factor.conjugate()
+    return thunder_functions[torch.conj_physical](factor) if dtypes.is_complex_dtype(factor.dtype) else factor
+
+
+def _mul_grad_of(stock: Callable[..., Any]) -> Callable[..., Any]:
+    def rule(a: Any, b: Any, /) -> Any:
+        tensors = [factor for factor in (a, b) if isinstance(factor, TensorProxy)]
+        mended = any(dtypes.is_complex_dtype(factor.dtype) for factor in tensors)
+        return _mul_grad(a, b) if mended else stock(a, b)
+
+    return rule
+
+
 pad = torch_executor.register_operator("torch_pad_prim_impl", meta=prims.pad.meta, fn=_pad)
 as_complex = torch_executor.register_operator(
     "as_complex", meta=thunder_functions[torch.view_as_complex].meta, fn=_as_complex
@@ -57,5 +84,6 @@ def mend() -> None:
     zeros = thunder_functions[torch.zeros]
     torch_executor.register_implementation(zeros, checker=lambda *args, **kwargs: True, execution_transform=_zeros)
     register_grad("torch.view_as_real", _view_as_real_grad)
+    register_grad(prims.PrimIDs.MUL, _mul_grad_of(_grad_fn_map[prims.PrimIDs.MUL]))
     # No gradient goes through it, as Thunder knows of `argmax`: without a rule it refuses what is read of it.
     register_grad(prims.PrimIDs.ARGMIN, prims.argmin)

@@ -135,6 +135,7 @@ _NAMES: Mapping[str, str] = {
     "TransformForRowWiseParallel": "thunder.distributed.tensor_parallel.row_wise:TransformForRowWiseParallel",
     "Variable": "thunder.core.proxies:Variable",
     "_cache_info_ctx": "thunder:_cache_info_ctx",
+    "_grad_fn_map": "thunder.core.transforms:_grad_fn_map",
     "_get_cache_info": "thunder:_get_cache_info",
     "_pad_prim_impl": "thunder.executors.torchex:_pad_prim_impl",
     "_zeros_transform": "thunder.executors.torchex:_zeros_transform",
@@ -355,6 +356,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "OpTags.SHAPE_OP",
         "PrimIDs.ABS",
         "PrimIDs.ARGMIN",
+        "PrimIDs.MUL",
         "PrimIDs.BROADCAST_IN_DIM",
         "PrimIDs.CLONE",
         "PrimIDs.COMMENT",
@@ -388,6 +390,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "python_return",
         "shallow_copy.bind",
         "unpack_trivial",
+        "update_aliases.bind",
     ),
     "pytree": (
         "OPTREE_NAMESPACE",

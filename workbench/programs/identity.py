@@ -204,9 +204,11 @@ def witnesses(
     mine = {f for f in functions if not is_versioned(f.__code__.co_filename)}
     left -= {f.__code__ for f in mine}
     if left:
-        # Of these the code alone is known: who has it, Python tells.
-        wanted = frozenset(left)
-        mine.update(f for f in gc.get_referrers(*left) if isinstance(f, FunctionType) and f.__code__ in wanted)
+        # Of these the code alone is known: who has it, its name tells; else Python, but for what `gc.freeze` took away.
+        by_name = set(filter(None, map(_by_name, left)))
+        wanted = frozenset(left) - {f.__code__ for f in by_name}
+        mine |= by_name
+        mine.update(f for f in gc.get_referrers(*wanted) if isinstance(f, FunctionType) and f.__code__ in wanted)
     found: dict[Witness, None] = {}
     covered, lost = set(_nested(known)), {}
     for function in mine:
@@ -221,6 +223,20 @@ def witnesses(
             why = f": {lost[code]}" if isinstance(lost.get(code), UnknownError) else ""
             raise UnknownError(f"{code.co_qualname} would not be found again by its name{why}")
     return tuple(found)
+
+
+def _by_name(code: CodeType) -> FunctionType | None:
+    """The function of a code that stands in a module of its file by the name that it was given there."""
+    for module in [m for m in list(sys.modules.values()) if getattr(m, "__file__", None) == code.co_filename]:
+        found: Any = module
+        try:
+            for part in code.co_qualname.split("."):
+                found = _static(found, part)
+        except (AttributeError, KeyError):
+            continue
+        if isinstance(found, FunctionType) and found.__code__ is code:
+            return found
+    return None
 
 
 def _nested(codes: Iterable[CodeType]) -> Iterator[CodeType]:
