@@ -68,19 +68,20 @@ _SPEECH: dict[str, Any] = {
 }
 
 
-def _hugging_face(kind: str, task: str, config: dict[str, Any]) -> nn.Module:
+def _hugging_face(kind: str, task: str, config: dict[str, Any], configured: str = "") -> nn.Module:
     import transformers
 
-    module: nn.Module = getattr(transformers, kind + task)(getattr(transformers, f"{kind}Config")(**config))
+    configuration = getattr(transformers, f"{configured or kind}Config")(**config)
+    module: nn.Module = getattr(transformers, kind + task)(configuration)
     return module
 
 
-def _text(kind: str, task: str = "ForCausalLM", **config: Any) -> Callable[[], Parts]:
-    """A model of text with its loss, by the names that its classes begin and end with."""
+def _text(kind: str, task: str = "ForCausalLM", configured: str = "", **config: Any) -> Callable[[], Parts]:
+    """A model of text with its loss, by the names that its classes begin and end with, and its configuration's."""
 
     def build() -> Parts:
         tokens = torch.randint(3, VOCABULARY, (2, 8))
-        return _hugging_face(kind, task, {**_TOKENS, **config}), (tokens,), {"labels": tokens}
+        return _hugging_face(kind, task, {**_TOKENS, **config}, configured), (tokens,), {"labels": tokens}
 
     return build
 
@@ -319,6 +320,21 @@ MODELS: dict[str, Callable[[], Parts]] = {
     "mamba": _text("Mamba", **_STATES),
     "mamba2": _text("Mamba2", **_STATES, num_heads=8, head_dim=8, n_groups=1, chunk_size=4),
     # Mixture of experts.
+    # Gradients are off in all but the last of its cycles.
+    "hrm": _text("HrmText", **_SIZES, use_cache=False, head_dim=8),
+    "llama4": _text("Llama4", configured="Llama4Text", **_GROUPED, head_dim=8, num_local_experts=4),
+    "gemma4": _text("Gemma4Unified", configured="Gemma4UnifiedText", **_TWO_LAYERS, head_dim=8, sliding_window=4),
+    # It writes into its attention row by row.
+    "qwen3_5": _text(
+        "Qwen3_5",
+        configured="Qwen3_5Text",
+        **_GROUPED,
+        head_dim=8,
+        linear_key_head_dim=8,
+        linear_value_head_dim=8,
+        linear_num_key_heads=2,
+        linear_num_value_heads=4,
+    ),
     "mixtral": _experts("Mixtral", **_GROUPED, num_local_experts=4),
     "mixtral_grouped": _text("Mixtral", **_GROUPED, num_local_experts=4),
     "qwen2_moe": _experts(
