@@ -171,6 +171,27 @@ def test_fusions_do_not_take_them_in(bench: Workbench) -> None:
     assert planned.plan.graph.statements.name.count("tests_operators_scaled") == 4
 
 
+def doubled(name: str, factor: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    """An operator whose gradient is the factor."""
+    operator = torch.library.custom_op(name, lambda x: x * factor, mutates_args=(), schema="(Tensor x) -> Tensor")
+    operator.register_fake(torch.empty_like)
+    operator.register_autograd(lambda _, grad: grad * factor)
+    return operator
+
+
+def test_names_that_are_spelled_alike_are_of_two_operators() -> None:
+    alike = ("tests_spelled::as_one", 2.0), ("tests_spelled_as::one", 3.0), ("tests_spelled::as_one_backward", 5.0)
+    first, second, third = [doubled(*each) for each in alike]
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (first(x.sin()) + second(x.cos()) + third(x)).sum()
+
+    x = torch.randn(3, 3, requires_grad=True)
+    opened = workbench.open(program, x, device="cpu", executor="torch", capture="dynamo")
+    made = [torch.autograd.grad(run(x), x)[0] for run in (opened.config.jit(program), program)]
+    torch.testing.assert_close(*made)
+
+
 def test_one_without_a_gradient_is_refused_where_one_is_asked_for() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return no_gradient(torch.sin(x)).sum()

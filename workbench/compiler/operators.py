@@ -9,6 +9,7 @@ tensors tells, and on stand-ins of the same shape for all others, which then nee
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -94,7 +95,7 @@ def _whole(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple
     for at, argument in enumerate(schema.arguments):
         given = args[at] if at < len(args) else kwargs.get(argument.name, argument.default_value)
         if argument.kwarg_only:
-            by_name[argument.name] = kwargs.get(argument.name, argument.default_value)
+            by_name[argument.name] = given
         else:
             by_place.append(given)
     return tuple(by_place), by_name
@@ -118,7 +119,8 @@ def _executor() -> Any:
 @functools.cache
 def symbols(name: str) -> tuple[Symbol, Symbol]:
     """An operator and its gradient as statements; whoever defines it anew under the same name has it called."""
-    plain = re.sub(r"\W+", "_", name)
+    plain = _free(re.sub(r"\W+", "_", name))
+    _names[plain] = name, 0
     tags = list(OPDEFS[name]._opoverload.tags)
     forward = _executor().register_operator(
         plain,
@@ -126,15 +128,21 @@ def symbols(name: str) -> tuple[Symbol, Symbol]:
         fn=functools.partial(_run, name),
         tags=[prims.OpTags.RANDOM_OP] if torch.Tag.nondeterministic_seeded in tags else None,
     )
+    of_gradient = _free(f"{plain}_backward")
+    _names[of_gradient] = name, 1
     backward = _executor().register_operator(
-        f"{plain}_backward", meta=functools.partial(_meta_backward, name), fn=functools.partial(_run_backward, name)
+        of_gradient, meta=functools.partial(_meta_backward, name), fn=functools.partial(_run_backward, name)
     )
     register_grad(forward, functools.partial(_differentiated, name))
-    _names[forward.name], _names[backward.name] = (name, 0), (name, 1)
     return forward, backward
 
 
 _names: dict[str, tuple[str, int]] = {}
+
+
+def _free(plain: str) -> str:
+    """A name that no other has: ``a::b_c`` and ``a_b::c`` are two operators, and one may be called ``…_backward``."""
+    return next(name for count in itertools.count() if (name := plain + "_" * count) not in _names)
 
 
 def way_to(symbol: Symbol) -> tuple[str, int]:

@@ -205,7 +205,10 @@ def witnesses(
     left -= {f.__code__ for f in mine}
     if left:
         # Of these the code alone is known: who has it, its name tells; else Python, but for what `gc.freeze` took away.
-        by_name = set(filter(None, map(_by_name, left)))
+        files: dict[str, list[ModuleType]] = {}
+        for module in list(sys.modules.values()):
+            files.setdefault(str(getattr(module, "__file__", None)), []).append(module)
+        by_name = set(filter(None, (_by_name(code, files.get(code.co_filename, ())) for code in left)))
         wanted = frozenset(left) - {f.__code__ for f in by_name}
         mine |= by_name
         mine.update(f for f in gc.get_referrers(*wanted) if isinstance(f, FunctionType) and f.__code__ in wanted)
@@ -225,9 +228,9 @@ def witnesses(
     return tuple(found)
 
 
-def _by_name(code: CodeType) -> FunctionType | None:
-    """The function of a code that stands in a module of its file by the name that it was given there."""
-    for module in [m for m in list(sys.modules.values()) if getattr(m, "__file__", None) == code.co_filename]:
+def _by_name(code: CodeType, modules: Iterable[ModuleType]) -> FunctionType | None:
+    """The function of a code that stands in one of its file's modules by the name that it was given there."""
+    for module in modules:
         found: Any = module
         try:
             for part in code.co_qualname.split("."):
