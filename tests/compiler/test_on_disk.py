@@ -189,7 +189,11 @@ print(bench.on_disk, bench.plan.peak_bytes)
 
 @pytest.mark.slow
 def test_another_process_finds_it(folder: Path, tmp_path: Path) -> None:
-    """Nothing that is kept leads to another key, or to another digest of a function, where nothing has changed."""
+    """Nothing that is kept leads to another key, or to another digest of a function, where nothing has changed.
+
+    The other process knows nothing of the models that were opened here before: decorators and registries of their
+    library do.
+    """
     model = tmp_path / "model.py"
     model.write_text(SOURCE + "\ndef program():\n    return Model(), (torch.ones(2, 3),)\n")
     code = (
@@ -197,6 +201,8 @@ def test_another_process_finds_it(folder: Path, tmp_path: Path) -> None:
         + "from tests.models import zoo\nmodule, args, kwargs = zoo.build('qwen3')"
         + OPENED.format(given="module, *args, device='cpu', **kwargs")
     )
+    before, args, kwargs = zoo.build("gemma")
+    assert workbench.open(before, *args, device="cpu", **kwargs).on_disk == "kept on disk"
     module, args, kwargs = zoo.build("qwen3")
     first = [workbench.open(f"{model}:program"), workbench.open(module, *args, device="cpu", **kwargs)]
     assert [bench.on_disk for bench in first] == ["kept on disk"] * 2
@@ -302,6 +308,31 @@ def test_a_function_that_is_made_while_another_runs_is_part_of_the_program(folde
     assert workbench.open(made(2.0), x).on_disk == "kept on disk"
     assert workbench.open(made(2.0), x).on_disk == "from disk"
     assert workbench.open(made(3.0), x).on_disk == "kept on disk"
+
+
+def test_what_a_library_notes_of_classes_counts_where_it_is_of_the_programs_own(folder: Path) -> None:
+    from transformers.utils import output_capturing
+
+    module, args, kwargs = zoo.build("gemma")
+    noted = output_capturing._CAN_RECORD_REGISTRY
+
+    def opened() -> str:
+        found: str = workbench.open(module, *args, device="cpu", **kwargs).on_disk
+        return found
+
+    before = dict(noted)
+    try:
+        assert opened() == "kept on disk"
+        noted.update({"<class 'transformers.models.of.another.Model'>": {"hidden_states": 1}})
+        assert opened() == "from disk"
+        noted[module.model] = {"hidden_states": 1}
+        assert opened() != "from disk"
+        noted.update({str(type(module.model)): before[str(type(module.model))], "by another name": {}})
+        assert opened() != "from disk"
+    finally:
+        noted.clear()
+        noted.update(before)
+    assert opened() == "from disk"
 
 
 def test_a_function_that_was_frozen_is_found_by_its_name(folder: Path, written: Callable[[str], ModuleType]) -> None:
@@ -499,16 +530,16 @@ def test_those_not_used_for_longest_go_first(folder: Path, monkeypatch: pytest.M
 def test_a_witness_finds_its_function_where_it_stands(written: Any) -> None:
     module = written(SOURCE)
     inner = module.Model.forward.__wrapped__
-    seen = identity.witnesses([inner.__code__, module.helper.__code__], [], frozenset())
+    seen = identity.witnesses([inner.__code__, module.helper.__code__], [], frozenset(), frozenset())
     assert {(each.module, each.name) for each in seen} == {
         ("edited_model", "Model.forward"),
         ("edited_model", "helper"),
     }
-    assert all(each.holds for each in seen)
+    assert all(each.holds(frozenset()) for each in seen)
     module.SCALE = 7.0
-    assert [each.holds for each in sorted(seen, key=lambda each: each.name)] == [False, True]
+    assert [each.holds(frozenset()) for each in sorted(seen, key=lambda each: each.name)] == [False, True]
     del sys.modules["edited_model"]
-    assert not any(each.holds for each in seen)
+    assert not any(each.holds(frozenset()) for each in seen)
 
 
 @pytest.mark.slow

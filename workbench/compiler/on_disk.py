@@ -65,6 +65,8 @@ class Entry:
     key : str
     known : set of CodeType
         Code that is part of the key.
+    kinds : set of type
+        The classes of what the program holds.
     codes, functions : set
         What tracing went through, noted while it does.
     operators : set of str
@@ -75,6 +77,7 @@ class Entry:
 
     key: str
     known: frozenset[CodeType]
+    kinds: frozenset[type]
     codes: set[CodeType] = dataclasses.field(default_factory=set)
     functions: set[FunctionType] = dataclasses.field(default_factory=set)
     operators: set[str] = dataclasses.field(default_factory=set)
@@ -92,7 +95,7 @@ class Entry:
             try:
                 file = io.BytesIO(stored.read(path))
                 seen: tuple[Witness | OperatorWitness, ...] = pickle.load(file)
-                if all(witness.holds for witness in seen):
+                if all(witness.holds(self.kinds) for witness in seen):
                     with inside():
                         found: Mapping[str, Any] = pickle.load(file)
                     return found
@@ -107,7 +110,7 @@ class Entry:
     def keep(self, captured: Capture, plan: Plan) -> str:
         """Write a captured program with its stock plan; says in words what came of it."""
         try:
-            functions = witnesses(self.codes, self.functions, self.known)
+            functions = witnesses(self.codes, self.functions, self.known, self.kinds)
             seen = (*functions, *map(OperatorWitness.of, sorted(self.operators)))
             file = io.BytesIO()
             pickle.dump(seen, file, protocol=5)
@@ -130,11 +133,11 @@ def entry_of(program: Program, executor: str, ranks: Ranks | None, way: str) -> 
     try:
         given = (program.callable, program.args, program.kwargs)
         shared = (ranks.count, str(ranks.parallel)) if ranks is not None else (1, "")
-        digest, codes = told(given, program.name, _device(program), program.modes, executor, way, shared)
+        digest, codes, kinds = told(given, program.name, _device(program), program.modes, executor, way, shared)
     except UnknownError as error:
         return None, f"not kept on disk: {error}"
     key = hashlib.sha256(f"{digest} {_versions()} {settings()!r}".encode()).hexdigest()[:32]
-    return Entry(key, codes), ""
+    return Entry(key, codes, kinds), ""
 
 
 def _device(program: Program) -> tuple[str, str]:

@@ -103,11 +103,10 @@ class Witness:
     way: tuple[str, ...]
     digest: str
 
-    @property
-    def holds(self) -> bool:
-        """Whether the function that is found there now has that digest."""
+    def holds(self, kinds: frozenset[type]) -> bool:
+        """Whether the function that is found there now has that digest, for a program that is made of these classes."""
         try:
-            return digest_of(self._found()) == self.digest
+            return _Reader(kinds).digest(self._found()) == self.digest
         except (UnknownError, AttributeError, KeyError, IndexError, ValueError, TypeError):
             return False
 
@@ -140,8 +139,7 @@ class OperatorWitness:
         """That of an operator as it is now."""
         return cls(name, digest_of(OPDEFS[name]))
 
-    @property
-    def holds(self) -> bool:
+    def holds(self, kinds: frozenset[type]) -> bool:  # asked as functions are
         """Whether an operator of that name has that digest."""
         try:
             return self.of(self.name) == self
@@ -169,8 +167,8 @@ def digest_of(*objects: Any) -> str:
     return _Reader().digest(objects)
 
 
-def told(*objects: Any) -> tuple[str, frozenset[CodeType]]:
-    """A digest of some objects, and the code of all functions that is part of it.
+def told(*objects: Any) -> tuple[str, frozenset[CodeType], frozenset[type]]:
+    """A digest of some objects, the code of all functions that is part of it, and the classes of all that they hold.
 
     Raises
     ------
@@ -178,11 +176,15 @@ def told(*objects: Any) -> tuple[str, frozenset[CodeType]]:
         If something in them cannot be told.
     """
     reader = _Reader()
-    return reader.digest(objects), frozenset(reader.codes)
+    digest = reader.digest(objects)
+    return digest, frozenset(reader.codes), frozenset(map(type, reader.alive))
 
 
 def witnesses(
-    codes: Iterable[CodeType], functions: Iterable[FunctionType], known: frozenset[CodeType]
+    codes: Iterable[CodeType],
+    functions: Iterable[FunctionType],
+    known: frozenset[CodeType],
+    kinds: frozenset[type],
 ) -> tuple[Witness, ...]:
     """What has to be as it is for a program to be traced to the same.
 
@@ -194,12 +196,15 @@ def witnesses(
         The same, where functions are at hand.
     known : set of CodeType
         What is part of the program's own digest.
+    kinds : set of type
+        The classes of what the program holds.
 
     Raises
     ------
     UnknownError
         If a function would not be found again.
     """
+    passed = {code.co_filename for code in codes} | {f.__code__.co_filename for f in functions}
     left = {code for code in codes if not is_versioned(code.co_filename)}
     mine = {f for f in functions if not is_versioned(f.__code__.co_filename)}
     left -= {f.__code__ for f in mine}
@@ -211,12 +216,18 @@ def witnesses(
         by_name = set(filter(None, (_by_name(code, files.get(code.co_filename, ())) for code in left)))
         wanted = frozenset(left) - {f.__code__ for f in by_name}
         mine |= by_name
-        mine.update(f for f in gc.get_referrers(*wanted) if isinstance(f, FunctionType) and f.__code__ in wanted)
+        sharing: dict[CodeType, list[FunctionType]] = {}
+        for function in gc.get_referrers(*wanted):
+            if isinstance(function, FunctionType) and function.__code__ in wanted:
+                sharing.setdefault(function.__code__, []).append(function)
+        for alike in sharing.values():
+            # What a decorator made of models that this one has nothing to do with is left out.
+            mine.update([f for f in alike if _file_of(f) in passed] or alike)
     found: dict[Witness, None] = {}
     covered, lost = set(_nested(known)), {}
     for function in mine:
         try:
-            outer = _named(function) or _around(function)
+            outer = _named(function, kinds) or _around(function, kinds)
             found[outer] = None
             covered.update(_nested([outer._found().__code__]))
         except (UnknownError, AttributeError, KeyError) as error:
@@ -242,28 +253,33 @@ def _by_name(code: CodeType, modules: Iterable[ModuleType]) -> FunctionType | No
     return None
 
 
+def _file_of(function: FunctionType) -> str:
+    """Of the module whose function it is: for what a decorator made, that of what it was given."""
+    return str(getattr(sys.modules.get(function.__module__), "__file__", function.__code__.co_filename))
+
+
 def _nested(codes: Iterable[CodeType]) -> Iterator[CodeType]:
     for code in codes:
         yield code
         yield from _nested(each for each in code.co_consts if isinstance(each, CodeType))
 
 
-def _named(function: FunctionType) -> Witness | None:
+def _named(function: FunctionType, kinds: frozenset[type]) -> Witness | None:
     """The witness of a function that has a name of its own in its module; None where it is made by another."""
     name = function.__qualname__
-    return None if "<locals>" in name else _at(function.__module__, name, lambda found: found is function)
+    return None if "<locals>" in name else _at(function.__module__, name, lambda found: found is function, kinds)
 
 
-def _around(function: FunctionType) -> Witness:
+def _around(function: FunctionType, kinds: frozenset[type]) -> Witness:
     """The witness of what made a function of a library: what that was given, the library's version says."""
     code = function.__code__
     if not code.co_filename.startswith(_SITE):
         raise UnknownError("it is made while another function runs")
     name = code.co_qualname.partition(".<locals>")[0]
-    return _at(function.__globals__["__name__"], name, lambda found: code in _nested([found.__code__]))
+    return _at(function.__globals__["__name__"], name, lambda found: code in _nested([found.__code__]), kinds)
 
 
-def _at(module: str, name: str, wanted: Callable[[FunctionType], bool]) -> Witness:
+def _at(module: str, name: str, wanted: Callable[[FunctionType], bool], kinds: frozenset[type]) -> Witness:
     at: Any = sys.modules[module]
     for part in name.split("."):
         at = _static(at, part)
@@ -272,7 +288,7 @@ def _at(module: str, name: str, wanted: Callable[[FunctionType], bool]) -> Witne
     while ways:
         found, way = ways.popleft()
         if isinstance(found, FunctionType) and wanted(found):
-            return Witness(module, name, way, digest_of(found))
+            return Witness(module, name, way, _Reader(kinds).digest(found))
         if id(found) in seen or len(way) > _MOST_WRAPPED:
             continue
         seen.add(id(found))
@@ -305,12 +321,21 @@ def _inside(wrapper: Any) -> dict[str, Any]:
 
 
 class _Reader:
-    """Feeds what it is told of objects to a digest; what was met before is referred to by its number."""
+    """Feeds what it is told of objects to a digest; what was met before is referred to by its number.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    kinds : set of type, optional
+        Where given, what a library notes of its other classes is left out: it does so as each is first used.
+    """
+
+    def __init__(self, kinds: frozenset[type] | None = None) -> None:
+        self._kinds = kinds
+        self._bases = frozenset(base for kind in kinds or () for base in kind.__mro__)
+        self._spelled = frozenset(map(str, self._bases))
         self._hash = hashlib.sha256()
         self._numbers: dict[int, int] = {}
-        self._alive: list[Any] = []
+        self.alive: list[Any] = []
         self._storages: dict[int, int] = {}
         self.codes: set[CodeType] = set()
 
@@ -333,7 +358,7 @@ class _Reader:
             self._say("again", self._numbers[id(value)])
             return
         self._numbers[id(value)] = len(self._numbers)
-        self._alive.append(value)  # so that no other comes to stand there
+        self.alive.append(value)  # so that no other comes to stand there
         if len(self._numbers) > _MOST:
             raise UnknownError(f"it holds more than {_MOST:,} objects")
         self._say(f"{kind.__module__}.{kind.__qualname__}")
@@ -348,7 +373,7 @@ class _Reader:
             raise UnknownError(f"it holds a tensor of a kind of its own, {type(tensor).__name__}")
         storage = tensor.untyped_storage()
         number = self._storages.setdefault(storage._cdata, len(self._storages))
-        self._alive.append(storage)
+        self.alive.append(storage)
         self._say(
             *(tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.dtype, str(tensor.device)),
             *(tensor.requires_grad, tensor.is_leaf, tensor.is_conj(), tensor.is_neg()),
@@ -362,6 +387,8 @@ class _Reader:
 
     def _mapping(self, mapping: Mapping[Any, Any]) -> None:
         for key, value in list(mapping.items()):
+            if self._is_of_another(key):
+                continue
             self._read(key)
             self._read(value)
         self._say("end")
@@ -370,7 +397,18 @@ class _Reader:
 
     def _set(self, values: Iterable[Any]) -> None:
         # In no order of their own: each apart, and sorted.
-        self._say(sorted(digest_of(value) for value in values))
+        each = (_Reader(self._kinds).digest(value) for value in values if not self._is_of_another(value))
+        self._say(sorted(each))
+
+    def _is_of_another(self, key: Any) -> bool:
+        """Whether something is noted by a class of a library that the program is not made of."""
+        if self._kinds is None:
+            return False
+        if isinstance(key, type):
+            return key not in self._bases and _is_installed(key.__module__)
+        if not isinstance(key, str) or not key.startswith("<class '"):
+            return False
+        return key not in self._spelled and _is_installed(key[len("<class '") :])
 
     def _variable(self, variable: ContextVar[Any]) -> None:
         self._say(variable.name)
@@ -444,6 +482,12 @@ class _Reader:
         for name in _slots(type(value)):
             self._say("slot", name)
             self._read(getattr(value, name, None))
+
+
+def _is_installed(name: str) -> bool:
+    """Whether a module, or something in it, is of a library."""
+    home = sys.modules.get(name.partition(".")[0])
+    return str(getattr(home, "__file__", "")).startswith(_SITE)
 
 
 def _slots(kind: type) -> list[str]:
