@@ -166,7 +166,7 @@ def observe_step(stepper: Stepper, clocks: StatementClocks | None) -> tuple[list
         clocks.clear()
         clocks.start()
     try:
-        with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+        with torch.profiler.profile(activities=activities, profile_memory=True, acc_events=True) as profile:
             begun_ns = time.time_ns()
             outputs = stepper.step()
             stepper.synchronize()
