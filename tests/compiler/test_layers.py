@@ -90,6 +90,21 @@ class Between(stacks.Stack):
         return x.sum()
 
 
+class Turns(stacks.Stack):
+    """What is masked takes turns: all but every so manyth layer see one part, and that one sees the other."""
+
+    def __init__(self, count: int, turns: int, first: int = 0) -> None:
+        super().__init__(count=count)
+        self.turns, self.begun = turns, first
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        assert mask is not None
+        other = mask.logical_not()
+        for at, layer in enumerate(self.layers):
+            x = layer(x, mask if at < self.begun or (at - self.begun) % self.turns else other)
+        return x.sum()
+
+
 class Across(stacks.Stack):
     """A layer reads what the one before was given, as well."""
 
@@ -140,11 +155,14 @@ class Again(stacks.Layer):
 
 STACKS: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "alike": (lambda: stacks.Stack(count=COUNT), COUNT - 5),
+    "two in turns": (lambda: Turns(15, 2), 4),
     "over their input": (lambda: stacks.Stack(stacks.InPlace, COUNT), COUNT - 5),
     "updating what they know of it": (lambda: stacks.Stack(stacks.Normed, COUNT), 0),
     "giving pairs": (lambda: stacks.Stack(stacks.Two, COUNT), COUNT - 5),
     "a part without gradients": (lambda: stacks.Stack(stacks.Without, COUNT), COUNT - 5),
     "sharing a parameter": (Shared, COUNT - 5),
+    "three in turns": (lambda: Turns(21, 3), 6),
+    "two in turns after some": (lambda: Turns(15, 2, 3), 4),
     "something between": (lambda: Between(count=MORE), MORE - 6),
     "by number, the last six alike": (lambda: stacks.Stack(stacks.Numbered, MORE), 2),
     "one run after the other": (Pair, 2 * MORE - 11),

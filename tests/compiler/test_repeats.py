@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -151,6 +152,24 @@ class Without(Layer):
         return super().forward(x, mask) * scale
 
 
+class Applied(Layer):
+    """Holds a function with arguments of its own."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        del self.act
+        self.act = functools.partial(nn.functional.gelu, approximate="tanh")
+
+
+class AppliedOtherwise(Layer):
+    """The same; the last two have others."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        del self.act
+        self.act = functools.partial(nn.functional.gelu, approximate="tanh" if number < LAYERS - 2 else "none")
+
+
 class Stack(nn.Module):
     """Layers one after another."""
 
@@ -178,6 +197,7 @@ def given_to(stack: nn.Module) -> dict[str, int]:
         (Layer, 3), (Numbered, 0), pytest.param(ByName, 0, marks=pytest.mark.slow),
         pytest.param(InTable, 0, marks=pytest.mark.slow), pytest.param(Remembers, 0, marks=pytest.mark.slow),
         pytest.param(Counts, 0, marks=pytest.mark.slow), (InPlace, 0), (Two, 3), (Normed, 3),
+        (Applied, 3), (AppliedOtherwise, 1),
         pytest.param(Without, 3, marks=pytest.mark.slow),
     ],
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -96,6 +97,8 @@ def _same(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(map(_same, one, other))
     if isinstance(one, dict):
         return list(one) == list(other) and all(_same(one[key], other[key]) for key in one)
+    if type(one) is functools.partial:
+        return one.func is other.func and _same(one.args, other.args) and _same(one.keywords, other.keywords)
     return isinstance(one, set) and all(isinstance(item, _PLAIN) for item in one) and list(one) == list(other)
 
 

@@ -26,6 +26,9 @@ KEPT = 2
 LEAST = 2
 """Layers to leave out that are worth it."""
 
+MOST_IN_TURNS = 8
+"""Kinds of layers that take turns, as with attention that sees a window in all but every sixth."""
+
 
 class OtherwiseError(Exception):
     """A layer is not as the others are."""
@@ -35,6 +38,8 @@ class OtherwiseError(Exception):
 class Run:
     """Layers one after the other, each of which does to the one before it what the others do.
 
+    Where kinds of layers take turns, one of each together is a layer here.
+
     Attributes
     ----------
     container : str
@@ -43,6 +48,8 @@ class Run:
         Statements of each, in the order in which they run.
     private : tuple of (tuple of str)
         Arguments that each has for itself, those at one place being alike.
+    turns : int
+        How many of the container's layers each is.
     all : int
         How many layers the container has.
     """
@@ -50,6 +57,7 @@ class Run:
     container: str
     layers: tuple[tuple[Any, ...], ...]
     private: tuple[tuple[str, ...], ...]
+    turns: int
     all: int
 
     @property
@@ -76,7 +84,7 @@ class Reduced:
     run: Run
 
     def __str__(self) -> str:
-        return f"{len(self.run.left_out)} of {self.run.all} {self.run.container}"
+        return f"{len(self.run.left_out) * self.run.turns} of {self.run.all} {self.run.container}"
 
 
 def reduced(program: TraceCtx, origins: Sequence[Origin]) -> Reduced | None:
@@ -92,14 +100,30 @@ def reduced(program: TraceCtx, origins: Sequence[Origin]) -> Reduced | None:
         return None
     readers = _readers(program)
     for container, layers in _containers(program, origins):
-        run = _longest(container, layers, readers)
-        if run is None:
-            continue
-        try:
-            return Reduced(program, _without(program, run), run)
-        except OtherwiseError:
-            continue
+        for run in _runs(container, layers, readers):
+            try:
+                return Reduced(program, _without(program, run), run)
+            except OtherwiseError:
+                continue
     return None
+
+
+def _runs(container: str, layers: Sequence[list[Any]], readers: Mapping[str, list[int]]) -> list[Run]:
+    """Runs of layers, those with most to leave out first."""
+    found: list[Run] = []
+    for turns in range(1, MOST_IN_TURNS + 1):
+        # From each of the first layers on, which may be special.
+        for begun in range(turns):
+            groups = [layers[:begun], *(layers[at : at + turns] for at in range(begun, len(layers), turns))]
+            joined = [[bsym for layer in group for bsym in layer] for group in groups if group]
+            if len(joined) < 2 * KEPT + LEAST:
+                continue
+            run = _longest(container, joined, readers, turns, len(layers))
+            if run is not None:
+                found.append(run)
+        if any(2 * len(run.left_out) * run.turns > len(layers) for run in found):
+            break
+    return sorted(found, key=lambda run: -len(run.left_out) * run.turns)
 
 
 def _readers(program: TraceCtx) -> Mapping[str, list[int]]:
@@ -151,7 +175,9 @@ def _containers(program: TraceCtx, origins: Sequence[Origin]) -> Iterator[tuple[
                 yield container, layers
 
 
-def _longest(container: str, layers: Sequence[Sequence[Any]], readers: Mapping[str, list[int]]) -> Run | None:
+def _longest(
+    container: str, layers: Sequence[Sequence[Any]], readers: Mapping[str, list[int]], turns: int, of_all: int
+) -> Run | None:
     """The most layers in a row that are alike, where there are enough of them."""
     home = {
         out.name: (at, place)
@@ -175,7 +201,8 @@ def _longest(container: str, layers: Sequence[Sequence[Any]], readers: Mapping[s
         container=container,
         layers=tuple(tuple(layer) for layer in layers[begun : begun + len(pairs) + 1]),
         private=(tuple(pairs[0]), *(tuple(pair.values()) for pair in pairs)),
-        all=len(layers),
+        turns=turns,
+        all=of_all,
     )
 
 
