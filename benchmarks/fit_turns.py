@@ -5,7 +5,8 @@ would measure a busy machine more than the step. Every plan and every budget of 
 step in turn, so many times. What is told of each is the median CPU time of its step, and how it compares with each of
 the others is the median over the turns of the quotient of the two, with its quartiles.
 
-``python -m benchmarks.fit_turns FOLDER NAME [--turns 60] [--json FILE]``, with the folder that `fit_pytorch` filled.
+``python -m benchmarks.fit_turns FOLDER NAME [--turns 60] [--plot FILE.svg]``, with the folder that `fit_pytorch`
+filled. All steps are written to its ``turns.json``; the plot is of all models that are in there.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import torch._functorch.config as functorch
 
 import workbench
 from benchmarks.fit_measured import MODELS, built, step_s
-from benchmarks.fit_pytorch import OURS, Rows, candidates
+from benchmarks.fit_pytorch import OURS, Rows, candidates, picture
 from workbench.runs.accuracy import Stepper
 
 WARM = 4
@@ -53,7 +54,7 @@ def main() -> int:
     asked.add_argument("folder", type=Path)
     asked.add_argument("name", choices=list(MODELS))
     asked.add_argument("--turns", type=int, default=60)
-    asked.add_argument("--json", type=Path)
+    asked.add_argument("--plot", type=Path)
     options = asked.parse_args()
     torch.set_num_threads(1)
     measured = Rows(options.folder / "measured.jsonl")
@@ -105,8 +106,11 @@ def main() -> int:
             f"of PyTorch's quickest point left of it, {number}"
         )
     print(f"{below} of our {len(ours)} points have one of PyTorch's {len(theirs)} below and left of them")
-    if options.json is not None:
-        options.json.write_text(json.dumps(points, indent=1) + "\n")
+    kept = options.folder / "turns.json"
+    results = {**(json.loads(kept.read_text()) if kept.exists() else {}), options.name: points}
+    kept.write_text(json.dumps(results, indent=1) + "\n")
+    if options.plot is not None:
+        options.plot.write_text(picture(results))
     return 0
 
 
