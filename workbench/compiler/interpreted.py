@@ -12,6 +12,7 @@ from workbench.compiler.calls import refuse_lists
 from workbench.compiler.causes import remedy
 from workbench.compiler.gradients import lost_conjugate
 from workbench.compiler.names import read_line
+from workbench.compiler.resized import is_thunders
 from workbench.compiler.scalars import BROADCAST
 from workbench.compiler.thunder_api import (
     BoundSymbol,
@@ -43,6 +44,11 @@ def refuse_lost(trace: TraceCtx) -> None:
             raise ProgramError(
                 f"{_place(bsym)}Thunder's {bsym.sym.name} is another than PyTorch's: open it with capture='auto', or "
                 "without label_smoothing (places that are ignored count in its mean, and sums have no gradient)"
+            )
+        if bsym.sym.name == "interpolate" and not is_thunders(*bsym.args, **bsym.kwargs):
+            raise ProgramError(
+                f"{_place(bsym)}Thunder's interpolate takes other elements here than PyTorch's: open it with "
+                "capture='auto', or give a size that is a multiple of the one before"
             )
     through = [bsym for bsym, _ in _differentiated(trace)]
     _refuse_unseen(trace, through)

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from workbench.compiler import aten
 from workbench.compiler.grouped import grouped_mm
+from workbench.compiler.resized import interpolate
 from workbench.compiler.thunder_api import ProxyTag, TensorProxy, to_torch_device, to_torch_dtype
 from workbench.compiler.written_out import WRITTEN_OUT, known_as
 from workbench.torch_api import _disable_current_modes, _grouped_mm, _weight_norm
@@ -74,19 +75,6 @@ def _einsum(equation: str, *operands: Any) -> Any:
     """Thunder refuses operands in a list."""
     listed = len(operands) == 1 and isinstance(operands[0], list | tuple)
     return known_as(torch.einsum)(equation, *(operands[0] if listed else operands))
-
-
-def _interpolate(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
-    """Thunder refuses `align_corners`, where it is what PyTorch does without it, too, and a whole `scale_factor`."""
-    given = {**dict(zip(_INTERPOLATED, args, strict=False)), **kwargs}
-    scale = given.get("scale_factor")
-    if scale is not None:
-        given["scale_factor"] = (
-            float(scale) if isinstance(scale, int) else tuple(scale) if isinstance(scale, list) else scale
-        )
-    if given.get("align_corners") is False:
-        del given["align_corners"]
-    return known_as(functional.interpolate)(a, **given)
 
 
 def _each(given: Any, dims: int) -> tuple[int, ...]:
@@ -336,7 +324,6 @@ def _is_bool(mask: TensorProxy) -> bool:
 
 
 _AVERAGED = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
-_INTERPOLATED = ("size", "scale_factor", "mode", "align_corners", "recompute_scale_factor", "antialias")
 _LARGEST = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
 
 _POOLS: tuple[tuple[Sequence[str], tuple[Any, ...]], ...] = (
@@ -393,7 +380,7 @@ LOWERED: dict[Any, Callable[..., Any]] = {
     _grouped_mm: grouped_mm,
     torch.einsum: _einsum,
     torch.as_tensor: _as_tensor,
-    functional.interpolate: _interpolate,
+    functional.interpolate: interpolate,
     functional.cross_entropy: _cross_entropy,
     functional.nll_loss: _nll_loss,
     functional.scaled_dot_product_attention: _attention,
