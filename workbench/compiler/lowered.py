@@ -6,7 +6,8 @@ Each is here because Thunder refuses, or computes wrongly, some way to call it; 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,9 +15,10 @@ from torch.nn import functional
 
 from workbench.compiler import aten
 from workbench.compiler.grouped import grouped_mm
+from workbench.compiler.pools import POOLS
 from workbench.compiler.resized import interpolate
-from workbench.compiler.thunder_api import ProxyTag, TensorProxy, to_torch_device, to_torch_dtype
-from workbench.compiler.written_out import WRITTEN_OUT, known_as
+from workbench.compiler.thunder_api import ProxyTag, TensorProxy, dtypes, to_torch_device, to_torch_dtype
+from workbench.compiler.written_out import WRITTEN_OUT, known_as, root, wide_of
 from workbench.torch_api import _disable_current_modes, _grouped_mm, _weight_norm
 
 
@@ -34,32 +36,28 @@ def _dropout(a: TensorProxy, p: float = 0.5, training: bool = True, inplace: boo
     return a.copy_(made) if inplace else made
 
 
-def _pool(function: Callable[..., Any], dims: int, names: Sequence[str]) -> Callable[..., Any]:
-    """Thunder refuses `ceil_mode` where windows fill the input, and `count_include_pad` where nothing is padded."""
-
-    def pool(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
-        padding = _each(given.get("padding", 0), dims)
-        if not any(padding):
-            given.pop("count_include_pad", None)
-        if given.get("ceil_mode"):
-            kernel = _each(given["kernel_size"], dims)
-            stride = _each(given.get("stride") or kernel, dims)
-            dilation = _each(given.get("dilation", 1), dims)
-            rests = [
-                (size + 2 * p - d * (k - 1) - 1) % s
-                for size, k, s, p, d in zip(a.shape[-dims:], kernel, stride, padding, dilation, strict=True)
-            ]
-            given["ceil_mode"] = any(rests)
-        return known_as(function)(a, **given)
-
-    return pool
+def _adaptive(a: TensorProxy, output_size: Any) -> Any:
+    """Thunder refuses None, which is the length that is there."""
+    sizes = output_size if isinstance(output_size, list | tuple) else (output_size, output_size)
+    sizes = [int(there) if size is None else size for size, there in zip(sizes, a.shape[-2:], strict=True)]
+    return known_as(functional.adaptive_avg_pool2d)(a, sizes)
 
 
 def _normed(v: TensorProxy, g: TensorProxy, dim: int = 0) -> Any:
     """Thunder has none; it is what `torch.nn.utils.parametrizations.weight_norm` calls."""
     others = tuple(at for at in range(v.ndim) if at != dim)
     return v * (g / known_as(torch.sqrt)((v * v).sum(others, keepdim=True)))
+
+
+def _normalize(a: TensorProxy, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: None = None) -> Any:
+    """Thunder's gradient of what is zero all along is not a number; PyTorch's is that of a division by `eps`."""
+    if out is not None or not 0 < p < math.inf or dtypes.is_complex_dtype(a.dtype):
+        return known_as(functional.normalize)(a, p, dim, eps, out)
+    kind = to_torch_dtype(a.dtype)
+    wide = a.to(wide_of(kind))
+    powers = (wide if p % 2 == 0 else wide.abs()) ** p
+    length = root(known_as(torch.sum)(powers, dim, keepdim=True), p)
+    return a / length.clamp(min=eps).expand(*a.shape).to(kind)
 
 
 def _embedding(
@@ -75,10 +73,6 @@ def _einsum(equation: str, *operands: Any) -> Any:
     """Thunder refuses operands in a list."""
     listed = len(operands) == 1 and isinstance(operands[0], list | tuple)
     return known_as(torch.einsum)(equation, *(operands[0] if listed else operands))
-
-
-def _each(given: Any, dims: int) -> tuple[int, ...]:
-    return (given,) * dims if isinstance(given, int) else tuple(given) * (dims // len(given))
 
 
 def _cross_entropy(
@@ -323,13 +317,27 @@ def _is_bool(mask: TensorProxy) -> bool:
     return "bool" in str(mask.dtype)
 
 
-_AVERAGED = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
-_LARGEST = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
+def _max(a: TensorProxy, dim: Any = None, keepdim: bool = False) -> Any:
+    """Thunder shares the gradient among equal elements, also where it tells which of them it took."""
+    if not isinstance(dim, int) or not a.ndim or not dtypes.is_inexact_dtype(a.dtype):
+        return known_as(torch.max)(a, dim, keepdim)
+    place = known_as(torch.argmax)(a, dim, True)
+    made = known_as(torch.gather)(a, dim, place)
+    return (made, place) if keepdim else (made.squeeze(dim), place.squeeze(dim))
 
-_POOLS: tuple[tuple[Sequence[str], tuple[Any, ...]], ...] = (
-    (_AVERAGED, (functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d)),
-    (_LARGEST, (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)),
-)
+
+def _clamp(a: TensorProxy, min: Any = None, max: Any = None) -> Any:
+    """Thunder gives what is at a bound no gradient."""
+    if not dtypes.is_inexact_dtype(a.dtype) or min is max is None:
+        return known_as(torch.clamp)(a, min, max)
+    for bound, outside in ((min, operator.lt), (max, operator.gt)):
+        if isinstance(bound, TensorProxy):
+            # A bound that is not a number is none to keep to, and comes out.
+            inside = known_as(torch.logical_not)(outside(a, bound)) & (bound == bound)
+            a = known_as(torch.where)(inside, a, bound)
+        elif bound is not None:
+            a = known_as(torch.where)(outside(a, bound), bound, a)
+    return a
 
 
 def _detached(a: TensorProxy) -> TensorProxy:
@@ -370,6 +378,7 @@ def power(a: Any, exponent: TensorProxy) -> Any:
 
 LOWERED: dict[Any, Callable[..., Any]] = {
     **WRITTEN_OUT,
+    **POOLS,
     torch.detach: _detached,
     torch.Tensor.detach: _detached,
     torch.repeat_interleave: _repeat_interleave,
@@ -379,16 +388,17 @@ LOWERED: dict[Any, Callable[..., Any]] = {
     functional.embedding: _embedding,
     _grouped_mm: grouped_mm,
     torch.einsum: _einsum,
+    torch.max: _max,
+    torch.Tensor.max: _max,
+    torch.clamp: _clamp,
+    torch.Tensor.clamp: _clamp,
     torch.as_tensor: _as_tensor,
     functional.interpolate: interpolate,
+    functional.normalize: _normalize,
+    functional.adaptive_avg_pool2d: _adaptive,
     functional.cross_entropy: _cross_entropy,
     functional.nll_loss: _nll_loss,
     functional.scaled_dot_product_attention: _attention,
     functional.multi_head_attention_forward: _multi_head_attention,
-    **{
-        function: _pool(function, dims, names)
-        for names, functions in _POOLS
-        for dims, function in enumerate(functions, 1)
-    },
 }
 """By the function of PyTorch that a graph calls."""
