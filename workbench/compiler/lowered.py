@@ -49,7 +49,7 @@ def _normed(v: TensorProxy, g: TensorProxy, dim: int = 0) -> Any:
     return v * (g / known_as(torch.sqrt)((v * v).sum(others, keepdim=True)))
 
 
-def _normalize(a: TensorProxy, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: None = None) -> Any:
+def _normalize(a: TensorProxy, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None) -> Any:
     """Thunder's gradient of what is zero all along is not a number; PyTorch's is that of a division by `eps`."""
     if out is not None or not 0 < p < math.inf or dtypes.is_complex_dtype(a.dtype):
         return known_as(functional.normalize)(a, p, dim, eps, out)
