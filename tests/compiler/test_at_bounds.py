@@ -29,6 +29,12 @@ CASES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "rows of zeros, of length one": lambda x: functional.normalize(x * ROWS, dim=-1),
     "zeros, by other lengths": lambda x: functional.normalize(x * ROWS, p=3) + functional.normalize(x * ROWS, p=1),
     "no deviation": lambda x: (x * ROWS).std(1) + x.std(),
+    "lengths": lambda x: (
+        (x * ROWS).norm(p=2, dim=-1, keepdim=True)
+        + x.norm(3, 1)
+        + torch.norm(x, p=1, dim=(0, 1))
+        + x.norm() * x.norm(dim=0)
+    ),
     "a factor of zero": lambda x: (x * ROWS).prod(0) + x.prod() + x[:3].prod(0, keepdim=True),
     "cut to whole numbers": lambda x: x * x.trunc(),
 }

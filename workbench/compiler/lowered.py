@@ -271,7 +271,7 @@ def _multi_head_attention(
     else:
         assert in_proj_weight is not None
         weights = in_proj_weight.chunk(3)
-    if query is key and key is value and in_proj_weight is not None:
+    if query is key and key is value and not use_separate_proj_weight:
         projected = linear(query, in_proj_weight, in_proj_bias).chunk(3, -1)
     else:
         each = zip((query, key, value), weights, biases, strict=True)
@@ -315,6 +315,16 @@ def _added(mask: TensorProxy, like: TensorProxy) -> TensorProxy:
 
 def _is_bool(mask: TensorProxy) -> bool:
     return "bool" in str(mask.dtype)
+
+
+def _norm(
+    a: TensorProxy, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Any:
+    """Thunder takes the method for `torch.linalg.norm`, which calls `p` another name."""
+    if p == "nuc":
+        raise NotImplementedError("a nuclear norm")
+    length = 2 if p in ("fro", None) else p
+    return known_as(torch.linalg.vector_norm)(a, length, dim, keepdim, dtype=dtype)
 
 
 def _max(a: TensorProxy, dim: Any = None, keepdim: bool = False) -> Any:
@@ -388,6 +398,8 @@ LOWERED: dict[Any, Callable[..., Any]] = {
     functional.embedding: _embedding,
     _grouped_mm: grouped_mm,
     torch.einsum: _einsum,
+    torch.norm: _norm,
+    torch.Tensor.norm: _norm,
     torch.max: _max,
     torch.Tensor.max: _max,
     torch.clamp: _clamp,
