@@ -173,6 +173,11 @@ class Experts(nn.Module):
         return functional.grouped_mm(wide.relu(), self.narrow.bfloat16().transpose(1, 2), offs=ends).float()
 
 
+def copied(x: torch.Tensor) -> torch.Tensor:
+    """With a copy that has no gradient, and a tensor of numbers."""
+    return x * torch.tensor(x, dtype=torch.float64).float() + torch.tensor([1.0, 2.0, 3.0, 4.0])
+
+
 class Separate(nn.Module):
     """Attention to itself by three matrices, beside an empty one for all, as WavLM calls it."""
 
@@ -216,6 +221,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], torch.Tensor], dict[str, 
     "rows that are padding": (lambda: looked_up, SQUARE, {}),
     "a part set to zero": (lambda: emptied, SQUARE, {}),
     "operands in a list": (lambda: listed, SQUARE, {}),
+    "a tensor of a tensor": (lambda: copied, SQUARE, {}),
     "experts": (Experts, SQUARE, {}),
     "grouped queries": (lambda: grouped, SQUARE, {}),
 }

@@ -377,6 +377,13 @@ def _as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
     return data if dtype is None else known_as(torch.Tensor.to)(data, dtype)
 
 
+def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **more: Any) -> Any:
+    """Thunder has it of numbers alone; of a tensor it is a copy that is cut off from gradients."""
+    if isinstance(data, TensorProxy):
+        return known_as(torch.clone)(_as_tensor(_detached(data), dtype, device))
+    return known_as(torch.tensor)(data, dtype=dtype, device=device, **more)
+
+
 def power(a: Any, exponent: TensorProxy) -> Any:
     """A power whose exponent wants a gradient: Thunder's is not a number where the base is zero, PyTorch's is zero."""
     known, where = known_as(torch.pow), known_as(torch.where)
@@ -405,6 +412,7 @@ LOWERED: dict[Any, Callable[..., Any]] = {
     torch.clamp: _clamp,
     torch.Tensor.clamp: _clamp,
     torch.as_tensor: _as_tensor,
+    torch.tensor: _tensor,
     functional.interpolate: interpolate,
     functional.normalize: _normalize,
     functional.adaptive_avg_pool2d: _adaptive,
