@@ -173,6 +173,28 @@ class Experts(nn.Module):
         return functional.grouped_mm(wide.relu(), self.narrow.bfloat16().transpose(1, 2), offs=ends).float()
 
 
+def copied(x: torch.Tensor) -> torch.Tensor:
+    """With a copy that has no gradient, and a tensor of numbers."""
+    return x * torch.tensor(x, dtype=torch.float64).float() + torch.tensor([1.0, 2.0, 3.0, 4.0])
+
+
+class Separate(nn.Module):
+    """Attention to itself by three matrices, beside an empty one for all, as WavLM calls it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList(torch.randn(8, 8) for _ in range(4))
+        self.bias = nn.Parameter(torch.randn(24))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v, out = self.weights
+        made, _ = functional.multi_head_attention_forward(
+            x, x, x, 8, 2, torch.empty(0), self.bias, None, None, False, 0.0, out, None, self.training,
+            use_separate_proj_weight=True, q_proj_weight=q, k_proj_weight=k, v_proj_weight=v,
+        )  # fmt: skip
+        return made
+
+
 SQUARE: Callable[[], torch.Tensor] = lambda: torch.randn(4, 4)  # noqa: E731
 BATCH: Callable[[], torch.Tensor] = lambda: torch.randn(2, 3, 8)  # noqa: E731
 
@@ -187,6 +209,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], torch.Tensor], dict[str, 
     "causal attention": (lambda: Attention(batch_first=True), BATCH, {"attn_mask": causal(3)}),
     "attention without a batch": (lambda: Attention(weights=True), lambda: torch.randn(3, 8), {}),
     "encoder": (encoder, BATCH, {}),
+    "attention by separate matrices": (Separate, BATCH, {}),
     "a sum of losses": (lambda: summed, SQUARE, {}),
     "a sum of losses over places": (lambda: summed_over_places, SQUARE, {}),
     "repeat_interleave with output_size": (lambda: repeated, SQUARE, {}),
@@ -198,6 +221,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], torch.Tensor], dict[str, 
     "rows that are padding": (lambda: looked_up, SQUARE, {}),
     "a part set to zero": (lambda: emptied, SQUARE, {}),
     "operands in a list": (lambda: listed, SQUARE, {}),
+    "a tensor of a tensor": (lambda: copied, SQUARE, {}),
     "experts": (Experts, SQUARE, {}),
     "grouped queries": (lambda: grouped, SQUARE, {}),
 }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import re
 from collections.abc import Callable
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -103,6 +105,22 @@ def test_a_refusal_has_the_line_then_what_to_do(program: Callable[..., torch.Ten
     line, advice = LINES[program]
     said = rf"^\S*test_refusals.py:\d+ \({re.escape(line)}\): .*{re.escape(advice)}.* \(.+\)$"
     with pytest.raises(ProgramError, match=said):
+        workbench.open(program, torch.randn(4, 4), device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [("requires", "assert torch.all(x < 9)"), ("requires_bool", 'assert torch.all(x < 9).item(), "small ones"')],
+)
+def test_an_assertion_about_values_is_refused_by_its_line(
+    name: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In a file of its own: pytest makes other statements of those here.
+    (tmp_path / f"{name}.py").write_text(f"import torch\n\ndef requires(x):\n    {line}\n    return x.sin()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    program = importlib.import_module(name).requires
+    advice = "take it out of the program, or check what is given before the call"
+    with pytest.raises(ProgramError, match=rf"^\S*{name}\.py:4 \({re.escape(line)}\): .*{advice}"):
         workbench.open(program, torch.randn(4, 4), device="cpu")
 
 

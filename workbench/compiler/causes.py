@@ -31,6 +31,10 @@ _CAUSES = (
         "models of detection, which choose sizes and boxes so, open model.backbone",
     ),
     (
+        r"_assert_async|cast_symbool_to_symint",
+        "what is asserted depends on values: take it out of the program, or check what is given before the call",
+    ),
+    (
         _STEPS,
         "open what gives the loss; its backward is made and planned with it, and the optimizer steps after it: "
         "loss = config.jit(model)(...); loss.backward(); optimizer.step(). Or open the whole step, with its optimizer",

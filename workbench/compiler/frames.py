@@ -61,7 +61,8 @@ def place_of(node: fx.Node, paths: Mapping[int, str]) -> tuple[str, Frame]:
     paths : mapping of int to str
         Path of each module of the program by its `id`; empty where the program is a function.
     """
-    frame = _own_frame(node.stack_trace or "")
+    # What Dynamo adds of its own, as for an assertion, has no line; what it reads has.
+    frame = _own_frame(node.stack_trace or next((given.stack_trace or "" for given in node.all_input_nodes), ""))
     scope = frame.function
     modules = list((node.meta.get("nn_module_stack") or {}).items())
     root = str(modules[0][1][0]) if modules else ""

@@ -12,6 +12,7 @@ from workbench.compiler.calls import refuse_lists
 from workbench.compiler.causes import remedy
 from workbench.compiler.gradients import lost_conjugate
 from workbench.compiler.names import read_line
+from workbench.compiler.resized import is_thunders
 from workbench.compiler.scalars import BROADCAST
 from workbench.compiler.thunder_api import (
     BoundSymbol,
@@ -44,6 +45,16 @@ def refuse_lost(trace: TraceCtx) -> None:
                 f"{_place(bsym)}Thunder's {bsym.sym.name} is another than PyTorch's: open it with capture='auto', or "
                 "without label_smoothing (places that are ignored count in its mean, and sums have no gradient)"
             )
+        if bsym.sym.name == "max_pool1d" and _pads(bsym):
+            raise ProgramError(
+                f"{_place(bsym)}Thunder's max_pool1d makes no numbers of padding: open it with capture='auto', or call "
+                "max_pool2d on x.unsqueeze(-2)"
+            )
+        if bsym.sym.name == "interpolate" and not is_thunders(*bsym.args, **bsym.kwargs):
+            raise ProgramError(
+                f"{_place(bsym)}Thunder's interpolate takes other elements here than PyTorch's: open it with "
+                "capture='auto', or give a size that is a multiple of the one before"
+            )
     through = [bsym for bsym, _ in _differentiated(trace)]
     _refuse_unseen(trace, through)
     for bsym in through:
@@ -66,6 +77,11 @@ def _smooths(bsym: BoundSymbol) -> bool:
     if bsym.sym.name != "cross_entropy" or len(bsym.args) < 2 or bsym.args[0].shape == bsym.args[1].shape:
         return False
     return bool(bsym.kwargs.get("label_smoothing", bsym.args[7] if len(bsym.args) > 7 else 0.0))
+
+
+def _pads(bsym: BoundSymbol) -> bool:
+    padding = bsym.kwargs.get("padding", bsym.args[3] if len(bsym.args) > 3 else 0)
+    return any(padding) if isinstance(padding, Sequence) else bool(padding)
 
 
 def _refuse_unseen(trace: TraceCtx, through: Sequence[BoundSymbol]) -> None:

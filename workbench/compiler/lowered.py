@@ -6,7 +6,8 @@ Each is here because Thunder refuses, or computes wrongly, some way to call it; 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,8 +15,10 @@ from torch.nn import functional
 
 from workbench.compiler import aten
 from workbench.compiler.grouped import grouped_mm
-from workbench.compiler.thunder_api import ProxyTag, TensorProxy, to_torch_device, to_torch_dtype
-from workbench.compiler.written_out import WRITTEN_OUT, known_as
+from workbench.compiler.pools import POOLS
+from workbench.compiler.resized import interpolate
+from workbench.compiler.thunder_api import ProxyTag, TensorProxy, dtypes, to_torch_device, to_torch_dtype
+from workbench.compiler.written_out import WRITTEN_OUT, known_as, root, wide_of
 from workbench.torch_api import _disable_current_modes, _grouped_mm, _weight_norm
 
 
@@ -33,32 +36,28 @@ def _dropout(a: TensorProxy, p: float = 0.5, training: bool = True, inplace: boo
     return a.copy_(made) if inplace else made
 
 
-def _pool(function: Callable[..., Any], dims: int, names: Sequence[str]) -> Callable[..., Any]:
-    """Thunder refuses `ceil_mode` where windows fill the input, and `count_include_pad` where nothing is padded."""
-
-    def pool(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
-        padding = _each(given.get("padding", 0), dims)
-        if not any(padding):
-            given.pop("count_include_pad", None)
-        if given.get("ceil_mode"):
-            kernel = _each(given["kernel_size"], dims)
-            stride = _each(given.get("stride") or kernel, dims)
-            dilation = _each(given.get("dilation", 1), dims)
-            rests = [
-                (size + 2 * p - d * (k - 1) - 1) % s
-                for size, k, s, p, d in zip(a.shape[-dims:], kernel, stride, padding, dilation, strict=True)
-            ]
-            given["ceil_mode"] = any(rests)
-        return known_as(function)(a, **given)
-
-    return pool
+def _adaptive(a: TensorProxy, output_size: Any) -> Any:
+    """Thunder refuses None, which is the length that is there."""
+    sizes = output_size if isinstance(output_size, list | tuple) else (output_size, output_size)
+    sizes = [int(there) if size is None else size for size, there in zip(sizes, a.shape[-2:], strict=True)]
+    return known_as(functional.adaptive_avg_pool2d)(a, sizes)
 
 
 def _normed(v: TensorProxy, g: TensorProxy, dim: int = 0) -> Any:
     """Thunder has none; it is what `torch.nn.utils.parametrizations.weight_norm` calls."""
     others = tuple(at for at in range(v.ndim) if at != dim)
     return v * (g / known_as(torch.sqrt)((v * v).sum(others, keepdim=True)))
+
+
+def _normalize(a: TensorProxy, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None) -> Any:
+    """Thunder's gradient of what is zero all along is not a number; PyTorch's is that of a division by `eps`."""
+    if out is not None or not 0 < p < math.inf or dtypes.is_complex_dtype(a.dtype):
+        return known_as(functional.normalize)(a, p, dim, eps, out)
+    kind = to_torch_dtype(a.dtype)
+    wide = a.to(wide_of(kind))
+    powers = (wide if p % 2 == 0 else wide.abs()) ** p
+    length = root(known_as(torch.sum)(powers, dim, keepdim=True), p)
+    return a / length.clamp(min=eps).expand(*a.shape).to(kind)
 
 
 def _embedding(
@@ -74,23 +73,6 @@ def _einsum(equation: str, *operands: Any) -> Any:
     """Thunder refuses operands in a list."""
     listed = len(operands) == 1 and isinstance(operands[0], list | tuple)
     return known_as(torch.einsum)(equation, *(operands[0] if listed else operands))
-
-
-def _interpolate(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
-    """Thunder refuses `align_corners`, where it is what PyTorch does without it, too, and a whole `scale_factor`."""
-    given = {**dict(zip(_INTERPOLATED, args, strict=False)), **kwargs}
-    scale = given.get("scale_factor")
-    if scale is not None:
-        given["scale_factor"] = (
-            float(scale) if isinstance(scale, int) else tuple(scale) if isinstance(scale, list) else scale
-        )
-    if given.get("align_corners") is False:
-        del given["align_corners"]
-    return known_as(functional.interpolate)(a, **given)
-
-
-def _each(given: Any, dims: int) -> tuple[int, ...]:
-    return (given,) * dims if isinstance(given, int) else tuple(given) * (dims // len(given))
 
 
 def _cross_entropy(
@@ -289,7 +271,7 @@ def _multi_head_attention(
     else:
         assert in_proj_weight is not None
         weights = in_proj_weight.chunk(3)
-    if query is key and key is value and in_proj_weight is not None:
+    if query is key and key is value and not use_separate_proj_weight:
         projected = linear(query, in_proj_weight, in_proj_bias).chunk(3, -1)
     else:
         each = zip((query, key, value), weights, biases, strict=True)
@@ -335,14 +317,37 @@ def _is_bool(mask: TensorProxy) -> bool:
     return "bool" in str(mask.dtype)
 
 
-_AVERAGED = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
-_INTERPOLATED = ("size", "scale_factor", "mode", "align_corners", "recompute_scale_factor", "antialias")
-_LARGEST = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
+def _norm(
+    a: TensorProxy, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Any:
+    """Thunder takes the method for `torch.linalg.norm`, which calls `p` another name."""
+    if p == "nuc":
+        raise NotImplementedError("a nuclear norm")
+    length = 2 if p in ("fro", None) else p
+    return known_as(torch.linalg.vector_norm)(a, length, dim, keepdim, dtype=dtype)
 
-_POOLS: tuple[tuple[Sequence[str], tuple[Any, ...]], ...] = (
-    (_AVERAGED, (functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d)),
-    (_LARGEST, (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)),
-)
+
+def _max(a: TensorProxy, dim: Any = None, keepdim: bool = False) -> Any:
+    """Thunder shares the gradient among equal elements, also where it tells which of them it took."""
+    if not isinstance(dim, int) or not a.ndim or not dtypes.is_inexact_dtype(a.dtype):
+        return known_as(torch.max)(a, dim, keepdim)
+    place = known_as(torch.argmax)(a, dim, True)
+    made = known_as(torch.gather)(a, dim, place)
+    return (made, place) if keepdim else (made.squeeze(dim), place.squeeze(dim))
+
+
+def _clamp(a: TensorProxy, min: Any = None, max: Any = None) -> Any:
+    """Thunder gives what is at a bound no gradient."""
+    if not dtypes.is_inexact_dtype(a.dtype) or min is max is None:
+        return known_as(torch.clamp)(a, min, max)
+    for bound, outside in ((min, operator.lt), (max, operator.gt)):
+        if isinstance(bound, TensorProxy):
+            # A bound that is not a number is none to keep to, and comes out.
+            inside = known_as(torch.logical_not)(outside(a, bound)) & (bound == bound)
+            a = known_as(torch.where)(inside, a, bound)
+        elif bound is not None:
+            a = known_as(torch.where)(outside(a, bound), bound, a)
+    return a
 
 
 def _detached(a: TensorProxy) -> TensorProxy:
@@ -372,6 +377,13 @@ def _as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
     return data if dtype is None else known_as(torch.Tensor.to)(data, dtype)
 
 
+def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **more: Any) -> Any:
+    """Thunder has it of numbers alone; of a tensor it is a copy that is cut off from gradients."""
+    if isinstance(data, TensorProxy):
+        return known_as(torch.clone)(_as_tensor(_detached(data), dtype, device))
+    return known_as(torch.tensor)(data, dtype=dtype, device=device, **more)
+
+
 def power(a: Any, exponent: TensorProxy) -> Any:
     """A power whose exponent wants a gradient: Thunder's is not a number where the base is zero, PyTorch's is zero."""
     known, where = known_as(torch.pow), known_as(torch.where)
@@ -383,6 +395,7 @@ def power(a: Any, exponent: TensorProxy) -> Any:
 
 LOWERED: dict[Any, Callable[..., Any]] = {
     **WRITTEN_OUT,
+    **POOLS,
     torch.detach: _detached,
     torch.Tensor.detach: _detached,
     torch.repeat_interleave: _repeat_interleave,
@@ -392,16 +405,20 @@ LOWERED: dict[Any, Callable[..., Any]] = {
     functional.embedding: _embedding,
     _grouped_mm: grouped_mm,
     torch.einsum: _einsum,
+    torch.norm: _norm,
+    torch.Tensor.norm: _norm,
+    torch.max: _max,
+    torch.Tensor.max: _max,
+    torch.clamp: _clamp,
+    torch.Tensor.clamp: _clamp,
     torch.as_tensor: _as_tensor,
-    functional.interpolate: _interpolate,
+    torch.tensor: _tensor,
+    functional.interpolate: interpolate,
+    functional.normalize: _normalize,
+    functional.adaptive_avg_pool2d: _adaptive,
     functional.cross_entropy: _cross_entropy,
     functional.nll_loss: _nll_loss,
     functional.scaled_dot_product_attention: _attention,
     functional.multi_head_attention_forward: _multi_head_attention,
-    **{
-        function: _pool(function, dims, names)
-        for names, functions in _POOLS
-        for dims, function in enumerate(functions, 1)
-    },
 }
 """By the function of PyTorch that a graph calls."""

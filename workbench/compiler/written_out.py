@@ -32,6 +32,13 @@ def wide_of(kind: torch.dtype) -> torch.dtype:
     return torch.float32 if kind.itemsize < 4 else kind
 
 
+def root(a: TensorProxy, p: float = 2.0) -> Any:
+    """A root of what is not negative, whose gradient at zero is zero, as PyTorch has it of lengths and deviations."""
+    zero, where = a == 0, known_as(torch.where)
+    above = where(zero, 1.0, a)
+    return where(zero, 0.0, known_as(torch.sqrt)(above) if p == 2 else above ** (1.0 / p))
+
+
 def _rms_norm(
     a: TensorProxy, normalized_shape: Sequence[int], weight: TensorProxy | None = None, eps: float | None = None
 ) -> Any:
@@ -166,6 +173,33 @@ def _round(a: TensorProxy, *, decimals: int = 0) -> Any:
         made = made if not decimals else made / scale if decimals > 0 else made * scale
         never = known_as(torch.zeros_like)(a, dtype=torch.bool)
     return known_as(torch.where)(never, a, made) if dtypes.is_inexact_dtype(a.dtype) else made
+
+
+def _truncated(a: TensorProxy) -> Any:
+    """Thunder has no gradient of it, which is zero."""
+    with _no_grad():
+        made = known_as(torch.trunc)(a)
+        never = known_as(torch.zeros_like)(a, dtype=torch.bool)
+    return known_as(torch.where)(never, a, made) if dtypes.is_inexact_dtype(a.dtype) else made
+
+
+def _product(a: TensorProxy, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    """Thunder divides by each factor for its gradient, which is not a number where one is zero; so by halves."""
+    a = a if dtype is None else a.to(dtype)
+    if not dtypes.is_inexact_dtype(a.dtype) or not a.ndim or not a.numel:
+        return known_as(torch.prod)(a, dim, keepdim)
+    if dim is None:
+        a, dim, keepdim = a.reshape(-1), 0, False
+    kind = to_torch_dtype(a.dtype)
+    made = a if kind.is_complex else a.to(wide_of(kind))
+    count = int(a.shape[dim])
+    while count > 1:
+        half = count // 2
+        joined = made.narrow(dim, 0, half) * made.narrow(dim, half, half)
+        made = known_as(torch.cat)((joined, made.narrow(dim, 2 * half, 1)), dim) if count % 2 else joined
+        count -= half
+    made = made.to(kind)
+    return made if keepdim else made.squeeze(dim)
 
 
 def _multinomial(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
@@ -405,7 +439,7 @@ def _as_columns(tensors: Sequence[TensorProxy]) -> Any:
 def _spread_of(name: str) -> Callable[..., Any]:
     """Thunder has `correction` alone, and PyTorch `unbiased`, by its place too, which is that of the dimensions.
 
-    Its gradient of a deviation over all dimensions fails.
+    Its gradient of a deviation over all dimensions fails, and that of no deviation is not a number.
     """
 
     def spread(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
@@ -418,7 +452,7 @@ def _spread_of(name: str) -> Callable[..., Any]:
         if name == "var_mean":
             return known_as(torch.var_mean)(a, dim, **named)
         made = known_as(torch.var)(a, dim, **named)
-        made = made if name == "var" else known_as(torch.sqrt)(made)
+        made = made if name == "var" else root(made)
         every = tuple(range(a.ndim)) if dim is None else dim
         return (made, known_as(torch.mean)(a, every, named.get("keepdim", False))) if name == "std_mean" else made
 
@@ -471,6 +505,11 @@ WRITTEN_OUT: dict[Any, Callable[..., Any]] = {
     torch.Tensor.clone: _clone,
     torch.round: _round,
     torch.Tensor.round: _round,
+    torch.trunc: _truncated,
+    torch.Tensor.trunc: _truncated,
+    torch.fix: _truncated,
+    torch.prod: _product,
+    torch.Tensor.prod: _product,
     torch.Tensor.where: _where,
     getattr: _attribute,
     torch.real: _real,
