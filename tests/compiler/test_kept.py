@@ -107,6 +107,19 @@ def test_what_the_last_pass_does_not_know_is_asked_of_thunder(monkeypatch: pytes
     assert passes
 
 
+def test_the_last_pass_knows_programs_that_draw_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state of the generator is a number there, read and written between statements."""
+    bench = workbench.open("dropout_mlp", layers=2, device="planned", executor="nvfuser")
+    monkeypatch.setattr(
+        last_pass_module, "_transform_for_operator_executor_execution", lambda *_: pytest.fail("Thunder's was asked")
+    )
+    passes: list[int] = []
+    monkeypatch.setattr(hooks, "last_pass", functools.partial(held_to_thunders, passes))
+    site = next(s for s in bench.sites("saved") if s.values and "recompute" not in s.illegal)
+    bench.choose({site.id: "recompute"})
+    assert passes
+
+
 def test_most_fusions_of_a_plan_are_those_of_the_one_before() -> None:
     bench = workbench.open("llama", layers=3, device="planned", executor="nvfuser")
     able = [s for s in bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal]

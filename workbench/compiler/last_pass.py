@@ -18,6 +18,7 @@ from workbench.compiler.thunder_api import (
     BoundSymbolTag,
     CollectionProxy,
     FusionExecutor,
+    IntegerProxy,
     OperatorExecutor,
     TensorProxy,
     TraceCtx,
@@ -58,13 +59,13 @@ class _Unknown(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class _Traced:
-    """What a statement was traced into, by tensors and their names."""
+    """What a statement was traced into, by tensors, what a generator is at, and their names."""
 
     bsyms: tuple[BoundSymbol, ...]
     given: tuple[Any, ...]
     """What stands for each of the statement's outputs."""
     made: tuple[Any, ...]
-    """Tensors made on the way, and for the outputs, in order."""
+    """What was made on the way, and for the outputs, in order."""
 
 
 class _Pass:
@@ -144,8 +145,8 @@ class _Pass:
         made = {proxy.name: proxy for proxy in _proxies(bsyms) if proxy.name not in ours}
         # Named one after the other, and all of them seen: then they can be named again.
         named = len(new.names) - names == len(made) and objects == new.obj_name_ctr
-        tensors = all(type(proxy) is TensorProxy for proxy in (*outs, *given, *made.values()))
-        if not (bsyms and named and tensors and len(outs) == len(given)):
+        plain = all(type(proxy) in (TensorProxy, IntegerProxy) for proxy in (*outs, *given, *made.values()))
+        if not (bsyms and named and plain and len(outs) == len(given)):
             raise _Unknown
         for out, instead in zip(outs, given, strict=True):
             instead.tags.update(out.tags)

@@ -112,6 +112,7 @@ _NAMES: Mapping[str, str] = {
     "FusionExecutor": "thunder.extend:FusionExecutor",
     "FutureTensorProxy": "thunder.core.proxies:FutureTensorProxy",
     "ImplInfo": "thunder.extend:ImplInfo",
+    "IntegerProxy": "thunder.core.proxies:IntegerProxy",
     "NumberProxy": "thunder.core.proxies:NumberProxy",
     "OperatorExecutor": "thunder.extend:OperatorExecutor",
     "PrimIDs": "thunder.core.prims:PrimIDs",
