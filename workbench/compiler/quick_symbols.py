@@ -16,6 +16,7 @@ from workbench.compiler import templates
 from workbench.compiler.kept import STRUCTURE, identity
 from workbench.compiler.thunder_api import (
     BoundSymbol,
+    OperatorExecutor,
     Proxy,
     TensorProxy,
     baseutils,
@@ -163,7 +164,7 @@ def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
         trace is None
         or trace._complete
         or self.meta is None
-        or self._bind_postprocess
+        or (self._bind_postprocess and not isinstance(self.executor, OperatorExecutor))
         or (data is not None and not (data.is_grad_enabled and data.autocast_stack.is_empty()))
     ):
         return _stock_call(self, *args, **kwargs)
@@ -183,7 +184,7 @@ def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
 
     result, structure = templates.written(trace, inside, self, args, kwargs, make)
     bsym = self.bind(*args, **kwargs, output=result, subsymbols=inside)
-    if structure is not None:
+    if structure is not None and not self._bind_postprocess:
         bsym.__dict__[STRUCTURE] = structure
     scope = trace.peek_scope()
     baseutils.check(
