@@ -285,10 +285,13 @@ def _results(source: GraphSource, stood_in: TraceResults) -> TraceResults:
     return TraceResults(stood_in.prologue_trace, traced, stood_in.epilogue_trace, stood_in.interpreter_log)
 
 
-def _exponent_wants_gradient(node: fx.Node) -> bool:
+def _has_exponent_of_its_own(node: fx.Node) -> bool:
+    """Whether a power has an exponent that wants a gradient, or is zero."""
+    if node.target not in _POWERS:
+        return False
     exponent = node.kwargs.get("exponent", node.args[1] if len(node.args) > 1 else None)
-    value = exponent.meta.get("example_value") if isinstance(exponent, fx.Node) and node.target in _POWERS else None
-    return isinstance(value, torch.Tensor) and value.requires_grad
+    value = exponent.meta.get("example_value") if isinstance(exponent, fx.Node) else exponent
+    return value.requires_grad if isinstance(value, torch.Tensor) else isinstance(value, int | float) and value == 0
 
 
 class _Tracer(fx.Interpreter):
@@ -318,7 +321,7 @@ class _Tracer(fx.Interpreter):
         with _located(scope, frame):
             try:
                 shared = self._shared(n)
-                made = self._power(n) if self.differentiated and _exponent_wants_gradient(n) else super().run_node(n)
+                made = self._power(n) if self.differentiated and _has_exponent_of_its_own(n) else super().run_node(n)
                 made = made if shared is None else self._write_again(n, shared)
                 if self.differentiated and _has_gradient(n):
                     for reason in filter(None, map(lost_conjugate, trace.scopes[-1][recorded:])):

@@ -384,12 +384,17 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **more: Any) ->
     return known_as(torch.tensor)(data, dtype=dtype, device=device, **more)
 
 
-def power(a: Any, exponent: TensorProxy) -> Any:
-    """A power whose exponent wants a gradient: Thunder's is not a number where the base is zero, PyTorch's is zero."""
+def power(a: Any, exponent: Any) -> Any:
+    """A power whose exponent wants a gradient, or is zero.
+
+    Thunder's gradient is not a number where the base is zero, PyTorch's is zero.
+    """
     known, where = known_as(torch.pow), known_as(torch.where)
     if not isinstance(a, TensorProxy):
         return known(a, exponent)
     zero = a == 0
+    if not isinstance(exponent, TensorProxy):
+        return where(zero, known(_detached(a), exponent), known(where(zero, 1, a), exponent))
     return where(zero, known(a, _detached(exponent)), known(where(zero, 1, a), exponent))
 
 
