@@ -37,6 +37,7 @@ CASES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     ),
     "a factor of zero": lambda x: (x * ROWS).prod(0) + x.prod() + x[:3].prod(0, keepdim=True),
     "to the power of zero": lambda x: with_ties(x) ** 0 + x + (x * ROWS).pow(0.0),
+    "an angle at the origin": lambda x: torch.atan2(x * ROWS, x.T * ROWS) + torch.arctan2(x, x[0]),
     "cut to whole numbers": lambda x: x * x.trunc(),
 }
 

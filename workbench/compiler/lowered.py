@@ -350,6 +350,15 @@ def _clamp(a: TensorProxy, min: Any = None, max: Any = None) -> Any:
     return a
 
 
+def _atan2(a: Any, b: Any) -> Any:
+    """Thunder's gradients at the origin are no numbers; PyTorch's are zero."""
+    known, where = known_as(torch.atan2), known_as(torch.where)
+    if not (isinstance(a, TensorProxy) and isinstance(b, TensorProxy)):
+        return known(a, b)
+    origin = (a == 0) & (b == 0)
+    return where(origin, known(_detached(a), _detached(b)), known(a, where(origin, 1, b)))
+
+
 def _detached(a: TensorProxy) -> TensorProxy:
     """Cut off from gradients, as Thunder does with what is computed under `no_grad`.
 
@@ -416,6 +425,9 @@ LOWERED: dict[Any, Callable[..., Any]] = {
     torch.Tensor.max: _max,
     torch.clamp: _clamp,
     torch.Tensor.clamp: _clamp,
+    torch.atan2: _atan2,
+    torch.Tensor.atan2: _atan2,
+    torch.arctan2: _atan2,
     torch.as_tensor: _as_tensor,
     torch.tensor: _tensor,
     functional.interpolate: interpolate,
