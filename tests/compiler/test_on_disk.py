@@ -335,6 +335,34 @@ def test_what_a_library_notes_of_classes_counts_where_it_is_of_the_programs_own(
     assert opened() == "from disk"
 
 
+def test_what_a_person_notes_of_a_librarys_classes_counts(folder: Path, written: Callable[[str], ModuleType]) -> None:
+    source = """
+import torch
+from torch import nn
+
+SCALES = {nn.Conv2d: 2.0, str(nn.Conv1d): 3.0}
+KNOWN = {nn.Conv2d}
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return (x * SCALES[nn.Conv2d] * SCALES[str(nn.Conv1d)] * (2 if nn.Conv3d in KNOWN else 1)).sum()
+"""
+    module, x = written(source), torch.ones(3, requires_grad=True)
+
+    def opened() -> str:
+        found: str = workbench.open(module.Model(), x, device="cpu").on_disk
+        return found
+
+    assert (opened(), opened()) == ("kept on disk", "from disk")
+    module.SCALES[nn.Conv2d] = 4.0
+    assert (opened(), opened()) == ("kept on disk", "from disk")
+    module.SCALES[str(nn.Conv1d)] = 5.0
+    assert (opened(), opened()) == ("kept on disk", "from disk")
+    module.KNOWN.add(nn.Conv3d)
+    assert (opened(), opened()) == ("kept on disk", "from disk")
+
+
 def test_a_function_that_was_frozen_is_found_by_its_name(folder: Path, written: Callable[[str], ModuleType]) -> None:
     """Servers freeze what they have imported; Python then no longer says who refers to what."""
     module = written(SOURCE.replace("@kept", ""))

@@ -65,8 +65,8 @@ class Entry:
     key : str
     known : set of CodeType
         Code that is part of the key.
-    kinds : set of type
-        The classes of what the program holds.
+    kinds : set of type and str
+        The classes of what the program holds, as `told` gives them.
     codes, functions : set
         What tracing went through, noted while it does.
     operators : set of str
@@ -77,7 +77,7 @@ class Entry:
 
     key: str
     known: frozenset[CodeType]
-    kinds: frozenset[type]
+    kinds: frozenset[type | str]
     codes: set[CodeType] = dataclasses.field(default_factory=set)
     functions: set[FunctionType] = dataclasses.field(default_factory=set)
     operators: set[str] = dataclasses.field(default_factory=set)

@@ -103,7 +103,7 @@ class Witness:
     way: tuple[str, ...]
     digest: str
 
-    def holds(self, kinds: frozenset[type]) -> bool:
+    def holds(self, kinds: frozenset[type | str]) -> bool:
         """Whether the function that is found there now has that digest, for a program that is made of these classes."""
         try:
             return _Reader(kinds).digest(self._found()) == self.digest
@@ -139,7 +139,7 @@ class OperatorWitness:
         """That of an operator as it is now."""
         return cls(name, digest_of(OPDEFS[name]))
 
-    def holds(self, kinds: frozenset[type]) -> bool:  # asked as functions are
+    def holds(self, kinds: frozenset[type | str]) -> bool:  # asked as functions are
         """Whether an operator of that name has that digest."""
         try:
             return self.of(self.name) == self
@@ -167,8 +167,10 @@ def digest_of(*objects: Any) -> str:
     return _Reader().digest(objects)
 
 
-def told(*objects: Any) -> tuple[str, frozenset[CodeType], frozenset[type]]:
+def told(*objects: Any) -> tuple[str, frozenset[CodeType], frozenset[type | str]]:
     """A digest of some objects, the code of all functions that is part of it, and the classes of all that they hold.
+
+    Classes are there with their bases, and as Python spells each.
 
     Raises
     ------
@@ -177,14 +179,15 @@ def told(*objects: Any) -> tuple[str, frozenset[CodeType], frozenset[type]]:
     """
     reader = _Reader()
     digest = reader.digest(objects)
-    return digest, frozenset(reader.codes), frozenset(map(type, reader.alive))
+    kinds = {base for kind in set(map(type, reader.alive)) for base in kind.__mro__}
+    return digest, frozenset(reader.codes), frozenset([*kinds, *map(str, kinds)])
 
 
 def witnesses(
     codes: Iterable[CodeType],
     functions: Iterable[FunctionType],
     known: frozenset[CodeType],
-    kinds: frozenset[type],
+    kinds: frozenset[type | str],
 ) -> tuple[Witness, ...]:
     """What has to be as it is for a program to be traced to the same.
 
@@ -196,8 +199,8 @@ def witnesses(
         The same, where functions are at hand.
     known : set of CodeType
         What is part of the program's own digest.
-    kinds : set of type
-        The classes of what the program holds.
+    kinds : set of type and str
+        The classes of what the program holds, as `told` gives them.
 
     Raises
     ------
@@ -264,13 +267,13 @@ def _nested(codes: Iterable[CodeType]) -> Iterator[CodeType]:
         yield from _nested(each for each in code.co_consts if isinstance(each, CodeType))
 
 
-def _named(function: FunctionType, kinds: frozenset[type]) -> Witness | None:
+def _named(function: FunctionType, kinds: frozenset[type | str]) -> Witness | None:
     """The witness of a function that has a name of its own in its module; None where it is made by another."""
     name = function.__qualname__
     return None if "<locals>" in name else _at(function.__module__, name, lambda found: found is function, kinds)
 
 
-def _around(function: FunctionType, kinds: frozenset[type]) -> Witness:
+def _around(function: FunctionType, kinds: frozenset[type | str]) -> Witness:
     """The witness of what made a function of a library: what that was given, the library's version says."""
     code = function.__code__
     if not code.co_filename.startswith(_SITE):
@@ -279,7 +282,7 @@ def _around(function: FunctionType, kinds: frozenset[type]) -> Witness:
     return _at(function.__globals__["__name__"], name, lambda found: code in _nested([found.__code__]), kinds)
 
 
-def _at(module: str, name: str, wanted: Callable[[FunctionType], bool], kinds: frozenset[type]) -> Witness:
+def _at(module: str, name: str, wanted: Callable[[FunctionType], bool], kinds: frozenset[type | str]) -> Witness:
     at: Any = sys.modules[module]
     for part in name.split("."):
         at = _static(at, part)
@@ -326,13 +329,13 @@ class _Reader:
     Parameters
     ----------
     kinds : set of type, optional
-        Where given, what a library notes of its other classes is left out: it does so as each is first used.
+        Where given, as `told` gives them, what a library's function reads that is noted by others of a library's
+        classes is left out: libraries note each as it is first used.
     """
 
-    def __init__(self, kinds: frozenset[type] | None = None) -> None:
+    def __init__(self, kinds: frozenset[type | str] | None = None, *, in_library: bool = False) -> None:
         self._kinds = kinds
-        self._bases = frozenset(base for kind in kinds or () for base in kind.__mro__)
-        self._spelled = frozenset(map(str, self._bases))
+        self._in_library = in_library
         self._hash = hashlib.sha256()
         self._numbers: dict[int, int] = {}
         self.alive: list[Any] = []
@@ -397,18 +400,17 @@ class _Reader:
 
     def _set(self, values: Iterable[Any]) -> None:
         # In no order of their own: each apart, and sorted.
-        each = (_Reader(self._kinds).digest(value) for value in values if not self._is_of_another(value))
-        self._say(sorted(each))
+        kept = [value for value in values if not self._is_of_another(value)]
+        self._say(sorted(_Reader(self._kinds, in_library=self._in_library).digest(value) for value in kept))
 
     def _is_of_another(self, key: Any) -> bool:
         """Whether something is noted by a class of a library that the program is not made of."""
-        if self._kinds is None:
+        if self._kinds is None or not self._in_library:
             return False
         if isinstance(key, type):
-            return key not in self._bases and _is_installed(key.__module__)
-        if not isinstance(key, str) or not key.startswith("<class '"):
-            return False
-        return key not in self._spelled and _is_installed(key[len("<class '") :])
+            return key not in self._kinds and _is_installed(key.__module__)
+        spelled = isinstance(key, str) and key.startswith("<class '")
+        return spelled and key not in self._kinds and _is_installed(key[len("<class '") :])
 
     def _variable(self, variable: ContextVar[Any]) -> None:
         self._say(variable.name)
@@ -432,8 +434,10 @@ class _Reader:
             self._contents(function, {})
             return
         self._code(function.__code__)
-        known = function.__globals__
+        known, around = function.__globals__, self._in_library
+        self._in_library = function.__code__.co_filename.startswith(_SITE)
         self._contents(function, {name: known[name] for name in globals_read(function.__code__) if name in known})
+        self._in_library = around
 
     def _contents(self, function: FunctionType, read: Mapping[str, Any]) -> None:
         """What a function holds; of globals that are functions, classes and modules no more than which they are."""
