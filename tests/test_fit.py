@@ -26,8 +26,9 @@ from workbench.analysis.machines import H100
 from workbench.analysis.places import OFFLOAD, RECOMPUTE, SAVE, ByArithmetic, Places
 from workbench.analysis.relaxed import Under
 from workbench.analysis.solve import solve, solve_whole
-from workbench.bench.fitting import Fitter, size_bytes
+from workbench.bench.fitting import Fitter
 from workbench.errors import ChoiceError, PlanError
+from workbench.limits import size_bytes
 
 
 def chain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

@@ -11,10 +11,10 @@ import workbench
 from workbench import Workbench
 from workbench.analysis.machines import H100
 from workbench.analysis.places import SAVE
-from workbench.bench.around import USING
 from workbench.bench.fitting import Fitter
 from workbench.errors import ChoiceError, PlanError
 from workbench.levers import orders
+from workbench.limits import USING
 
 STORAGES, ORDERED = USING[:2], USING[:3]
 

@@ -42,6 +42,11 @@ def test_configs_and_errors_need_neither_torch_nor_thunder() -> None:
             ("plan mlp --nonsense", 2),
             ("plan nosuchprogram", 2),
             ("plan mlp --set nosuchsetting=1", 2),
+            ("fit mlp --peak 3parsecs", 2),
+            ("fit mlp --curve 1", 2),
+            ("fit mlp --peak 1GiB --machine nosuchmachine", 2),
+            ("report nosuchprogram", 2),
+            ("compare nosuchrun nosuchother", 2),
         )
     ],
 )

@@ -30,6 +30,7 @@ ORDER = [
     "levers",
     "runs",
     "summary",
+    "limits",
     "bench",
     "doctor",
     "gpu_check",

@@ -9,9 +9,9 @@ import pytest
 
 import workbench as wb
 from tests.runs.test_compare import around, recorded
-from workbench.runs import events, store
+from workbench.runs import events, jobs, logs, request, store
 from workbench.runs.jobs import Run
-from workbench.ui.figures import Against, figures
+from workbench.ui.figures import Against, Before, figures
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +73,23 @@ def test_a_pin_of_another_form_of_the_program_is_no_baseline_of_plans(bench, tmp
     shown = figures(bench.plan, None, Against("pinned: other", None, pinned), same_choices=True)
     bench.undo()
     assert [value for figure in shown for value in figure["values"] if "delta" in value] == []
+
+
+def test_what_was_measured_stays_until_a_run_under_way_has_measured_it_anew(bench, tmp_path: Path) -> None:
+    stock = Against("stock", bench.stock_plan)
+    compiled = events.Compiled(t_s=1.5, compile_s=2.0, attributed=1.0, stages=[])
+    before = Before(recorded(tmp_path / "before", around(1.0), compiled), same_choices=False)
+    folder = request.prepare(tmp_path / "now", bench.program)
+
+    def shown() -> dict[str, dict[str, Any]]:
+        run = jobs.follow(folder)
+        found = figures(bench.plan, run, stock, same_choices=True, before=before)
+        return {figure["key"]: figure["values"][0] for figure in found}
+
+    logs.append(folder / logs.LOG_FILE, events.Phase(t_s=0.1, phase="compile"))
+    assert (shown()["compile"]["text"], shown()["compile"]["kind"]) == ("2.00 s", "before, measured, other choices")
+    assert shown()["step"]["kind"] == "before, measured, other choices"
+    assert shown()["accuracy"]["text"] == "–"
+    logs.append(folder / logs.LOG_FILE, events.Compiled(t_s=1.5, compile_s=3.0, attributed=1.0, stages=[]))
+    assert (shown()["compile"]["text"], shown()["compile"]["kind"]) == ("3.00 s", "measured")
+    assert shown()["step"]["kind"] == "before, measured, other choices"

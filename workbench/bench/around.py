@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from workbench.analysis.choice import Point
-from workbench.analysis.places import OFFLOAD, RECOMPUTE
-from workbench.errors import ChoiceError, shown
+from workbench.limits import ORDER, WAITS
 
 if TYPE_CHECKING:
     from workbench.analysis.machines import Machine
     from workbench.compiler.pipeline import Capture, Plan
 
-ORDER, WAITS = "order", "waits"
-USING = (RECOMPUTE, OFFLOAD, ORDER, WAITS)
-"""All that a fit may use, in the order in which a curve adds one to the others."""
-STORAGES = (RECOMPUTE, OFFLOAD)
-"""What it uses unless told."""
 _AT_ONCE = ("order.gradients", "order.updates")
 
 
@@ -45,22 +39,6 @@ class Found(Point):
     def whole_s(self) -> float:
         """Seconds of a step beside the compute that it has where everything is saved."""
         return self.added_s + self.waiting_s
-
-
-def checked(using: Sequence[str]) -> tuple[str, ...]:
-    """What a fit is to use, each once, in the order of `USING`.
-
-    Raises
-    ------
-    ChoiceError
-        If it is nothing, or something else.
-    """
-    names = (using,) if isinstance(using, str) else tuple(using)
-    other = next((name for name in names if name not in USING), None)
-    if other is not None or not names:
-        given = shown(other) if names else "nothing"
-        raise ChoiceError(f"a fit uses one or more of {', '.join(USING)}; given {given}")
-    return tuple(name for name in USING if name in names)
 
 
 def orders(before: Plan, using: Collection[str], pinned: Collection[str]) -> tuple[dict[str, str], ...]:

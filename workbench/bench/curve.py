@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.places import OFFLOAD, RECOMPUTE
-from workbench.bench import around
-from workbench.bench.around import STORAGES, Found
+from workbench.bench.around import Found
 from workbench.bench.fits import Fit, best_of
-from workbench.bench.fitting import Fitter, size_bytes
-from workbench.errors import ChoiceError, PlanError, WorkbenchError, shown
+from workbench.bench.fitting import Fitter
+from workbench.errors import PlanError, WorkbenchError
+from workbench.limits import STORAGES, points_of, size_bytes, uses
 from workbench.summary import human_bytes, human_seconds
 
 if TYPE_CHECKING:
@@ -141,9 +141,8 @@ class Curve:
     ) -> None:
         if points is None:
             points = POINTS_FUSED if captured.stage.fuses else POINTS
-        if type(points) is not int or points < 2:
-            raise ChoiceError(f"a curve has at least 2 points; given {shown(points)}")
-        self.machine, self.using, self._each_of = machine, around.checked(using), points
+        points = points_of(points)
+        self.machine, self.using, self._each_of = machine, uses(using), points
         self._sets = [self.using[: n + 1] for n in range(len(self.using))] if each else [self.using]
         self.count = points * len(self._sets)
         self._stop = threading.Event()

@@ -8,7 +8,7 @@ from typing import Any
 
 from workbench.analysis.places import OFFLOAD, RECOMPUTE, SAVE
 from workbench.analysis.relaxed import Bound
-from workbench.bench.around import STORAGES
+from workbench.limits import STORAGES
 from workbench.summary import human_bytes, human_seconds
 
 _STEPS = ("looser", "tighter")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -18,10 +15,11 @@ from workbench.analysis.choice import GUIDE_S, Chooser, Point, Rates
 from workbench.analysis.overlap import costs
 from workbench.analysis.places import RECOMPUTE, SAVE, ByArithmetic, Places, Weighed
 from workbench.bench import around
-from workbench.bench.around import STORAGES, Found
+from workbench.bench.around import Found
 from workbench.bench.fits import Chosen, Fit, Step
-from workbench.errors import ChoiceError, PlanError, shown
+from workbench.errors import ChoiceError, PlanError
 from workbench.graph import Kind
+from workbench.limits import STORAGES, seconds, size_bytes, uses
 from workbench.summary import human_bytes, human_seconds
 
 if TYPE_CHECKING:
@@ -30,9 +28,6 @@ if TYPE_CHECKING:
     from workbench.compiler.pipeline import Capture, Plan
     from workbench.lever import Site
 
-_UNITS = {"": 1, "B": 1, **{f"{p}B": 1000 ** (i + 1) for i, p in enumerate("kMGT")}}
-_UNITS |= {f"{p}iB": 1024 ** (i + 1) for i, p in enumerate("KMGT")}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 _TRIES = 8
 _TRIES_BESIDE = 4
 """Plans made to find storages for one limit under one order of statements."""
@@ -47,41 +42,6 @@ class _How(TypedDict):
     along: bool
     gather: bool
     ahead: int
-
-
-def size_bytes(given: int | str) -> int:
-    """Bytes, of a number or a text such as ``24 GiB``.
-
-    Raises
-    ------
-    ChoiceError
-        If it is no size above zero.
-    """
-    found = _SIZE.fullmatch(given.strip()) if isinstance(given, str) else None
-    if found is not None and found[2] in _UNITS:
-        given = round(float(found[1]) * _UNITS[found[2]])
-    if isinstance(given, bool) or not isinstance(given, int) or given <= 0:
-        raise ChoiceError(
-            f"a peak is a number of bytes above zero, or a text such as '24 GiB' or '512 MB'; given {shown(given)}"
-        )
-    return given
-
-
-def seconds(given: object) -> float:
-    """Seconds of a step, of a number or a text with one.
-
-    Raises
-    ------
-    ChoiceError
-        If it is no time above zero.
-    """
-    number: object = given
-    if isinstance(given, str):
-        with contextlib.suppress(ValueError):
-            number = float(given)
-    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < math.inf:
-        raise ChoiceError(f"step_s is a number of seconds above zero; given {shown(number)}")
-    return float(number)
 
 
 class Fitter:
@@ -101,7 +61,7 @@ class Fitter:
     keep : bool
         Whether plans made are put among those that are kept.
     using : sequence of str
-        Of `workbench.bench.around.USING`: what may be chosen.
+        Of `workbench.limits.USING`: what may be chosen.
     known : iterable of Found
         What another for the same program, machine and choices by hand has planned.
 
@@ -129,7 +89,7 @@ class Fitter:
 
         self._bench, self._stage, self.machine, self._go_on = bench, stage, machine, go_on
         self._planned = functools.partial(bench.plan_under, keep=keep)
-        self.using = around.checked(using)
+        self.using = uses(using)
         self._options = (SAVE, *(option for option in STORAGES if option in self.using))
         self._found: dict[_Key, Found] = {_key(found.options, found.beside): found for found in known}
         self._least: Point | None = None

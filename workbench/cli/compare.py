@@ -39,9 +39,10 @@ def compare(
     from workbench.runs import store
 
     if not base and html is None and not any(_is_plan(subject) for subject in subjects):
+        opened = [store.open(run) for run in subjects]
         from workbench.runs.compare import compare as compare_runs
 
-        runs = compare_runs(*(store.open(run) for run in subjects))
+        runs = compare_runs(*opened)
         if as_json:
             print_json(runs.to_json())
         else:

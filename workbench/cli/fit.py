@@ -59,8 +59,8 @@ def fit(
 ) -> int:
     """Choose what to save, recompute, offload and move: the least time under a peak. Nothing runs."""
     check_program(program, settings)
-    from workbench.bench.around import checked
-    from workbench.bench.fitting import seconds, size_bytes
+    from workbench.limits import points_of, seconds, size_bytes, uses
+    from workbench.runs import rates
 
     if (peak is not None) + (step is not None) + (curve is not None) != 1:
         raise ChoiceError("fit takes one of --peak SIZE, --step SECONDS and --curve POINTS")
@@ -70,16 +70,19 @@ def fit(
         raise ChoiceError("--each is for --curve, which has a line for each")
     limit_bytes = None if peak is None else size_bytes(peak)
     step_s = None if step is None else seconds(step)
-    uses = checked(tuple(name.strip() for name in using.split(",") if name.strip()))
+    if machine is not None:
+        rates.checked(machine)
+    points = None if curve is None else points_of(curve)
+    may_use = uses(tuple(name.strip() for name in using.split(",") if name.strip()))
     bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, capture=capture)
-    if curve is not None:
-        line = bench.curve(points=curve, using=uses, each=each, machine=machine).wait()
+    if points is not None:
+        line = bench.curve(points=points, using=may_use, each=each, machine=machine).wait()
         if as_json:
             print_json(line.to_json())
         else:
             print_line(repr(line))
         return DONE
-    found = bench.fit(limit_bytes, step_s=step_s, using=uses, machine=machine)
+    found = bench.fit(limit_bytes, step_s=step_s, using=may_use, machine=machine)
     document = found.to_json()
     if export is not None:
         document["exported"] = str(bench.export(export, overwrite=force))

@@ -43,9 +43,9 @@ def report(
     as_json: JsonOption = False,
 ) -> int:
     """Write one HTML page that needs no network: graph, figures, plots, choices, and how to have them again."""
+    bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, capture=capture)
     from workbench.bench import PartsBench
 
-    bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, capture=capture)
     if isinstance(bench, PartsBench):
         raise ChoiceError(f"report is for one plan, and {bench.program.name} comes in as {len(bench.parts)} parts")
     # Also a page of a run that failed is worth something: it has the plan, and says that the run failed.

@@ -45,6 +45,7 @@ def machine_of(name: str, ranks: int = 1) -> Machine:
     ConfigError
         If there is none of that name.
     """
+    checked(name)
     if name == THIS_CPU:
         whole = _this_cpu()
         return dataclasses.replace(
@@ -55,10 +56,20 @@ def machine_of(name: str, ranks: int = 1) -> Machine:
         )
     if name == THIS_GPU:
         return _this_gpu()
-    if name not in MACHINES:
+    return MACHINES[name]
+
+
+def checked(name: str) -> None:
+    """Refuse a machine that there is none of, before anything is measured.
+
+    Raises
+    ------
+    ConfigError
+        If there is none of that name.
+    """
+    if name not in (*MACHINE_NAMES, THIS_GPU):
         known = ", ".join(MACHINE_NAMES)
         raise ConfigError(f"there is no machine {name!r}; legal: {known}{nearest(str(name), list(MACHINE_NAMES))}")
-    return MACHINES[name]
 
 
 @functools.cache

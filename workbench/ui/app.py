@@ -27,7 +27,7 @@ from workbench.ui.choosing import Choosing
 from workbench.ui.compile_tab import CompileTab
 from workbench.ui.controls import Controls, Readout
 from workbench.ui.experiments import Experiments
-from workbench.ui.figures import Against, Strip, figures, while_planned
+from workbench.ui.figures import Against, Before, Strip, figures, while_planned
 from workbench.ui.fit import FitTab
 from workbench.ui.fusions import Fusions, fusions_content
 from workbench.ui.graph_view import GraphView
@@ -429,11 +429,11 @@ class App:
         runs = [run for run in self.bench.runs if run.state == "done"]
         latest = self._shown_run
         if latest is not None and latest.state in ("failed", "cancelled") and runs:
-            # What was measured before is not lost because a later run came to nothing.
+            # What was measured before is not lost because a later run came to nothing, or is under way.
             latest = runs[-1]
-        same = self._has_choices(latest)
-        against = self._against(latest)
-        shown = figures(self.bench.plan, latest, against, same_choices=same, machine=self.bench.machine)
+        same, against = self._has_choices(latest), self._against(latest)
+        before = Before(runs[-1], self._has_choices(runs[-1])) if runs else None
+        shown = figures(self.bench.plan, latest, against, same_choices=same, machine=self.bench.machine, before=before)
         if self.choosing.pending:
             shown = while_planned(shown, self.bench.plan, self.choosing.estimate(), against)
         self.strip.content = {"figures": shown}

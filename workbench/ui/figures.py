@@ -12,6 +12,8 @@ from workbench.summary import human_bytes, human_seconds, proof_text
 from workbench.ui.panel import Panel, esm
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from workbench.analysis.machines import Machine
     from workbench.analysis.overlap import Overlap
     from workbench.bench.worth import Gain
@@ -52,8 +54,22 @@ class Against:
     interleaved: str = ""
 
 
+@dataclasses.dataclass(frozen=True)
+class Before:
+    """The run before the one that is under way, and whether it had the choices in force."""
+
+    run: Run
+    same_choices: bool
+
+
 def figures(
-    plan: Plan, run: Run | None, against: Against, *, same_choices: bool, machine: Machine = H100
+    plan: Plan,
+    run: Run | None,
+    against: Against,
+    *,
+    same_choices: bool,
+    machine: Machine = H100,
+    before: Before | None = None,
 ) -> list[dict[str, Any]]:
     """What the strip shows.
 
@@ -68,12 +84,21 @@ def figures(
         Whether the latest run has the choices in force.
     machine : Machine
         What ranks are simulated on.
+    before : Before, optional
+        The run before: what the latest has not measured yet is shown as this one measured it.
     """
     start, name = against.plan or plan, against.name
-    measured = "measured" if same_choices else "measured, other choices"
+
+    def by(has: Callable[[Run], bool]) -> tuple[Run | None, str]:
+        """The run that shows a figure, and what it is called."""
+        if before is not None and run is not None and not has(run) and has(before.run):
+            return before.run, f"before, {_measured(same_choices=before.same_choices)}"
+        return run, _measured(same_choices=same_choices)
+
     peak = [_predicted_bytes(plan.peak_bytes, start.peak_bytes, name)]
-    if run is not None and (found := run.memory["measured_peak_bytes"]) is not None:
-        predicted = run.memory["predicted_peak_bytes"]
+    by_run, measured = by(lambda run: run.memory["measured_peak_bytes"] is not None)
+    if by_run is not None and (found := by_run.memory["measured_peak_bytes"]) is not None:
+        predicted = by_run.memory["predicted_peak_bytes"]
         tip = f"predicted for this run: {human_bytes(predicted)}, {found / predicted - 1:+.1%}" if predicted else ""
         peak.append({"text": human_bytes(found), "kind": measured, "tip": tip})
     saved = [_predicted_bytes(plan.saved_bytes, start.saved_bytes, name)]
@@ -91,15 +116,27 @@ def figures(
         shown.append({"key": "copies", "title": "In place", "values": _copies(plan, start, name)})
     if plan.counts["offloaded_bytes"]:
         shown.append({"key": "offload", "title": "Offloaded", "values": _offloaded(plan)})
-    shown.append({"key": "compile", "title": "Compile time", "values": [_compile_time(run, measured, against)]})
-    shown.append({"key": "step", "title": "Step time", "values": _step_time(run, measured, against)})
+    shown.append(
+        {
+            "key": "compile",
+            "title": "Compile time",
+            "values": [_compile_time(*by(lambda run: run.compile_s is not None), against)],
+        }
+    )
+    timed = by(lambda run: run.times is not None)
+    shown.append({"key": "step", "title": "Step time", "values": _step_time(*timed, against)})
     overlap = plan.overlap_on(machine)
     if overlap is not None:
         values = _overlap(overlap, start.overlap_on(machine), name)
         title = f"Communication, simulated on {overlap.machine.name}"
         shown.append({"key": "overlap", "title": title, "values": values})
-    shown.append({"key": "accuracy", "title": "Accuracy", "values": [*_accuracy(run, measured), *_proof(plan)]})
+    accuracy = _accuracy(*by(lambda run: run.accuracy is not None))
+    shown.append({"key": "accuracy", "title": "Accuracy", "values": [*accuracy, *_proof(plan)]})
     return shown
+
+
+def _measured(*, same_choices: bool) -> str:
+    return "measured" if same_choices else "measured, other choices"
 
 
 _ESTIMATED = ("peak", "saved")

@@ -13,9 +13,9 @@ from bokeh.embed import json_item
 from bokeh.models import AdaptiveTicker, ColumnDataSource, CustomJSTickFormatter, HoverTool, Range1d, TapTool
 from bokeh.plotting import figure
 
-from workbench.bench.around import STORAGES, USING, WAITS
 from workbench.bench.fits import best_of
 from workbench.errors import WorkbenchError
+from workbench.limits import STORAGES, USING, WAITS
 from workbench.summary import human_bytes, human_seconds
 from workbench.ui.panel import Panel, esm
 from workbench.ui.plotting import BYTE_TICKS, DARK, LIBRARY, LIGHT, paint

@@ -45,6 +45,10 @@ _AROUND = 1
 _CURVES = {"statements": ("predicted", "start", "measured"), "time": ("measured over time",)}
 """Curves by the axis that they are drawn along."""
 
+_STATEMENTS = "statements, forward then backward"
+_NAME = 20
+"""Characters of a run's name in the legend."""
+
 
 type _Columns = dict[str, NDArray[Any] | str | float]
 
@@ -130,7 +134,8 @@ class MemoryTab(Panel):
             "measured": Curve(_stretched(len(inside), end), inside),
             "measured over time": Curve(milliseconds, curve),
         }
-        name = f"measured, inside each statement{'' if same_choices else ' under other choices, stretched'}"
+        other = len(inside) > 0 and not same_choices
+        name = f"measured{', other choices' if other else ''}"
         time_end = float(milliseconds.max(initial=0.0)) or 1.0
         at_peak = int(np.argmax(predicted)) if len(predicted) else 0
         late = at_peak > 0.6 * end
@@ -146,8 +151,9 @@ class MemoryTab(Panel):
             },
         }
         settings: dict[str, dict[str, Any]] = {
-            "start legend": {"visible": len(before) > 0, "label": {"value": f"{against.name}, predicted"}},
+            "start legend": {"visible": len(before) > 0, "label": {"value": f"{_short(against.name)}, predicted"}},
             "statements": {"start": 0, "end": end},
+            "statements axis": {"axis_label": f"{_STATEMENTS}{'; what was measured is stretched' if other else ''}"},
             "peak label": {"text_align": "right" if late else "left", "x_offset": -10 if late else 10},
             "time": {"start": 0, "end": time_end},
             "time axis": {
@@ -155,7 +161,10 @@ class MemoryTab(Panel):
                 "axis_label": f"measured{'' if same_choices else ' under other choices'}: ms of one step",
             },
             "measured line": {"visible": len(inside) > 0},
-            "measured legend": {"visible": len(inside) > 0, "label": {"value": name}},
+            "measured legend": {
+                "visible": len(inside) > 0,
+                "label": {"value": name},
+            },
             "measured over time line": {"visible": len(times) > 0},
             "measured over time legend": {"visible": len(times) > 0},
             "bytes": {
@@ -217,6 +226,11 @@ def _listed(columns: _Columns) -> dict[str, Any]:
     return {name: column.tolist() if isinstance(column, np.ndarray) else column for name, column in columns.items()}
 
 
+def _short(name: str) -> str:
+    """So that the legend has room: what a person calls a run may be long."""
+    return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
+
+
 def _stretched(points: int, end: int) -> NDArray[np.float64]:
     """Where points stand that are spread evenly over the statements of a plan."""
     return np.linspace(0, end, points)
@@ -256,7 +270,7 @@ def _plot(*, dark: bool) -> dict[str, Any]:
         }.items()
     }
     plot.extra_x_ranges = {"time": Range1d(name="time", start=0, end=1)}
-    plot.xaxis.axis_label = "statements, forward then backward"
+    plot.xaxis.update(name="statements axis", axis_label=_STATEMENTS)
     time_axis = LinearAxis(name="time axis", x_range_name="time", axis_label="measured: ms of one step", visible=False)
     plot.add_layout(time_axis, "above")
     # Steps that are whole in binary units.

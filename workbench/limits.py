@@ -1,0 +1,84 @@
+"""What a fit can be asked for: a peak, a step, points of a curve, and what it may use. Checked without PyTorch."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Sequence
+
+from workbench.analysis.places import OFFLOAD, RECOMPUTE
+from workbench.errors import ChoiceError, shown
+
+ORDER, WAITS = "order", "waits"
+USING = (RECOMPUTE, OFFLOAD, ORDER, WAITS)
+"""All that a fit may use, in the order in which a curve adds one to the others."""
+STORAGES = (RECOMPUTE, OFFLOAD)
+"""What it uses unless told."""
+_UNITS = {"": 1, "B": 1, **{f"{p}B": 1000 ** (i + 1) for i, p in enumerate("kMGT")}}
+_UNITS |= {f"{p}iB": 1024 ** (i + 1) for i, p in enumerate("KMGT")}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+
+
+def size_bytes(given: int | str) -> int:
+    """Bytes, of a number or a text such as ``24 GiB``.
+
+    Raises
+    ------
+    ChoiceError
+        If it is no size above zero.
+    """
+    found = _SIZE.fullmatch(given.strip()) if isinstance(given, str) else None
+    if found is not None and found[2] in _UNITS:
+        given = round(float(found[1]) * _UNITS[found[2]])
+    if isinstance(given, bool) or not isinstance(given, int) or given <= 0:
+        raise ChoiceError(
+            f"a peak is a number of bytes above zero, or a text such as '24 GiB' or '512 MB'; given {shown(given)}"
+        )
+    return given
+
+
+def seconds(given: object) -> float:
+    """Seconds of a step, of a number or a text with one.
+
+    Raises
+    ------
+    ChoiceError
+        If it is no time above zero.
+    """
+    number: object = given
+    if isinstance(given, str):
+        with contextlib.suppress(ValueError):
+            number = float(given)
+    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < math.inf:
+        raise ChoiceError(f"step_s is a number of seconds above zero; given {shown(number)}")
+    return float(number)
+
+
+def points_of(given: object) -> int:
+    """Points of a curve.
+
+    Raises
+    ------
+    ChoiceError
+        If they are fewer than its two ends.
+    """
+    if isinstance(given, bool) or not isinstance(given, int) or given < 2:
+        raise ChoiceError(f"a curve has at least 2 points; given {shown(given)}")
+    return given
+
+
+def uses(using: Sequence[str]) -> tuple[str, ...]:
+    """What a fit is to use, each once, in the order of `USING`.
+
+    Raises
+    ------
+    ChoiceError
+        If it is nothing, or something else.
+    """
+    names = (using,) if isinstance(using, str) else tuple(using)
+    other = next((name for name in names if name not in USING), None)
+    if other is not None or not names:
+        given = shown(other) if names else "nothing"
+        raise ChoiceError(f"a fit uses one or more of {', '.join(USING)}; given {given}")
+    return tuple(name for name in USING if name in names)
