@@ -6,6 +6,10 @@ own function is written again, with the statements of those functions where they
 check, PyTorch's own in C++, that all inputs are as they were when the region's call was noted; where one is not, the
 region is called as before. What is checked once for all regions, the global state, is for the caller to check.
 
+A view that nothing but other regions and products read is made as Inductor makes its own, without PyTorch's dispatcher,
+in half the time. It is a view of the same memory that autograd does not know as one: writes to either would not be
+seen, so that a view that is given back, saved or read by anything else is PyTorch's.
+
 Code of any other form than the one that is known here stays a call, as it does where kernels run on a GPU.
 """
 
@@ -14,11 +18,19 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import FunctionType, MethodType
 from typing import Any
 
+import torch
+
+from workbench.compiler.aten import attention, attention_backward
 from workbench.compiler.direct import Direct, Pick, Way
+from workbench.compiler.products import READ, VIEW_OF, as_matrices, called, tensors_of
+from workbench.compiler.thunder_api import TraceCtx
+
+_MAKES_NEW = (torch.matmul, torch.nn.functional.linear, attention, attention_backward)
+"""What reads tensors alone, keeps none of them, and gives new memory."""
 
 
 class _OtherFormError(Exception):
@@ -128,17 +140,38 @@ def _region(statement: ast.stmt, known: dict[str, Any]) -> tuple[str, Way] | Non
     return (called.id, way) if isinstance(called, ast.Name) and way is not None else None
 
 
-def _output(pick: Pick, outputs: Sequence[ast.expr], given: Sequence[str]) -> ast.expr:
+def _kept(statements: Sequence[ast.stmt], known: dict[str, Any]) -> set[str]:
+    """Names of what is given back, or read by a statement that might keep it or write to it, or by a view of it."""
+    kept: set[str] = set()
+    for statement in reversed(statements):
+        found = _region(statement, known)
+        if found is not None:
+            assert isinstance(statement, ast.Assign)
+            assert isinstance(statement.value, ast.Call)
+            given, made = _names_in(ast.Tuple(statement.value.args, ast.Load())), _all_names(statement.targets)
+            if len(made) != len(found[1].picks):
+                raise _OtherFormError
+            for name, pick in zip(made, found[1].picks, strict=True):
+                if name.id in kept and not pick.computed:
+                    kept.add(given[pick.base])
+        elif not isinstance(statement, ast.Delete) and called(statement, known) not in _MAKES_NEW:
+            kept.update(name.id for name in _all_names([statement]))
+    return kept
+
+
+def _output(pick: Pick, outputs: Sequence[ast.expr], given: Sequence[str], kept: bool) -> ast.expr:
     if pick.computed:
         return outputs[pick.computed - 1]
     base = given[pick.base]
     if pick.size is None:
         return ast.Name(base, ast.Load())
-    text = f"{base}.as_strided({pick.size}, {pick.stride}, {base}.storage_offset() + {pick.further})"
+    text = f"{VIEW_OF}({base}, {pick.size}, {pick.stride}, {pick.further})"
+    if kept:
+        text = f"{base}.as_strided({pick.size}, {pick.stride}, {base}.storage_offset() + {pick.further})"
     return ast.parse(text, mode="eval").body
 
 
-def _written(call: ast.Assign, name: str, way: Way, into: dict[str, Any]) -> ast.If:
+def _written(call: ast.Assign, name: str, way: Way, into: dict[str, Any], kept: Collection[str]) -> ast.If:
     """A region's code in the place of its call, which stays for other inputs."""
     value, (target,) = call.value, call.targets
     if not isinstance(value, ast.Call) or value.keywords or not isinstance(target, ast.List):
@@ -162,7 +195,8 @@ def _written(call: ast.Assign, name: str, way: Way, into: dict[str, Any]) -> ast
         statements = [renamed.visit(each) for each in body.statements]
         outputs = [renamed.visit(each) for each in body.outputs]
         left = [names[own] for own in sorted(body.names)]
-    gives = ast.Tuple([_output(pick, outputs, given) for pick in way.picks], ast.Load())
+    pairs = zip(way.picks, made, strict=True)
+    gives = ast.Tuple([_output(pick, outputs, given, each in kept) for pick, each in pairs], ast.Load())
     targets = ast.Tuple([ast.Name(each, ast.Store()) for each in made], ast.Store())
     ends: list[ast.stmt] = [ast.Assign([targets], gives)]
     if left:
@@ -171,13 +205,14 @@ def _written(call: ast.Assign, name: str, way: Way, into: dict[str, Any]) -> ast
     return ast.If(test, [*statements, *ends], [call])
 
 
-def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+def inlined(function: Callable[..., Any], trace: TraceCtx) -> Callable[..., Any]:
     """A trace's function with the code of its regions in it; the function itself where none can be put there.
 
     Parameters
     ----------
     function : callable
         As Thunder made it of a trace, and called before.
+    trace : TraceCtx
 
     Returns
     -------
@@ -194,7 +229,12 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
         return function
     if not isinstance(written, ast.FunctionDef):
         return function
-    known = dict(inner.__globals__)
+    known = {**inner.__globals__, **READ}
+    try:
+        kept = _kept(written.body, known)
+    except _OtherFormError:
+        return function
+    tensors = tensors_of(trace)
     count = 0
     statements: list[ast.stmt] = []
     for statement in written.body:
@@ -202,7 +242,7 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
         if found is not None:
             assert isinstance(statement, ast.Assign)
             try:
-                replaced = _written(statement, *found, further)
+                replaced = _written(statement, *found, further, kept)
             except (_OtherFormError, OSError, SyntaxError, ValueError):
                 pass
             else:
@@ -211,6 +251,12 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
                 for node in ast.walk(replaced):
                     ast.copy_location(node, statement)
                 statement = replaced
+        else:
+            replaced_product = as_matrices(statement, known, tensors)
+            if replaced_product is not None:
+                for node in ast.walk(replaced_product):
+                    ast.copy_location(node, statement)
+                statement = replaced_product
         statements.append(statement)
     if not count:
         return function

@@ -1,0 +1,158 @@
+"""Products and views in a trace's own function as Inductor writes them: the same bits, and writes are still noticed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import workbench
+from workbench.compiler import inlined, steps
+from workbench.compiler.products import as_matrices
+from workbench.compiler.thunder_api import TensorProxy, TraceCtx, devices, dtypes, tracectx
+
+EXECUTOR = "torchcompile_aten"
+linear = nn.functional.linear
+
+type Program = Callable[..., torch.Tensor]
+
+
+def drawn(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    made = torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return made.to(dtype).requires_grad_()
+
+
+def biased(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.tanh(linear(torch.sin(x), w, b))
+
+
+def plain(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.tanh(linear(torch.sin(x), w)) * b
+
+
+def turned(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Rows that do not lie together."""
+    return torch.tanh(linear(x.transpose(0, 1), w, b))
+
+
+def weighted(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """A weight that does not lie together."""
+    return torch.tanh(linear(torch.sin(x), w.t().contiguous().t(), b))
+
+
+def flat(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.tanh(torch.sin(x).reshape(-1, x.shape[-1]) @ w.t() + b)
+
+
+def batched(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.tanh(torch.matmul(torch.sin(x), torch.cos(x).transpose(1, 2))) * b.sum() * w.sum()
+
+
+def dropped(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return torch.tanh(nn.functional.dropout(linear(torch.sin(x), w, b), 0.5))
+
+
+def results(program: Program, args: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+    run = workbench.open(program, *args, device="cpu", executor=EXECUTOR).config.jit(program)
+    torch.manual_seed(7)
+    found: list[torch.Tensor] = []
+    for _ in range(4):
+        for arg in args:
+            arg.grad = None
+        out = run(*args)
+        out.square().sum().backward()
+        found += [out.detach(), *(arg.grad for arg in args if arg.grad is not None)]
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+        run(*args).square().sum().backward()
+    ran.clear()
+    ran.update(event.name for event in seen.events())
+    return found
+
+
+ran: set[str] = set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "shape", "dtype", "as_before"),
+    [
+        (biased, (3, 5, 8), torch.float32, False),
+        (biased, (3, 8), torch.float32, False),
+        (biased, (3, 5, 8), torch.bfloat16, False),
+        (plain, (3, 5, 8), torch.float32, False),
+        (turned, (3, 5, 8), torch.float32, True),
+        (weighted, (3, 5, 8), torch.float32, True),
+        (biased, (1, 5, 8), torch.float32, True),
+        (biased, (2, 3, 5, 8), torch.float32, True),
+        (flat, (3, 5, 8), torch.float32, False),
+        (batched, (3, 5, 8), torch.float32, False),
+        (dropped, (3, 5, 8), torch.float32, False),
+    ],
+)
+def test_products_are_the_same_bits_as_through_thunder(
+    program: Program, shape: tuple[int, ...], dtype: torch.dtype, as_before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = drawn(*shape, seed=0, dtype=dtype), drawn(6, 8, seed=1, dtype=dtype), drawn(6, seed=2, dtype=dtype)
+    if program is batched:
+        args = args[0], args[1], drawn(5, seed=2)
+    straight = results(program, args)
+    assert ("aten::linear" in ran) is as_before
+    monkeypatch.setattr(steps, "WAYS", 0)
+    looked_through = results(program, args)
+    for one, other in zip(straight, looked_through, strict=True):
+        assert one.stride() == other.stride()
+        assert torch.equal(one, other)
+
+
+def viewed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.tanh(x.view(6, 4) @ w)
+
+
+@pytest.mark.slow
+def test_writes_to_what_a_saved_view_is_of_are_noticed() -> None:
+    args = drawn(2, 3, 4, seed=0), drawn(4, 5, seed=1)
+    run = workbench.open(viewed, *args, device="cpu", executor=EXECUTOR).config.jit(viewed)
+    for _ in range(4):
+        out = run(*args)
+        out.sum().backward()
+    out = run(*args)
+    with torch.no_grad():
+        args[0].mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+
+
+def statement(text: str) -> ast.stmt:
+    (found,) = ast.parse(text).body
+    return found
+
+
+def tensor(name: str, *shape: int, dtype: Any = dtypes.float32) -> TensorProxy:
+    with tracectx(TraceCtx()):
+        return TensorProxy(name, shape=shape, device=devices.cpu, dtype=dtype, requires_grad=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("t = torch.matmul(a, b)", ((2, 3, 4), (2, 4, 5), (2, 3, 5))),
+        ("t = torch.matmul(a, b)", ((3, 1), (1, 5), (3, 5))),
+        ("t = torch.nn.functional.linear(a, b, None)", ((2, 2, 3, 4), (5, 4), (2, 2, 3, 5))),
+        ("t = torch.nn.functional.linear(a, b, c)", ((3, 4), (5, 4), (3, 5))),
+        ("t = torch.add(a, b)", ((3, 4), (3, 4), (3, 4))),
+    ],
+)
+def test_what_is_no_product_of_two_matrices_stays(text: str, shapes: tuple[tuple[int, ...], ...]) -> None:
+    tensors = {name: tensor(name, *shape) for name, shape in zip("abt", shapes, strict=True)}
+    assert as_matrices(statement(text), {"torch": torch}, tensors) is None
+
+
+def test_what_is_given_back_is_a_view_that_autograd_knows() -> None:
+    text = "b = torch.matmul(a, a)\nc = other(b)\nreturn (c, d)"
+    body = ast.parse(f"def f():\n{''.join(f'    {line}\n' for line in text.splitlines())}").body[0]
+    assert isinstance(body, ast.FunctionDef)
+    assert inlined._kept(body.body, {"torch": torch, "other": torch.sin}) == {"b", "c", "d", "other"}
