@@ -1,8 +1,8 @@
-"""Products of a trace as Inductor writes them: of matrices, into memory that is there.
+"""Products of a trace as Inductor writes them: of matrices.
 
 ``torch.nn.functional.linear`` and ``torch.matmul`` go through up to six operators around the one that multiplies. Here
 the matrices are taken as views, and that operator is called: the same kernel on the same numbers, as long as rows lie
-together, which is looked at in each call. Of a step of a small Llama this is half a hundredth.
+together, which is looked at in each call.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from typing import Any
 import torch
 
 from workbench.compiler.thunder_api import TensorProxy, TraceCtx, to_torch_dtype
-from workbench.torch_api import _empty_strided_cpu, _reinterpret_tensor
+from workbench.torch_api import _reinterpret_tensor
 
 VIEW_OF = "wb_view_of"
 """Inductor's view, as the written code calls it."""
 READ: dict[str, Any] = {
     VIEW_OF: _reinterpret_tensor,
-    "wb_empty": _empty_strided_cpu,
     "wb_mm": torch.mm,
     "wb_addmm": torch.addmm,
 }
@@ -80,10 +79,9 @@ def as_matrices(statement: ast.stmt, known: Mapping[str, Any], tensors: Mapping[
         each is not None and (each.dtype != made.dtype or min(each.shape, default=0) < 2) for each in (*given, made)
     ):
         return None
-    dtype = to_torch_dtype(made.dtype)
-    if not dtype.is_floating_point:
+    if not to_torch_dtype(made.dtype).is_floating_point:
         return None
-    text = (_product if function is torch.matmul else _linear)(target.id, names, given, dtype)
+    text = (_product if function is torch.matmul else _linear)(target.id, names, given)
     if not text:
         return None
     (written,) = ast.parse(text).body
@@ -92,18 +90,16 @@ def as_matrices(statement: ast.stmt, known: Mapping[str, Any], tensors: Mapping[
     return written
 
 
-def _product(made: str, names: list[str | None], given: list[TensorProxy | None], dtype: torch.dtype) -> str:
+def _product(made: str, names: list[str | None], given: list[TensorProxy | None]) -> str:
     left, right = given
     assert left is not None
     assert right is not None
     if left.ndim != 2 or right.ndim != 2:
         return ""
-    shape = (left.shape[0], right.shape[1])
-    empty = f"wb_empty({shape}, {(shape[1], 1)}, {dtype})"
-    return f"{made} = wb_mm({names[0]}, {names[1]}, out={empty})"
+    return f"{made} = wb_mm({names[0]}, {names[1]})"
 
 
-def _linear(made: str, names: list[str | None], given: list[TensorProxy | None], dtype: torch.dtype) -> str:
+def _linear(made: str, names: list[str | None], given: list[TensorProxy | None]) -> str:
     rows, weight, bias = given
     assert rows is not None
     assert weight is not None
@@ -112,8 +108,7 @@ def _linear(made: str, names: list[str | None], given: list[TensorProxy | None],
     height, (wide, inner) = rows.numel // rows.shape[-1], weight.shape
     left = f"{VIEW_OF}({names[0]}, {(height, inner)}, {(inner, 1)}, 0)"
     right = f"{VIEW_OF}({names[1]}, {(inner, wide)}, {(1, inner)}, 0)"
-    out = f"out=wb_empty({(height, wide)}, {(wide, 1)}, {dtype})"
-    product = f"wb_mm({left}, {right}, {out})" if bias is None else f"wb_addmm({names[2]}, {left}, {right}, {out})"
+    product = f"wb_mm({left}, {right})" if bias is None else f"wb_addmm({names[2]}, {left}, {right})"
     if rows.ndim == 3:
         shape = (*rows.shape[:-1], wide)
         product = f"{VIEW_OF}({product}, {shape}, {(shape[1] * wide, wide, 1)}, 0)"
