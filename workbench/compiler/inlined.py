@@ -18,7 +18,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -26,9 +26,10 @@ import torch
 
 from workbench.compiler.aten import attention, attention_backward
 from workbench.compiler.direct import Direct, Pick, Way
-from workbench.compiler.products import READ, VIEW_OF, as_matrices, called, tensors_of
-from workbench.compiler.thunder_api import TraceCtx
+from workbench.torch_api import _reinterpret_tensor
 
+_VIEW_OF = "wb_view_of"
+"""Inductor's view, as the written code calls it."""
 _MAKES_NEW = (torch.matmul, torch.nn.functional.linear, attention, attention_backward)
 """What reads tensors alone, keeps none of them, and gives new memory."""
 
@@ -140,6 +141,17 @@ def _region(statement: ast.stmt, known: dict[str, Any]) -> tuple[str, Way] | Non
     return (called.id, way) if isinstance(called, ast.Name) and way is not None else None
 
 
+def _called(statement: ast.stmt, known: Mapping[str, Any]) -> Callable[..., Any] | None:
+    """What a statement calls to set something; None where that is not known."""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+        return None
+    first, *path = ast.unparse(statement.value.func).split(".")
+    found = known.get(first)
+    for name in path:
+        found = getattr(found, name, None)
+    return found
+
+
 def _kept(statements: Sequence[ast.stmt], known: dict[str, Any]) -> set[str]:
     """Names of what is given back, or read by a statement that might keep it or write to it, or by a view of it."""
     kept: set[str] = set()
@@ -154,7 +166,7 @@ def _kept(statements: Sequence[ast.stmt], known: dict[str, Any]) -> set[str]:
             for name, pick in zip(made, found[1].picks, strict=True):
                 if name.id in kept and not pick.computed:
                     kept.add(given[pick.base])
-        elif not isinstance(statement, ast.Delete) and called(statement, known) not in _MAKES_NEW:
+        elif not isinstance(statement, ast.Delete) and _called(statement, known) not in _MAKES_NEW:
             kept.update(name.id for name in _all_names([statement]))
     return kept
 
@@ -165,7 +177,7 @@ def _output(pick: Pick, outputs: Sequence[ast.expr], given: Sequence[str], kept:
     base = given[pick.base]
     if pick.size is None:
         return ast.Name(base, ast.Load())
-    text = f"{VIEW_OF}({base}, {pick.size}, {pick.stride}, {pick.further})"
+    text = f"{_VIEW_OF}({base}, {pick.size}, {pick.stride}, {pick.further})"
     if kept:
         text = f"{base}.as_strided({pick.size}, {pick.stride}, {base}.storage_offset() + {pick.further})"
     return ast.parse(text, mode="eval").body
@@ -205,14 +217,13 @@ def _written(call: ast.Assign, name: str, way: Way, into: dict[str, Any], kept: 
     return ast.If(test, [*statements, *ends], [call])
 
 
-def inlined(function: Callable[..., Any], trace: TraceCtx) -> Callable[..., Any]:
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     """A trace's function with the code of its regions in it; the function itself where none can be put there.
 
     Parameters
     ----------
     function : callable
         As Thunder made it of a trace, and called before.
-    trace : TraceCtx
 
     Returns
     -------
@@ -229,12 +240,11 @@ def inlined(function: Callable[..., Any], trace: TraceCtx) -> Callable[..., Any]
         return function
     if not isinstance(written, ast.FunctionDef):
         return function
-    known = {**inner.__globals__, **READ}
+    known = {**inner.__globals__, _VIEW_OF: _reinterpret_tensor}
     try:
         kept = _kept(written.body, known)
     except _OtherFormError:
         return function
-    tensors = tensors_of(trace)
     count = 0
     statements: list[ast.stmt] = []
     for statement in written.body:
@@ -251,12 +261,6 @@ def inlined(function: Callable[..., Any], trace: TraceCtx) -> Callable[..., Any]
                 for node in ast.walk(replaced):
                     ast.copy_location(node, statement)
                 statement = replaced
-        else:
-            replaced_product = as_matrices(statement, known, tensors)
-            if replaced_product is not None:
-                for node in ast.walk(replaced_product):
-                    ast.copy_location(node, statement)
-                statement = replaced_product
         statements.append(statement)
     if not count:
         return function

@@ -141,8 +141,8 @@ class Steps:
             entry, fits, plain, shared,
             taken=None if taken == tuple(range(len(args))) else taken,
             kept=further,
-            forward=inlined(entry.computation_fn, entry.computation_traces[-1]),
-            backward=None if entry.backward_fn is None else Backward(entry.backward_fn, entry.backward_traces[-1]),
+            forward=inlined(entry.computation_fn),
+            backward=None if entry.backward_fn is None else Backward(entry.backward_fn),
             epilogue=None if _gives_all(entry.epilogue_traces[-1]) else entry.epilogue_fn,
         )  # fmt: skip
 
@@ -158,11 +158,10 @@ class Backward:
     ----------
     function : callable
         As Thunder made it of a trace.
-    trace : TraceCtx
     """
 
-    def __init__(self, function: Callable[..., Any], trace: TraceCtx) -> None:
-        self._function, self._trace = function, trace
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
         self._shorter: Callable[..., Any] = function
         self._same_state: Callable[..., bool] | None = None
 
@@ -173,7 +172,7 @@ class Backward:
         gradients = self._function(saved, cotangents)
         if self._same_state is None:
             self._same_state = in_same_state(lambda: True)
-            self._shorter = inlined(self._function, self._trace)
+            self._shorter = inlined(self._function)
         return gradients
 
 
