@@ -2,8 +2,10 @@
 
 Peaks are those that `fit_pytorch` measured, each in a process of its own; a process of its own for each step, too,
 would measure a busy machine more than the step. Every plan and every budget of a model is compiled, and all take one
-step in turn, so many times. What is told of each is the median CPU time of its step, and how it compares with each of
-the others is the median over the turns of the quotient of the two, with its quartiles.
+step in turn, so many times, in an order drawn anew for each turn: one that always came after others of its kind would
+find their code in the processor's caches, which all plans and all budgets share among themselves. What is told of each
+is the median CPU time of its step, and how it compares with each of the others is the median over the turns of the
+quotient of the two, with its quartiles.
 
 ``python -m benchmarks.fit_turns FOLDER NAME [--turns 60] [--plot FILE.svg]``, with the folder that `fit_pytorch`
 filled. All steps are written to its ``turns.json``; the plot is of all models that are in there.
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import statistics
 import sys
 from pathlib import Path
@@ -48,6 +51,14 @@ def stepper_of(name: str, one: dict[str, Any]) -> Stepper:
     return Stepper(model, args, {}, torch.compile(own, dynamic=False))
 
 
+def in_turn(steppers: list[Stepper], draw: random.Random) -> list[float]:
+    """CPU seconds of a step of each, taken in an order that is drawn."""
+    order = list(range(len(steppers)))
+    draw.shuffle(order)
+    taken = {number: step_s(steppers[number]) for number in order}
+    return [taken[number] for number in range(len(steppers))]
+
+
 def main() -> int:
     """Print the table; what a shell gets."""
     asked = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -75,7 +86,7 @@ def main() -> int:
         points.append({**one, "measured_bytes": max(peaks)})
         steppers.append(stepper)
         print(f"{one['side']} {one['number']}: compiled", file=sys.stderr, flush=True)
-    turns = [[step_s(stepper) for stepper in steppers] for _ in range(options.turns)]
+    turns = [in_turn(steppers, random.Random(turn)) for turn in range(options.turns)]
     for point, samples in zip(points, zip(*turns, strict=True), strict=True):
         point |= {"cpu_s": statistics.median(samples), "least_cpu_s": min(samples), "samples_s": samples}
     print(f"{options.name}: {options.turns} turns, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")

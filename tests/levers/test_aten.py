@@ -11,7 +11,7 @@ import torch
 import workbench
 from tests.compiler.test_stepper import WITHIN, assert_arithmetic_equals_stepper, measured_peak
 from workbench.bench import Workbench
-from workbench.compiler import pipeline
+from workbench.compiler import aten, pipeline
 from workbench.compiler.thunder_api import get_default_executors
 from workbench.errors import DeviceError
 from workbench.programs import resolve
@@ -97,6 +97,45 @@ def test_attention_runs_pytorch_s_kernel_and_gives_its_results(name: str) -> Non
     tolerance = 2e-2 if made[1][0].dtype is torch.bfloat16 else 1e-6
     for one, other in zip(found, eager, strict=True):
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+def told(*shape: int) -> torch.Tensor:
+    """Truth values whose bytes are any, as a view of numbers has them."""
+    numbers = torch.randint(0, 4, shape, generator=torch.Generator().manual_seed(3), dtype=torch.uint8)
+    return numbers.view(torch.bool)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "mask",
+    [
+        visible(3, 1, 65, 65),
+        visible(6, 8).t(),
+        visible(5, 40)[:, ::2],
+        visible(2, 1, 6, 1).expand(2, 3, 6, 9),
+        torch.zeros(3, 3, dtype=torch.bool),
+        told(7, 9),
+    ],
+    ids=["of a batch", "transposed", "every second", "expanded", "nothing seen", "other bytes"],
+)
+def test_what_a_mask_adds_is_what_where_gives_bit_for_bit(mask: torch.Tensor, dtype: torch.dtype) -> None:
+    found = aten._added(mask, torch.empty(0, dtype=dtype))
+    zero, unseen = torch.zeros((), dtype=dtype), torch.full((), -torch.inf, dtype=dtype)
+    wanted = torch.where(mask, zero, unseen)
+    assert found is not None
+    assert found.dtype is wanted.dtype
+    assert found.stride() == wanted.stride()
+    assert torch.equal(found, wanted)
+    assert torch.equal(found.signbit(), wanted.signbit())
+
+
+def test_what_a_mask_adds_is_made_without_one_element_after_the_other() -> None:
+    mask = visible(8, 1, 65, 65)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+        aten._added(mask, torch.empty(0))
+    ran = {event.name for event in seen.events()}
+    assert "aten::threshold_" in ran
+    assert "aten::where" not in ran
 
 
 LEFT: dict[str, Made] = {

@@ -6,6 +6,10 @@ own function is written again, with the statements of those functions where they
 check, PyTorch's own in C++, that all inputs are as they were when the region's call was noted; where one is not, the
 region is called as before. What is checked once for all regions, the global state, is for the caller to check.
 
+A view that nothing but other regions and products read is made as Inductor makes its own, without PyTorch's dispatcher,
+in half the time. It is a view of the same memory that autograd does not know as one: writes to either would not be
+seen, so that a view that is given back, saved or read by anything else is PyTorch's.
+
 Code of any other form than the one that is known here stays a call, as it does where kernels run on a GPU.
 """
 
@@ -14,11 +18,20 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import FunctionType, MethodType
 from typing import Any
 
+import torch
+
+from workbench.compiler.aten import attention, attention_backward
 from workbench.compiler.direct import Direct, Pick, Way
+from workbench.torch_api import _reinterpret_tensor
+
+_VIEW_OF = "wb_view_of"
+"""Inductor's view, as the written code calls it."""
+_MAKES_NEW = (torch.matmul, torch.nn.functional.linear, attention, attention_backward)
+"""What reads tensors alone, keeps none of them, and gives new memory."""
 
 
 class _OtherFormError(Exception):
@@ -128,17 +141,49 @@ def _region(statement: ast.stmt, known: dict[str, Any]) -> tuple[str, Way] | Non
     return (called.id, way) if isinstance(called, ast.Name) and way is not None else None
 
 
-def _output(pick: Pick, outputs: Sequence[ast.expr], given: Sequence[str]) -> ast.expr:
+def _called(statement: ast.stmt, known: Mapping[str, Any]) -> Callable[..., Any] | None:
+    """What a statement calls to set something; None where that is not known."""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+        return None
+    first, *path = ast.unparse(statement.value.func).split(".")
+    found = known.get(first)
+    for name in path:
+        found = getattr(found, name, None)
+    return found
+
+
+def _kept(statements: Sequence[ast.stmt], known: dict[str, Any]) -> set[str]:
+    """Names of what is given back, or read by a statement that might keep it or write to it, or by a view of it."""
+    kept: set[str] = set()
+    for statement in reversed(statements):
+        found = _region(statement, known)
+        if found is not None:
+            assert isinstance(statement, ast.Assign)
+            assert isinstance(statement.value, ast.Call)
+            given, made = _names_in(ast.Tuple(statement.value.args, ast.Load())), _all_names(statement.targets)
+            if len(made) != len(found[1].picks):
+                raise _OtherFormError
+            for name, pick in zip(made, found[1].picks, strict=True):
+                if name.id in kept and not pick.computed:
+                    kept.add(given[pick.base])
+        elif not isinstance(statement, ast.Delete) and _called(statement, known) not in _MAKES_NEW:
+            kept.update(name.id for name in _all_names([statement]))
+    return kept
+
+
+def _output(pick: Pick, outputs: Sequence[ast.expr], given: Sequence[str], kept: bool) -> ast.expr:
     if pick.computed:
         return outputs[pick.computed - 1]
     base = given[pick.base]
     if pick.size is None:
         return ast.Name(base, ast.Load())
-    text = f"{base}.as_strided({pick.size}, {pick.stride}, {base}.storage_offset() + {pick.further})"
+    text = f"{_VIEW_OF}({base}, {pick.size}, {pick.stride}, {pick.further})"
+    if kept:
+        text = f"{base}.as_strided({pick.size}, {pick.stride}, {base}.storage_offset() + {pick.further})"
     return ast.parse(text, mode="eval").body
 
 
-def _written(call: ast.Assign, name: str, way: Way, into: dict[str, Any]) -> ast.If:
+def _written(call: ast.Assign, name: str, way: Way, into: dict[str, Any], kept: Collection[str]) -> ast.If:
     """A region's code in the place of its call, which stays for other inputs."""
     value, (target,) = call.value, call.targets
     if not isinstance(value, ast.Call) or value.keywords or not isinstance(target, ast.List):
@@ -162,7 +207,8 @@ def _written(call: ast.Assign, name: str, way: Way, into: dict[str, Any]) -> ast
         statements = [renamed.visit(each) for each in body.statements]
         outputs = [renamed.visit(each) for each in body.outputs]
         left = [names[own] for own in sorted(body.names)]
-    gives = ast.Tuple([_output(pick, outputs, given) for pick in way.picks], ast.Load())
+    pairs = zip(way.picks, made, strict=True)
+    gives = ast.Tuple([_output(pick, outputs, given, each in kept) for pick, each in pairs], ast.Load())
     targets = ast.Tuple([ast.Name(each, ast.Store()) for each in made], ast.Store())
     ends: list[ast.stmt] = [ast.Assign([targets], gives)]
     if left:
@@ -194,7 +240,11 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
         return function
     if not isinstance(written, ast.FunctionDef):
         return function
-    known = dict(inner.__globals__)
+    known = {**inner.__globals__, _VIEW_OF: _reinterpret_tensor}
+    try:
+        kept = _kept(written.body, known)
+    except _OtherFormError:
+        return function
     count = 0
     statements: list[ast.stmt] = []
     for statement in written.body:
@@ -202,7 +252,7 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
         if found is not None:
             assert isinstance(statement, ast.Assign)
             try:
-                replaced = _written(statement, *found, further)
+                replaced = _written(statement, *found, further, kept)
             except (_OtherFormError, OSError, SyntaxError, ValueError):
                 pass
             else:
