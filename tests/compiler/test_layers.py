@@ -363,8 +363,8 @@ def test_names_do_not_hang_on_the_hashes_of_a_process() -> None:
 )
 def test_gradients_of_layers_that_write_are_those_of_eager(name: str) -> None:
     torch.manual_seed(0)
-    stack, given_to = STACKS[name][0](), batch()
-    stack.eval()
+    stack, (x, mask) = STACKS[name][0]().double().eval(), batch()
+    given_to = x.double(), mask
     bench = workbench.open(stack, *given_to, device="cpu", executor="torch")
     assert left_out(bench)
     outcomes = []

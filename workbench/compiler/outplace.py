@@ -157,7 +157,7 @@ def _wrong(trace: TraceCtx) -> set[str]:
     return {out.name for bsym in tagged.bound_symbols if origin_of(bsym) in writes for out in bsym.flat_proxy_outs}
 
 
-def _stale_writes(tagged: TraceCtx, origins: Sequence[Origin]) -> tuple[set[int], TraceCtx]:
+def _stale_writes(tagged: TraceCtx, origins: tuple[Origin, ...]) -> tuple[set[int], TraceCtx]:
     """Origins of the writes over what gradients are taken of or from, and the joint trace that tells."""
     joint = grad_transform_on_trace(dce(tagged))
     graph = read_joint(joint, origins, frozenset())
