@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import re
 from collections.abc import Callable, Iterator
 from random import Random
@@ -20,11 +21,12 @@ from torch.utils.checkpoint import checkpoint
 import workbench
 from tests.amount import amount
 from tests.compiler import test_repeats as stacks
+from tests.compiler.test_on_disk import workbench_process
 from tests.compiler.test_templates import as_text, told
 from tests.models import zoo
 from tests.strategies import choices_for
 from workbench.bench import Workbench
-from workbench.compiler import hooks, layers, pipeline, unfolded
+from workbench.compiler import hooks, layers, outplace, pipeline, unfolded
 from workbench.compiler.primitives import lost_in_tracing, primitives
 from workbench.compiler.thunder_api import from_trace
 
@@ -33,8 +35,11 @@ COUNT, MORE = 7, 9
 
 @contextlib.contextmanager
 def none_left_out() -> Iterator[None]:
-    """Inside, Thunder takes gradients of all layers."""
-    with mock.patch.object(hooks, "reduced", return_value=None):
+    """Inside, Thunder takes gradients of all layers, and what they overwrite is looked for in all of them."""
+    with (
+        mock.patch.object(hooks, "reduced", return_value=None),
+        mock.patch.object(outplace, "reduced", return_value=None),
+    ):
         yield
 
 
@@ -153,10 +158,30 @@ class Again(stacks.Layer):
         return made
 
 
+class Views(stacks.Layer):
+    """Writes, and reads what it wrote by several names, as the experts of a mixture do."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        y = super().forward(x, mask)
+        y.add_(self.norm.bias)
+        whole, even, odd = y.view(-1), y[..., ::2], y[..., 1::2]
+        made = even.clamp(max=1.0) * odd.sigmoid() + whole.abs().mean()
+        return torch.cat((made, odd), dim=-1)
+
+
+class Over(stacks.Layer):
+    """Overwrites what a gradient is taken from, where nobody else sees it."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return nn.functional.silu(super().forward(x, mask) * 2, inplace=True)
+
+
 STACKS: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "alike": (lambda: stacks.Stack(count=COUNT), COUNT - 5),
     "two in turns": (lambda: Turns(15, 2), 4),
     "over their input": (lambda: stacks.Stack(stacks.InPlace, COUNT), COUNT - 5),
+    "reading what they wrote by several names": (lambda: stacks.Stack(Views, COUNT), COUNT - 5),
+    "overwriting what a gradient is taken from": (lambda: stacks.Stack(Over, COUNT), COUNT - 5),
     "updating what they know of it": (lambda: stacks.Stack(stacks.Normed, COUNT), 0),
     "giving pairs": (lambda: stacks.Stack(stacks.Two, COUNT), COUNT - 5),
     "a part without gradients": (lambda: stacks.Stack(stacks.Without, COUNT), COUNT - 5),
@@ -214,6 +239,35 @@ def with_sums_for_products(joint: Any) -> Any:
         b.from_bsym(args=(b.args[0], b.args[0])) if b.sym.name == "mul" else b for b in primitives(joint.bound_symbols)
     ]
     return broken
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("refused", [False, True])
+def test_what_is_overwritten_is_looked_for_in_a_few_layers(refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And in all of them where those that stayed are not one as the other."""
+    seen: list[int] = []
+    stock = outplace.grad_transform_on_trace
+
+    def noted(trace: Any) -> Any:
+        seen.append(len(trace.bound_symbols))
+        return stock(trace)
+
+    def refuse(self: Any, trace: Any) -> None:
+        raise layers.OtherwiseError
+
+    monkeypatch.setattr(outplace, "grad_transform_on_trace", noted)
+    if refused:
+        monkeypatch.setattr(unfolded.Unfolder, "check", refuse)
+    torch.manual_seed(0)
+    stack, given_to = stacks.Stack(Over, MORE), batch()
+    bench = workbench.open(stack, *given_to, device="cpu", executor="torch")
+    with none_left_out():
+        whole = workbench.open(stack, *given_to, device="cpu", executor="torch")
+    assert as_text(bench) == as_text(whole)
+    assert bench.plan.warnings == whole.plan.warnings == ()
+    few, *others, every = seen
+    assert few < every
+    assert others == ([every] if refused else [])
 
 
 @pytest.mark.slow
@@ -284,16 +338,73 @@ def test_a_config_runs_and_gives_what_unmodified_thunder_gives() -> None:
 
 
 @pytest.mark.slow
+def test_names_do_not_hang_on_the_hashes_of_a_process() -> None:
+    code = """if True:
+        import torch, workbench
+        from tests.compiler import test_layers as here
+        from tests.compiler.test_templates import as_text
+        torch.manual_seed(0)
+        stack = here.stacks.Stack(here.Views, 3)
+        bench = workbench.open(stack, *here.batch(), device="planned", executor="nvfuser")
+        print(as_text(bench))
+    """
+    printed = [workbench_process(code, {**os.environ, "PYTHONHASHSEED": seed}) for seed in "123"]
+    assert "update_aliases" in printed[0]
+    assert len(set(printed)) == 1
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["gpt2", pytest.param("llama", marks=pytest.mark.long), pytest.param("bert", marks=pytest.mark.long)]
+    "name",
+    [
+        "reading what they wrote by several names",
+        pytest.param("overwriting what a gradient is taken from", marks=pytest.mark.long),
+    ],
+)
+def test_gradients_of_layers_that_write_are_those_of_eager(name: str) -> None:
+    torch.manual_seed(0)
+    stack, (x, mask) = STACKS[name][0]().double().eval(), batch()
+    given_to = x.double(), mask
+    bench = workbench.open(stack, *given_to, device="cpu", executor="torch")
+    assert left_out(bench)
+    outcomes = []
+    for called in (bench.config.jit(stack), stack):
+        stack.zero_grad()
+        made = called(*given_to)
+        made.backward()
+        outcomes.append([made.detach(), *(p.grad.clone() for p in stack.parameters() if p.grad is not None)])
+    assert len(outcomes[0]) > COUNT
+    torch.testing.assert_close(*outcomes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gpt2",
+        pytest.param("llama", marks=pytest.mark.long),
+        pytest.param("bert", marks=pytest.mark.long),
+        pytest.param("qwen3_moe", marks=pytest.mark.long),
+    ],
 )
 def test_models_of_others(name: str) -> None:
-    from transformers import AutoModel, BertConfig, GPT2Config, LlamaConfig
+    from transformers import AutoModel, BertConfig, GPT2Config, LlamaConfig, Qwen3MoeConfig
 
     sizes: dict[str, Any] = {"vocab_size": zoo.VOCABULARY, "use_cache": False}
     config = {
         "llama": lambda: LlamaConfig(
             hidden_size=32, intermediate_size=48, num_hidden_layers=COUNT, num_attention_heads=4, **sizes
+        ),
+        "qwen3_moe": lambda: Qwen3MoeConfig(
+            hidden_size=32,
+            moe_intermediate_size=16,
+            num_hidden_layers=COUNT,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=8,
+            num_experts=4,
+            num_experts_per_tok=2,
+            **sizes,
         ),
         "gpt2": lambda: GPT2Config(n_embd=32, n_layer=COUNT, n_head=4, **sizes),
         "bert": lambda: BertConfig(

@@ -7,6 +7,7 @@ puts one before every copy; most copies can do without.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import dataclasses
 from collections import Counter
@@ -244,8 +245,13 @@ class Memory:
 
     def base(self, name: str) -> str:
         """The first name of the memory that a value may live in."""
+        passed = []
         while (known := self._root.get(name, name)) != name:
+            passed.append(name)
             name = known
+        # A program that writes row by row has chains as long as it has rows.
+        for each in passed:
+            self._root[each] = name
         return name
 
 
@@ -260,14 +266,21 @@ class Writes(Memory):
     def __init__(self, trace: TraceCtx) -> None:
         self._position = {bsym: i for i, bsym in enumerate(trace.bound_symbols) if bsym.sym.is_fusion}
         super().__init__(trace.bound_symbols)
+        # In order of where they are written.
+        self._written = [(position, self.base(base)) for position, base in self._written]
+        self._of_one: dict[str, set[str]] = {base: {base} for _, base in self._written}
+        for name in list(self._root):
+            if (base := self.base(name)) in self._of_one:
+                self._of_one[base].add(name)
 
     def between(self, producer: BoundSymbol, consumer: BoundSymbol) -> frozenset[str]:
         """Names of values whose memory is written from one fusion on, up to the end of another."""
         if not self._written:
             return frozenset()
         first, last = self._position[producer], self._position[consumer]
-        bases = {self.base(base) for position, base in self._written if first <= position <= last}
-        return frozenset(bases | {name for name in self._root if self.base(name) in bases})
+        begun, ended = (bisect.bisect_left(self._written, (at,)) for at in (first, last + 1))
+        bases = {base for _, base in self._written[begun:ended]}
+        return frozenset[str]().union(*(self._of_one[base] for base in bases))
 
 
 def put_off(bsyms: Sequence[BoundSymbol], needed: Iterable[str]) -> set[str]:

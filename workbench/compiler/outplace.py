@@ -7,11 +7,13 @@ reads it afterwards reads what was to be written. Eager PyTorch keeps a copy for
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from workbench.analysis.effects import stale_reads
 from workbench.compiler.copies import VIEWS, is_copy
+from workbench.compiler.layers import KEPT, OtherwiseError, Reduced, reduced
 from workbench.compiler.names import origin_of, tag_origins
 from workbench.compiler.proxies import is_tensor, shape_of
 from workbench.compiler.reader import read_joint
@@ -28,6 +30,8 @@ from workbench.compiler.thunder_api import (
     variableify,
     with_arguments,
 )
+from workbench.compiler.unfolded import Unfolder
+from workbench.graph import Origin
 
 HARMLESS = frozenset(
     {"add_", "clamp_", "dropout", "hardsigmoid", "hardtanh", "leaky_relu", "relu", "relu6", "relu_", "sub_"}
@@ -142,10 +146,39 @@ def _wrong(trace: TraceCtx) -> set[str]:
     copy.names = set(trace.names)
     copy.bound_symbols = list(trace.bound_symbols)
     tagged, origins = tag_origins(insert_alias_updates(with_arguments(copy), []))
+    few = reduced(tagged, origins)
+    writes = None
+    if few is not None:
+        # What is so in one layer is so in those that are as it is.
+        with contextlib.suppress(OtherwiseError):
+            writes = _in_all_layers(few, *_stale_writes(few.trace, origins))
+    if writes is None:
+        writes, _ = _stale_writes(tagged, origins)
+    return {out.name for bsym in tagged.bound_symbols if origin_of(bsym) in writes for out in bsym.flat_proxy_outs}
+
+
+def _stale_writes(tagged: TraceCtx, origins: tuple[Origin, ...]) -> tuple[set[int], TraceCtx]:
+    """Origins of the writes over what gradients are taken of or from, and the joint trace that tells."""
     joint = grad_transform_on_trace(dce(tagged))
     graph = read_joint(joint, origins, frozenset())
-    writes = {int(graph.statements.origin[read.write]) for read in stale_reads(graph)}
-    return {out.name for bsym in tagged.bound_symbols if origin_of(bsym) in writes for out in bsym.flat_proxy_outs}
+    return {int(graph.statements.origin[read.write]) for read in stale_reads(graph)}, joint
+
+
+def _in_all_layers(few: Reduced, writes: set[int], joint: TraceCtx) -> set[int]:
+    """Origins of the writes in the layers that were left out, too.
+
+    Raises
+    ------
+    OtherwiseError
+        If the layers that stayed are not one as the other.
+    """
+    Unfolder(few).check(joint)
+    layers = few.run.layers
+    here, there = layers[KEPT - 1], layers[-KEPT]
+    places = [at for at, bsym in enumerate(here) if origin_of(bsym) in writes]
+    if places != [at for at, bsym in enumerate(there) if origin_of(bsym) in writes]:
+        raise OtherwiseError
+    return writes | {origin_of(layers[left][at]) for left in few.run.left_out for at in places}
 
 
 def _without(trace: TraceCtx, copies: set[str]) -> TraceCtx:

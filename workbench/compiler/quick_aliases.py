@@ -3,6 +3,11 @@
 Each write gives new names to all views of the memory, and Thunder follows the names of a value from the first to the
 last for each place that reads one: of a loop that writes row by row that is the cube of the rows. Here each name knows
 the last and the first of its chain.
+
+In which order Thunder names the views of one memory hangs on the hashes of strings, which Python draws anew for each
+process: plans, and the peaks that they predict, differed from one to the next, and layers that write alike had other
+orders of names. Here they are named in the order in which the program first has them, which is one that Thunder could
+have drawn.
 """
 
 from __future__ import annotations
@@ -77,6 +82,7 @@ def insert_alias_updates(computation_trace: Any, alias_tensor_indices: list[list
     encountered: set[Any] = set().union(*groups)
     groups = _written(_grouped(trace, groups), trace)
     viewed: set[Any] = set().union(*groups)
+    order = {name: at for at, name in enumerate(dict.fromkeys(n for b in trace.bound_symbols for n in names_in(b)))}
     names, bsyms = _Names(), []
     for bsym in trace.bound_symbols:
         given = _tensors(bsym.flat_proxy_args)
@@ -98,8 +104,8 @@ def insert_alias_updates(computation_trace: Any, alias_tensor_indices: list[list
             # Views of what nobody writes.
             bsyms.append(names.put_into(bsym, skip_output=True))
             continue
-        renamed = update_aliases._get_new_aliases(met, trace)
-        old = tuple(unvariableify(variable) for variable in met)
+        old = tuple(sorted(map(unvariableify, met), key=lambda proxy: order[proxy.name]))
+        renamed = update_aliases._get_new_aliases(map(variableify, old), trace)
         update = names.put_into(prims.update_aliases.bind(old, output=renamed))
         for before, after in zip(old, renamed, strict=True):
             names.link(before, after)

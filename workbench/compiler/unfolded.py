@@ -97,6 +97,16 @@ class Unfolder:
         except KeyError as error:  # a value that no layer that stayed has
             raise OtherwiseError from error
 
+    def check(self, trace: TraceCtx) -> None:
+        """Hold the layers on both sides of the gap to each other, and write nothing.
+
+        Raises
+        ------
+        OtherwiseError
+            If they are not one as the other in this trace.
+        """
+        self._both(trace, self._parts(trace))
+
     def _unfolded(self, trace: TraceCtx) -> TraceCtx:
         both = self._both(trace, self._parts(trace))
         self._number(trace, both)
@@ -112,21 +122,28 @@ class Unfolder:
     def _parts(self, trace: TraceCtx) -> list[int]:
         """Which layer of the run each statement belongs to; -1 for none of them.
 
-        One that has no origin, as where gradients are summed up, belongs where the last of what it reads was made.
+        One that has no origin, as where gradients are summed up, belongs where the last of what it reads was made; one
+        that reads nothing, as the zeros that they are summed up from, where it is read first.
         """
         parts: list[int] = []
         made_at: dict[str, int] = {}
+        of_nothing: dict[str, int] = {}
         for row, bsym in enumerate(trace.bound_symbols):
-            origin = origin_of(bsym)
+            origin, returns = origin_of(bsym), bsym.sym.id is PrimIDs.RETURN
             if origin >= 0:
                 part = (origin - self._begun) // self._length
                 parts.append(part if 0 <= part < len(self._run.layers) else -1)
             else:
                 last = max((made_at[arg.name] for arg in bsym.flat_proxy_args if arg.name in made_at), default=-1)
-                parts.append(parts[last] if last >= 0 and bsym.sym.id is not PrimIDs.RETURN else -1)
+                parts.append(parts[last] if last >= 0 and not returns else -1)
+            for arg in bsym.flat_proxy_args:
+                made = of_nothing.pop(arg.name, -1)
+                if made >= 0:
+                    parts[made] = parts[row]
             if bsym.sym.id is not PrimIDs.UNPACK_TRIVIAL:
+                where = of_nothing if origin < 0 and not bsym.flat_proxy_args else made_at
                 for out in bsym.flat_proxy_outs:
-                    made_at.setdefault(out.name, row)
+                    where.setdefault(out.name, row)
         return parts
 
     def _both(self, trace: TraceCtx, parts: Sequence[int]) -> _Both:
