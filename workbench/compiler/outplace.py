@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from workbench.analysis.effects import stale_reads
 from workbench.compiler.copies import VIEWS, is_copy
