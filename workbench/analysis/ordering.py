@@ -43,7 +43,7 @@ class Held:
     rows : (statements,) intp
         Their rows in the graph; top-level ones alone.
     before : tuple of int
-        For each, as a set of bits, those that must stand before it.
+        For each, as a set of bits, those that must stand before it; what follows from these need not be among them.
     clones : tuple of bool
         Which are recomputed in the backward by a choice.
     """
@@ -249,7 +249,8 @@ def _before(graph: Graph, rows: NDArray[np.intp], storage: list[int]) -> tuple[i
         if barrier >= 0:
             before[place] |= 1 << barrier
         if fixed:
-            before[place] |= bit - 1
+            # All since the last such statement, which comes after all before it: each of them once, not once for each.
+            before[place] |= bit - (1 << max(0, barrier))
             barrier = place
         for value in makes:
             makers.setdefault(value, place)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -248,11 +249,20 @@ class Offloader:
         edited = _without_dels(trace)
         returned = edited.bound_symbols[-1]
         saved = [p for p in returned.args[1][0] if isinstance(p, TensorProxy)]
+        of_name: dict[str, list[tuple[int, TensorProxy]]] = {}
+        for place, p in enumerate(saved):
+            of_name.setdefault(p.name, []).append((place, p))
+        made_at: dict[str, int] = {}
+        for place, bsym in enumerate(edited.bound_symbols):
+            for made in bsym.flat_proxy_outs:
+                made_at.setdefault(made.name, place)
+        put: dict[int, list[BoundSymbol]] = {}
         replaced: dict[str, TensorProxy | None] = {}
         for i, group in enumerate(self._groups):
-            values = [p for p in saved if p.name in group.values]
-            if not values:
+            of_group = sorted((one for name in group.values for one in of_name.get(name, ())), key=itemgetter(0))
+            if not of_group:
                 continue
+            values = [p for _, p in of_group]
             with tracectx(edited):
                 kept = TensorProxy(
                     name=STORE_PREFIX + values[0].name,
@@ -261,11 +271,16 @@ class Offloader:
                     device=devices.cpu,
                     requires_grad=False,
                 )
-            at = 1 + max(_made_at(edited, value) for value in values)
-            edited.bound_symbols.insert(at, _statement(f"{OFFLOAD}{i}", offload, values, kept))
+            put.setdefault(max(made_at[value.name] for value in values), []).append(
+                _statement(f"{OFFLOAD}{i}", offload, values, kept)
+            )
             self._stores.append((kept, values))
             replaced.update({value.name: None for value in values})
             replaced[values[0].name] = kept
+        # Of what one statement made the last stands first.
+        edited.bound_symbols = [
+            one for place, bsym in enumerate(edited.bound_symbols) for one in (bsym, *reversed(put.get(place, ())))
+        ]
         returned = edited.bound_symbols[-1]
         tensors, other = returned.args[1]
         kept_tensors = tuple(n for p in tensors if (n := replaced.get(p.name, p)) is not None)
@@ -286,30 +301,49 @@ class Offloader:
                 bsym.args[0].coll[:] = wanted
                 edited.bound_symbols[i] = bsym.from_bsym(args=(bsym.args[0], len(wanted)), output=list(wanted))
         saved[:] = wanted
+        away = {value.name for _, values in self._stores for value in values}
+        users: dict[str, list[int]] = {}
+        for row, bsym in enumerate(edited.bound_symbols):
+            for name in away.intersection(read.name for read in bsym.flat_proxy_args):
+                users.setdefault(name, []).append(row)
+        # Of each statement now the one it was: looked for in a list of numbers, which is quick.
+        was = list(range(len(edited.bound_symbols)))
         for i, (kept, values) in enumerate(self._stores):
-            self._bring_back(edited, i, kept, values)
+            used = sorted({row for value in values for row in users.get(value.name, ())})
+            if used:
+                self._bring_back(edited, i, kept, values, used, was)
         edited.set_provenance(TraceProvenance("Storages brought back"))
         return del_last_used(edited, clear_mutable_collections=True)
 
-    def _bring_back(self, trace: TraceCtx, number: int, kept: TensorProxy, values: Sequence[TensorProxy]) -> None:
-        names = {value.name for value in values}
-        used = [i for i, b in enumerate(trace.bound_symbols) if any(a.name in names for a in b.flat_proxy_args)]
-        if not used:
-            return
+    def _bring_back(
+        self,
+        trace: TraceCtx,
+        number: int,
+        kept: TensorProxy,
+        values: Sequence[TensorProxy],
+        used: Sequence[int],
+        was: list[int],
+    ) -> None:
+        """Bring a storage back for the statements that were `used`; `was` is of each now the one it was, -1 if new."""
         first_statement = next(i for i, bsym in enumerate(trace.bound_symbols) if is_statement(bsym))
         with tracectx(trace):
             moved = [value.replace_name(RELOAD_PREFIX + value.name) for value in values]
             arrived = [value.replace_name(RELOAD_PREFIX + "done_" + value.name) for value in values]
         by_name = {v.name: (variableify(v), a) for v, a in zip(values, arrived, strict=True)}
-        for i in used:
+        rows = [was.index(row) for row in used]
+        for i in rows:
             bsym = trace.bound_symbols[i]
             # What it is given only: a fusion may make a value of another of the names for itself.
             swap: dict[Variable, Proxy] = dict(by_name[a.name] for a in bsym.flat_proxy_args if a.name in by_name)
             trace.bound_symbols[i] = bsym.from_bsym_swap_proxies(swap, skip_output=True)
-        trace.bound_symbols.insert(used[0], _statement(f"{ARRIVE}{number}", arrive, moved, arrived))
-        at = max(first_statement, used[0] - self._ahead)
         back = functools.partial(reload, device=to_torch_device(values[0].device))
-        trace.bound_symbols.insert(at, _statement(f"{RELOAD}{number}", back, [kept], moved))
+        at = max(first_statement, rows[0] - self._ahead)
+        for place, bsym in (
+            (rows[0], _statement(f"{ARRIVE}{number}", arrive, moved, arrived)),
+            (at, _statement(f"{RELOAD}{number}", back, [kept], moved)),
+        ):
+            trace.bound_symbols.insert(place, bsym)
+            was.insert(place, -1)
 
 
 def _without_dels(trace: TraceCtx) -> TraceCtx:
@@ -321,9 +355,3 @@ def _without_dels(trace: TraceCtx) -> TraceCtx:
         if bsym.sym.id is not prims.PrimIDs.DEL and bsym.sym.name != "clear_mutable_collection"
     ]
     return edited
-
-
-def _made_at(trace: TraceCtx, value: TensorProxy) -> int:
-    return next(
-        i for i, bsym in enumerate(trace.bound_symbols) if any(o.name == value.name for o in bsym.flat_proxy_outs)
-    )
