@@ -113,6 +113,26 @@ def test_no_order_at_all_peaks_lower_than_the_one_found(seed: int) -> None:
         assert len({peak - half.peak_bytes(order) for order, peak in every.items()}) == 1
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_what_gives_nothing_comes_after_all_before_it_and_before_all_after_it(seed: int) -> None:
+    draw, lines, values, fixed = random.Random(seed), [], ["x"], []
+    for place in range(60):
+        makes = "" if draw.random() < 0.4 else f"v{place}"
+        fixed += [] if makes else [place]
+        lines.append((f"f{place}", " ".join(draw.sample(values, min(2, len(values)))), makes, ""))
+        values += [makes] if makes else []
+    held = held_of(graph(lines, flags={"x": ValueFlag.ARGUMENT}), FORWARD)
+    everything = [0] * len(lines)
+    for place, before in enumerate(held.before_of):
+        for one in before:
+            everything[place] |= everything[one] | 1 << one
+    for place in fixed:
+        assert everything[place] == (1 << place) - 1
+        assert all(everything[later] >> place & 1 for later in range(place + 1, len(lines)))
+    # Between two such statements each is told of once; by each of them all before it would be a thousand.
+    assert sum(map(len, held.before_of)) <= 4 * len(lines)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_a_beam_finds_an_order_that_is_legal(seed: int) -> None:
     half = half_of(drawn(seed, count=9), FORWARD)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import itertools
 from typing import Any
 
@@ -144,3 +145,16 @@ def test_views_of_one_storage_are_one_site() -> None:
     assert len(shared.values) > 1
     assert shared.bytes == 8 * 4 * 4
     assert bench.choose({shared.id: "offload"}).saved_bytes == -shared.bytes
+
+
+@pytest.mark.slow
+def test_a_plan_with_everything_offloaded_takes_twice_as_much_for_twice_the_layers() -> None:
+    calls = []
+    for layers in (6, 12):
+        bench = workbench.open("llama", device="planned", executor="torch", layers=layers)
+        away = {site.id: "offload" for site in bench.sites("saved") if "offload" in {*site.options} - {*site.illegal}}
+        assert len(away) > 15 * layers
+        with cProfile.Profile() as profile:
+            bench.plan_under(away)
+        calls.append(sum(entry.callcount for entry in profile.getstats()))
+    assert calls[1] < 2.15 * calls[0]
