@@ -115,7 +115,7 @@ def test_a_plot_that_is_taken_out_of_the_page_while_it_is_made_is_drawn_when_it_
     assert drawn == [2, True]
 
 
-def test_the_legend_has_room_in_a_narrow_cell_whatever_a_run_is_called(tmp_path: Path) -> None:
+def test_the_legend_has_room_in_a_narrow_cell_whatever_a_run_is_called(shown: Shown, tmp_path: Path) -> None:
     bench = workbench.open("mlp", device="cpu", executor="torch", layers=1)
     stock = bench.plan
     bench.choose({legal(bench).id: "recompute"})
@@ -123,19 +123,19 @@ def test_the_legend_has_room_in_a_narrow_cell_whatever_a_run_is_called(tmp_path:
     run = SimpleNamespace(statement_peak_bytes=[1 << 12] * 40, timeline=None)
     pinned = Against("pinned: 20261125-074213-Qwen3ForCausalLM", stock)
     tab.show(bench.plan, pinned, run, same_choices=False)  # type: ignore[arg-type]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page(viewport={"width": 960, "height": 500})
-        page.set_default_timeout(30_000)
-        Shown(page, tab, tmp_path)
-        labels, right = page.evaluate(
-            """() => {
-              const views = [...[...Bokeh.index.roots][0].computed_renderer_views];
-              const { model, bbox } = views.find(({ model }) => model.type === "Legend");
-              return [model.items.filter(({ visible }) => visible).map(({ label }) => label.value), bbox.right];
-            }"""
-        )
-        browser.close()
+    browser = shown.page.context.browser
+    assert browser is not None
+    page = browser.new_page(viewport={"width": 960, "height": 500})
+    page.set_default_timeout(30_000)
+    Shown(page, tab, tmp_path)
+    labels, right = page.evaluate(
+        """() => {
+          const views = [...[...Bokeh.index.roots][0].computed_renderer_views];
+          const { model, bbox } = views.find(({ model }) => model.type === "Legend");
+          return [model.items.filter(({ visible }) => visible).map(({ label }) => label.value), bbox.right];
+        }"""
+    )
+    page.close()
     assert labels == ["pinned: 20261125-07…, predicted", "predicted", "measured, other choices"]
     # Beside the table of what is alive the plot has so many pixels where a notebook's cell has 1,000.
     assert right < 590

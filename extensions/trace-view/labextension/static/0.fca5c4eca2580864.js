@@ -402,7 +402,7 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
 .wb-inspector dl.wb-effect dt { white-space: normal; }
 .wb-inspector dl.wb-effect dd { text-align: right; white-space: nowrap; }
 .wb-inspector .wb-moved { font-size: 12px; max-height: 110px; overflow: auto; }
-.wb-inspector kbd { padding: 1px 6px; border: 1px solid var(--wb-rule); border-radius: 4px; background: var(--wb-band); color: var(--wb-ink); font: 11px var(--wb-mono); box-shadow: none; }
+.wb-inspector kbd { display: inline-block; padding: 1px 6px; border: 1px solid var(--wb-rule); border-radius: 4px; background: var(--wb-band); color: var(--wb-ink); font: 11px var(--wb-mono); box-shadow: none; }
 .wb-inspector .wb-keys { gap: 6px 12px; }
 .wb-inspector section { overflow-x: auto; }
 
