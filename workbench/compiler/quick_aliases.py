@@ -5,9 +5,8 @@ last for each place that reads one: of a loop that writes row by row that is the
 the last and the first of its chain.
 
 In which order Thunder names the views of one memory hangs on the hashes of strings, which Python draws anew for each
-process: plans, and the peaks that they predict, differed from one to the next, and layers that write alike had other
-orders of names. Here they are named in the order in which the program first has them, which is one that Thunder could
-have drawn.
+process: traces had other names in each, and layers that write alike had other orders of names. Here they are named in
+the order in which the program first has them, which is one that Thunder could have drawn.
 """
 
 from __future__ import annotations
