@@ -2,8 +2,8 @@
 
 Peaks are those that `fit_pytorch` measured, each in a process of its own; a process of its own for each step, too,
 would measure a busy machine more than the step. Every plan and every budget of a model is compiled, and all take one
-step in turn, so many times, in an order drawn anew for each turn: one that always came after others of its kind would
-find their code in the processor's caches, which all plans and all budgets share among themselves. What is told of each
+step in turn, so many times, in an order drawn anew for each turn: one that always comes after others of its kind
+may find their code in the processor's caches. What is told of each
 is the median CPU time of its step, and how it compares with each of the others is the median over the turns of the
 quotient of the two, with its quartiles.
 

@@ -161,10 +161,7 @@ class MemoryTab(Panel):
                 "axis_label": f"measured{'' if same_choices else ' under other choices'}: ms of one step",
             },
             "measured line": {"visible": len(inside) > 0},
-            "measured legend": {
-                "visible": len(inside) > 0,
-                "label": {"value": name},
-            },
+            "measured legend": {"visible": len(inside) > 0, "label": {"value": name}},
             "measured over time line": {"visible": len(times) > 0},
             "measured over time legend": {"visible": len(times) > 0},
             "bytes": {
