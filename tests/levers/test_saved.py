@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 import workbench
+from tests.compiler import test_repeats as stacks
+from tests.compiler.test_layers import Over, batch
 from tests.levers import proof
 from workbench.bench import Workbench
 from workbench.compiler.devices import copy_bandwidth
@@ -158,3 +160,24 @@ def test_a_plan_with_everything_offloaded_takes_twice_as_much_for_twice_the_laye
             bench.plan_under(away)
         calls.append(sum(entry.callcount for entry in profile.getstats()))
     assert calls[1] < 2.15 * calls[0]
+
+
+@pytest.mark.slow
+def test_after_fusion_what_hands_a_value_out_is_repeated_and_not_a_fusion_that_makes_it_for_itself() -> None:
+    torch.manual_seed(0)
+    stack, given_to = stacks.Stack(Over, 2), batch()
+    bench = workbench.open(stack, *given_to, device="planned", executor="nvfuser")
+    pinned = {"remat.weight": "0.0", "remat:layers.0/mul.2": "recompute"}
+    bench.choose(pinned)
+    graph = bench.plan.graph
+    statements = graph.statements
+    handed: dict[int, int] = {}
+    for row in range(len(statements)):
+        for value in statements.outputs[row].tolist() if statements.parent[row] < 0 else ():
+            handed.setdefault(value, row)
+    members = [row for row in range(len(statements)) if statements.parent[row] >= 0]
+    made = [(value, int(statements.parent[row])) for row in members for value in statements.outputs[row].tolist()]
+    assert any(handed.get(value, fusion) < fusion for value, fusion in made)
+    assert {value: int(graph.values.producer[value]) for value in handed} == handed
+    bench.choose({"saved:layers.0/reciprocal": "recompute", "saved.stage": "after_fusion"})
+    assert bench.plan.proof.proven

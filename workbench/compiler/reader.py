@@ -156,6 +156,8 @@ class _Builder:
         self.proxies: list[Any] = []
         self.flags: list[int] = []
         self.producer: list[int] = []
+        self.handed: set[int] = set()
+        """Values that a statement gives, and not only a member of one: another fusion may make them for itself."""
         self.rows: list[tuple[Any, ...]] = []
         """Per statement what `_COLUMNS` names: one list, since each plan enters every statement."""
         self.origins: list[int] = []
@@ -201,8 +203,11 @@ class _Builder:
             inputs = [self.value(arg) for arg in bsym.flat_proxy_args]
         outputs = [self.value(out) for name, out in zip(made, bsym.flat_proxy_outs, strict=True) if name not in read]
         for out in outputs:
-            if self.producer[out] < 0 or parent >= 0:
-                self.producer[out] = row if parent < 0 else parent
+            if parent < 0 and out not in self.handed:
+                self.handed.add(out)
+                self.producer[out] = row
+            elif self.producer[out] < 0:
+                self.producer[out] = parent
         origin, flags = _tagged(bsym)
         flags |= told.flags
         for name in made:
