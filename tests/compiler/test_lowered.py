@@ -76,6 +76,20 @@ def test_losses_of_classes_are_right(shape: tuple[int, ...], reduction: str, smo
     torch.testing.assert_close(gradient, expected)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_the_loss_of_a_soft_margin_is_right(reduction: str) -> None:
+    def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return functional.soft_margin_loss(x.sin(), target, reduction=reduction)
+
+    torch.manual_seed(3)
+    x, target = torch.randn(3, 4, requires_grad=True), torch.randint(0, 2, (3, 4)) * 2.0 - 1
+    bench = workbench.open(loss, x, target, device="cpu", capture="dynamo")
+    ours, eager = bench.config.jit(loss)(x, target), loss(x, target)
+    torch.testing.assert_close(ours, eager)
+    (gradient,), (expected,) = (torch.autograd.grad(made.sum(), x) for made in (ours, eager))
+    torch.testing.assert_close(gradient, expected)
+
+
 def test_smoothed_losses_are_refused_where_they_would_be_thunders() -> None:
     def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(x, target, label_smoothing=0.1)

@@ -31,7 +31,19 @@ LARGEST: dict[str, tuple[Pool, tuple[int, ...]]] = {
     ),
     "volumes without a stride": (lambda x: functional.max_pool3d(x, 2), (2, 4, 6, 4, 4)),
     "volumes, ceil_mode": (lambda x: functional.max_pool3d(x, 3, 2, 1, ceil_mode=True), (2, 4, 6, 4, 7)),
+    "undone, one dimension": (lambda x: undone(x, 1), (2, 3, 8)),
+    "undone, images": (lambda x: undone(x, 2), (2, 3, 8, 9)),
+    "undone, volumes": (lambda x: undone(x, 3), (2, 3, 4, 6, 5)),
 }
+
+
+def undone(x: torch.Tensor, dims: int) -> torch.Tensor:
+    """What is largest where it was, as SegNet has it."""
+    pool, back = (getattr(functional, f"{name}{dims}d") for name in ("max_pool", "max_unpool"))
+    made, places = pool(x, 2, return_indices=True, ceil_mode=True)
+    return torch.as_tensor(back(made.tanh(), places, 2, output_size=x.shape))
+
+
 AVERAGED: dict[str, tuple[Pool, tuple[int, ...]]] = {
     "images": (lambda x: functional.avg_pool2d(x, 3, 1, 1, count_include_pad=False), (2, 4, 8, 9)),
     "one dimension": (lambda x: functional.avg_pool1d(x, 5, 1, 2, count_include_pad=False), (2, 4, 8)),

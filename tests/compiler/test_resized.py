@@ -74,6 +74,15 @@ def test_elements_are_computed_in_the_type_that_pytorch_computes_in(dtype: torch
     check((5, 7), dtype, mode="bicubic", size=(8, 4))
 
 
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("given", [case for _, case in LINEAR if "recompute_scale_factor" not in case])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_with_antialias_elements_are_means_of_what_lies_in_their_place(
+    mode: str, given: dict[str, Any], align_corners: bool
+) -> None:
+    check((8, 9), mode=mode, antialias=True, align_corners=align_corners, **given)
+
+
 def test_areas_are_averages() -> None:
     check((7, 6), mode="area", size=(3, 4))
 

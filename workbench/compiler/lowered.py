@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from workbench.compiler import aten
 from workbench.compiler.grouped import grouped_mm
+from workbench.compiler.makers import MAKERS
 from workbench.compiler.pools import POOLS
 from workbench.compiler.resized import interpolate
 from workbench.compiler.thunder_api import ProxyTag, TensorProxy, dtypes, to_torch_device, to_torch_dtype
@@ -407,9 +408,21 @@ def power(a: Any, exponent: Any) -> Any:
     return where(zero, known(a, _detached(exponent)), known(where(zero, 1, a), exponent))
 
 
+def _soft_margin_loss(
+    a: TensorProxy, target: TensorProxy, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+) -> Any:
+    """Thunder asks PyTorch for a gradient of the labels, which has none."""
+    if size_average is not None or reduce is not None:
+        raise NotImplementedError("size_average and reduce: use reduction")
+    loss = known_as(torch.log1p)(known_as(torch.exp)(-target * a))
+    return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
+
+
 LOWERED: dict[Any, Callable[..., Any]] = {
     **WRITTEN_OUT,
+    functional.soft_margin_loss: _soft_margin_loss,
     **POOLS,
+    **MAKERS,
     torch.detach: _detached,
     torch.Tensor.detach: _detached,
     torch.repeat_interleave: _repeat_interleave,

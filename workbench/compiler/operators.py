@@ -162,10 +162,11 @@ def _run(name: str, *args: Any, **kwargs: Any) -> Any:
 def _meta(name: str, *args: Any, **kwargs: Any) -> Any:
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         made = _run(name, *map(_fakes, args), **kwargs)
-    return tuple(map(_proxy, made)) if isinstance(made, tuple) else _proxy(made)
+    return tuple(map(proxy_of, made)) if isinstance(made, tuple) else proxy_of(made)
 
 
-def _proxy(tensor: torch.Tensor) -> TensorProxy:
+def proxy_of(tensor: torch.Tensor) -> TensorProxy:
+    """What stands for a tensor in a trace, under a new name."""
     device, dtype = devices.to_device(tensor.device), dtypes.to_dtype(tensor.dtype)
     return TensorProxy(shape=tuple(tensor.shape), device=device, dtype=dtype)
 
@@ -296,7 +297,7 @@ def _meta_backward(name: str, args: Any, kwargs: Any, made: Any, grads: Any, wan
     del name, kwargs, made, grads
     with FakeTensorMode(allow_non_fake_inputs=True):
         tensors = _tensors(pytree.tree_map(_stand_in, _fakes(args)))
-    found = [_proxy(tensor) for tensor, want in zip(tensors, wanted, strict=True) if want]
+    found = [proxy_of(tensor) for tensor, want in zip(tensors, wanted, strict=True) if want]
     return tuple(found) if len(found) > 1 else found[0]
 
 

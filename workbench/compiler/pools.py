@@ -39,6 +39,9 @@ def _largest(function: Callable[..., Any], dims: int, a: TensorProxy, *args: Any
     kernel = _each(given["kernel_size"], dims)
     stride = _each(given.get("stride") or kernel, dims)
     padding, dilation = (_each(given.get(name, start), dims) for name, start in (("padding", 0), ("dilation", 1)))
+    if given.pop("return_indices", False):
+        given["stride"] = stride
+        return known_as(getattr(functional, f"max_pool{dims}d_with_indices"))(a, **given)
     if given.get("ceil_mode"):
         lengths = map(int, a.shape[-dims:])
         beyond = tuple(map(_beyond, lengths, kernel, stride, padding, dilation))
@@ -46,8 +49,6 @@ def _largest(function: Callable[..., Any], dims: int, a: TensorProxy, *args: Any
         if any(beyond):
             behind = [size for more in reversed(beyond) for size in (0, more)]
             a = known_as(functional.pad)(a, tuple(behind), "constant", -float("inf"))
-    if given.get("return_indices"):
-        raise NotImplementedError("a pool with return_indices=True")
     if dims == 1:
         rows = known_as(functional.max_pool2d)
         return rows(a.unsqueeze(-2), (1, *kernel), (1, *stride), (0, *padding), (1, *dilation)).squeeze(-2)

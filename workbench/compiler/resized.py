@@ -33,7 +33,7 @@ def interpolate(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
     mode = given.get("mode", "nearest")
     sizes, scales = _target(a, given)
     if given.get("antialias"):
-        raise NotImplementedError("interpolate with antialias=True")
+        return _smoothed(a, mode, sizes, scales, bool(given.get("align_corners")))
     if _is_right(a, sizes, scales, mode, given.get("align_corners")):
         return known_as(functional.interpolate)(a, sizes, None, mode)
     if mode == "area":
@@ -53,6 +53,42 @@ def interpolate(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
         place = _between(made, dim, sizes[dim - 2], scales[dim - 2], bool(given.get("align_corners")))
         made = _linear(made, dim, place) if mode in _LINEAR else _cubic(made, dim, place)
     return made.to(kind)
+
+
+def _smoothed(
+    a: TensorProxy, mode: str, sizes: Sequence[int], scales: Sequence[float | None], align_corners: bool
+) -> TensorProxy:
+    """With `antialias`: each element is a weighted mean of all that lie in its place when the image is made smaller."""
+    kind = to_torch_dtype(a.dtype)
+    made = a.to(wide_of(kind))
+    for dim in range(a.ndim - 1, 1, -1):
+        length, size = int(a.shape[dim]), sizes[dim - 2]
+        if align_corners:
+            step = (length - 1) / (size - 1) if size > 1 else 0.0
+        else:
+            step = _step(length, size, scales[dim - 2])
+        weights = _shares(made, length, size, step, cubic=mode == "bicubic")
+        turned = made.transpose(dim, -1)
+        made = known_as(torch.matmul)(turned, weights.transpose(0, 1)).transpose(dim, -1)
+    return made.to(kind)
+
+
+def _shares(a: TensorProxy, length: int, size: int, step: float, *, cubic: bool) -> TensorProxy:
+    """What share each element has in each that comes out: (size, length)."""
+    arange, where = known_as(torch.arange), known_as(torch.where)
+    wide = to_torch_dtype(a.dtype)
+    reach = (2.0 if cubic else 1.0) * max(step, 1.0)
+    middle = (arange(size, device=a.device, dtype=wide).unsqueeze(1) + 0.5) * step
+    place = arange(length, device=a.device, dtype=wide)
+    first, end = (((middle + to) + 0.5).to(torch.int64) for to in (-reach, reach))
+    x = ((place - middle + 0.5) * (1.0 / max(step, 1.0))).abs()
+    if cubic:
+        weight = where(x < 1.0, _near(x, _SMOOTH), where(x < 2.0, _far(x, _SMOOTH), 0.0))
+    else:
+        weight = where(x < 1.0, 1.0 - x, 0.0)
+    weight = where((place >= first) & (place < end), weight, 0.0)
+    shares: TensorProxy = weight / weight.sum(1, keepdim=True)
+    return shares
 
 
 def is_thunders(a: TensorProxy, *args: Any, **kwargs: Any) -> bool:
@@ -148,12 +184,15 @@ def _cubic(a: TensorProxy, dim: int, place: TensorProxy) -> TensorProxy:
 _BEND = -0.75
 """Of PyTorch's cubic convolution."""
 
+_SMOOTH = -0.5
+"""With `antialias`."""
 
-def _near(x: TensorProxy) -> TensorProxy:
+
+def _near(x: TensorProxy, bend: float = _BEND) -> TensorProxy:
     """The weight of an element at most one place away."""
-    return ((_BEND + 2) * x - (_BEND + 3)) * x * x + 1
+    return ((bend + 2) * x - (bend + 3)) * x * x + 1
 
 
-def _far(x: TensorProxy) -> TensorProxy:
+def _far(x: TensorProxy, bend: float = _BEND) -> TensorProxy:
     """The weight of an element between one and two places away."""
-    return ((_BEND * x - 5 * _BEND) * x + 8 * _BEND) * x - 4 * _BEND
+    return ((bend * x - 5 * bend) * x + 8 * bend) * x - 4 * bend
