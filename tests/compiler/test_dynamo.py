@@ -312,11 +312,11 @@ def test_lists_are_arguments_of_operators() -> None:
 
 def test_an_operator_that_thunder_lacks_is_refused_by_line() -> None:
     def unknown(x: torch.Tensor) -> torch.Tensor:
-        return torch.ops.tests_dynamo.mystery(x)
+        return torch.ops.tests_dynamo.mystery(x)[0]
 
     library = torch.library.Library("tests_dynamo", "DEF")
-    library.define("mystery(Tensor x) -> Tensor")
-    library.impl("mystery", lambda x: x.clone(), "CompositeExplicitAutograd")
+    library.define("mystery(Tensor x) -> Tensor[]")
+    library.impl("mystery", lambda x: [x.clone()], "CompositeExplicitAutograd")
     with pytest.raises(ProgramError, match=r"test_dynamo.py:\d+ \(return torch.*torch.ops.tests_dynamo.mystery.*write"):
         workbench.open(unknown, batch(), capture="dynamo")
 

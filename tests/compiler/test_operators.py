@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torchvision
 from torch import nn
 
 import workbench
@@ -211,6 +212,62 @@ def test_one_that_writes_is_refused() -> None:
 
     with pytest.raises(workbench.ProgramError, match=r"tests_operators.written"):
         workbench.open(program, torch.randn(3, 3), device="cpu", capture="dynamo")
+
+
+class Regions(nn.Module):
+    """What torchvision's compiled operators make of an image: bent, then in two regions of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.offsets, self.first = nn.Conv2d(3, 18, 3, padding=1), nn.Conv2d(3, 3, 3, padding=1)
+        self.weight = nn.Parameter(torch.randn(4, 3, 3, 3) / 5)
+
+    def forward(self, image: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
+        bent = torchvision.ops.deform_conv2d(self.first(image), self.offsets(image), self.weight, padding=1)
+        return torchvision.ops.roi_align(bent.tanh(), boxes, output_size=3).square().sum()
+
+
+def build_regions() -> accuracy.Parts:
+    torch.manual_seed(5)
+    return Regions(), (torch.randn(2, 3, 16, 16), torch.tensor([[0.0, 1, 1, 9, 9], [1.0, 2, 0, 15, 12]])), {}
+
+
+@pytest.mark.parametrize("recomputed", [False, True])
+def test_compiled_ones_are_run_again_for_their_gradient(recomputed: bool) -> None:
+    model, args, kwargs = build_regions()
+    bench = workbench.open(model, *args, device="cpu", executor="torch", capture="dynamo")
+    able = [s.id for s in bench.sites("saved") if "recompute" in s.options and "recompute" not in s.illegal]
+    bench.choose(dict.fromkeys(able, "recompute" if recomputed else "save"))
+    for name in ("deform_conv2d", "roi_align"):
+        assert statements(bench, f"torchvision_{name}") == 1 + recomputed
+        assert statements(bench, f"torchvision_{name}_backward") == 1
+    stepper = accuracy.Stepper(model, args, kwargs, bench.config.jit(model))
+    checked = accuracy.check(accuracy.first_step(stepper, 0), build_regions, capture="dynamo")
+    assert checked.ok, checked.worst
+    eager, (image, boxes), _ = build_regions()
+    model.zero_grad()
+    bench.config.jit(model)(image, boxes).backward()
+    ours = [p.grad for p in model.parameters()]
+    eager(image, boxes).backward()
+    torch.testing.assert_close(ours, [p.grad for p in eager.parameters()])
+    stepper.step()
+    assert meters.measure_peak(stepper).measured_peak_bytes == pytest.approx(bench.plan.peak_bytes, rel=0.01)
+
+
+def test_compiled_ones_are_not_kept_on_disk(folder: Any) -> None:
+    del folder
+    model, args, _ = build_regions()
+    bench = workbench.open(model, *args, device="cpu", executor="torch")
+    assert bench.on_disk == "not kept on disk: it calls torchvision::deform_conv2d, which is compiled"
+
+
+@pytest.mark.filterwarnings("ignore:.*create_unbacked_symint.*:FutureWarning")  # torchvision's own
+def test_compiled_ones_that_make_as_many_as_they_find_are_refused_with_what_to_do() -> None:
+    def program(boxes: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return boxes[torchvision.ops.nms(boxes, scores, 0.5)].sin()
+
+    with pytest.raises(workbench.ProgramError, match=r"torchvision\.nms: the shape of its result depends on values"):
+        workbench.open(program, torch.rand(5, 4), torch.rand(5), device="cpu", capture="dynamo")
 
 
 @pytest.fixture

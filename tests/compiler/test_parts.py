@@ -49,9 +49,9 @@ class Quiet:
 
 
 LIBRARY = torch.library.Library("tests_parts", "DEF")
-LIBRARY.define("mystery(Tensor x) -> Tensor")
-# Not by `custom_op`, which would say what its gradient is: PyTorch takes it from what it calls.
-LIBRARY.impl("mystery", lambda x: x * 2, "CompositeImplicitAutograd")
+LIBRARY.define("mystery(Tensor x) -> Tensor[]")
+# A list, which is no statement's result.
+LIBRARY.impl("mystery", lambda x: [x * 2], "CompositeImplicitAutograd")
 
 
 class Layer(nn.Module):
@@ -60,7 +60,7 @@ class Layer(nn.Module):
         self.linear = nn.Linear(6, 6)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.ops.tests_parts.mystery(torch.tanh(self.linear(x))).sin()
+        return torch.ops.tests_parts.mystery(torch.tanh(self.linear(x)))[0].sin()
 
 
 class Mysterious(nn.Module):

@@ -528,7 +528,7 @@ def _refuse(frame: Frame, node: fx.Node, error: Exception) -> NoReturn:
     reason = str(error).strip().partition("\n")[0]
     kind = "" if isinstance(error, NotImplementedError) else f"{type(error).__name__}: "
     name = name_of(node.target)
-    advice = remedy(f"{name}: {reason}") or (
+    advice = remedy(f"{name}: {kind}{reason}") or (
         "write it with operators that thunder.torch has, or register it by thunder.torch.register_custom_op"
     )
     raise RefusedNodeError(f"{where}Thunder cannot trace {name}: {advice} ({kind}{reason[:300]})", node) from error

@@ -1,17 +1,21 @@
-"""Operators that were registered by `torch.library.custom_op`: each is one statement, its gradient as registered.
+"""Operators of libraries: each is one statement. Those of `torch.library.custom_op` have their gradient as registered.
 
 Thunder's `_register_custom_op` makes statements of them, too, but reads in the source of `setup_context` what a
 gradient takes, and loses what is kept otherwise than by `save_for_backward`. Here `setup_context` runs in the backward,
 before the gradient, as PyTorch runs it behind the forward: on the values that it keeps, which running it on fake
 tensors tells, and on stand-ins of the same shape for all others, which then need not live until there.
+
+Of those that are registered otherwise, compiled ones above all, as torchvision's for regions of images, only PyTorch
+knows the gradient: they run once more in the backward, and are differentiated there.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -36,18 +40,88 @@ from workbench.torch_api import OPDEFS, FakeTensorMode, OpOverload, OpOverloadPa
 from workbench.torch_api import _pytree as pytree
 
 NAME = "workbench_operators"
+_PYTORCHS = frozenset({
+    "aten", "prim", "prims", "higher_order", "quantized", "quantization", "_quantized", "sparse", "mkl", "mkldnn",
+    "mkldnn_prepacked", "onednn", "xnnpack", "prepacked", "inductor", "_inductor_test", "c10d", "c10d_functional",
+    "_c10d_functional", "_c10d_functional_autograd", "_dtensor", "fsdp", "symm_mem", "streams", "rngprims",
+    "debugprims", "debug_mode_ops", "export", "profiler", "static_runtime", "onnx", "onnx_symbolic", "flex_lib",
+    "_test",
+})  # fmt: skip
+"""Libraries that come with PyTorch: what Thunder does not know of these is no single step of a program."""
+
 _DESCRIBED = re.compile(r"like (\S+) (\w+)\[([\d, ]*)\]")
 
 
+@dataclasses.dataclass(frozen=True)
+class _Definition:
+    """What there is of an operator.
+
+    Attributes
+    ----------
+    overload : OpOverload
+    set_up : callable or None
+        Keeps what its gradient takes.
+    gradient : callable or None
+    """
+
+    overload: OpOverload
+    set_up: Callable[..., Any] | None
+    gradient: Callable[..., Any] | None
+
+
+def _definition(name: str) -> _Definition:
+    defined = OPDEFS.get(name)
+    if defined is not None:
+        return _Definition(defined._opoverload, defined._setup_context_fn, defined._backward_fn)
+    library, _, own = name.partition("::")
+    overload = getattr(getattr(torch.ops, library), own).default
+    return _Definition(overload, _keep_inputs, functools.partial(_run_again, overload))
+
+
+def _keep_inputs(ctx: Any, inputs: Any, output: Any, keyword_only_inputs: Any = None) -> None:
+    del output
+    ctx.inputs, ctx.named = inputs, keyword_only_inputs or {}
+
+
+def _run_again(overload: OpOverload, ctx: Any, *grads: Any) -> tuple[Any, ...]:
+    """Gradients of all that an operator takes, of what it gives when it is run once more."""
+
+    def fresh(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        return leaf.detach().requires_grad_(leaf.is_floating_point() or leaf.is_complex())
+
+    given = pytree.tree_map(fresh, tuple(ctx.inputs))
+    with torch.enable_grad():
+        made = overload(*given, **ctx.named)
+    outputs = made if isinstance(made, tuple) else (made,)
+    pairs = [(out, grad) for out, grad in zip(outputs, grads, strict=True) if out.requires_grad]
+    wanted = [leaf for leaf in _tensors(given) if leaf.requires_grad]
+    if not pairs or not wanted:
+        return tuple(pytree.tree_map(lambda _: None, given))
+    found = torch.autograd.grad(
+        [out for out, _ in pairs], wanted, [grad for _, grad in pairs], allow_unused=True, materialize_grads=True
+    )
+    left = iter(found)
+
+    def of(leaf: Any) -> Any:
+        return (next(left) if leaf.requires_grad else None) if isinstance(leaf, torch.Tensor) else None
+
+    return tuple(pytree.tree_map(of, given))
+
+
 def known(target: Any) -> str:
-    """The qualified name of an operator of `torch.library.custom_op`, ``library::name``; empty for all others."""
+    """The qualified name of a library's operator, ``library::name``; empty for PyTorch's own."""
     if isinstance(target, OpOverloadPacket):
         target = getattr(target, "default", None)
     if not isinstance(target, OpOverload):
         return ""
     name = str(target._schema.name)
     defined = OPDEFS.get(name)
-    if defined is None or defined._opoverload is not target:
+    if defined is None:
+        its_own = name.partition("::")[0] in _PYTORCHS
+        return "" if its_own or target._schema.overload_name else name
+    if defined._opoverload is not target:
         return ""
     # PyTorch's own have other gradients, and Thunder knows what they are called by.
     return "" if defined._init_fn.__module__.partition(".")[0] == "torch" else name
@@ -76,7 +150,7 @@ def call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, different
         If it writes into what it takes, gives something else than tensors, takes tensors by keyword alone, or has no
         gradient where there is one.
     """
-    schema = OPDEFS[name]._opoverload._schema
+    schema = _definition(name).overload._schema
     if schema.is_mutable:
         raise NotImplementedError(f"{name} writes into what it takes: {schema}")
     if not schema.returns or not all(isinstance(each.type, torch.TensorType) for each in schema.returns):
@@ -84,7 +158,7 @@ def call(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, different
     by_place, by_name = _whole(schema, args, kwargs)
     if any(isinstance(leaf, Proxy) for leaf in pytree.tree_leaves(by_name)):
         raise NotImplementedError(f"{name} takes a tensor by keyword alone: {schema}")
-    if differentiated and OPDEFS[name]._backward_fn is None:
+    if differentiated and not _has_gradient(name, by_place, by_name):
         raise NotImplementedError(f"{name} has no gradient: give it one by torch.library.register_autograd")
     return symbols(name)[0](*by_place, **by_name)
 
@@ -99,6 +173,20 @@ def _whole(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple
         else:
             by_place.append(given)
     return tuple(by_place), by_name
+
+
+def _has_gradient(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    definition = _definition(name)
+    if name in OPDEFS:
+        return definition.gradient is not None
+
+    def fresh(leaf: Any) -> Any:
+        floats = isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex())
+        return leaf.requires_grad_() if floats else leaf
+
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad():
+        made = definition.overload(*pytree.tree_map(fresh, [_fakes(arg) for arg in args]), **kwargs)
+    return any(out.requires_grad for out in _tensors(made))
 
 
 def _wants_gradient(proxy: Any, given: Mapping[str, bool]) -> bool:
@@ -121,7 +209,7 @@ def symbols(name: str) -> tuple[Symbol, Symbol]:
     """An operator and its gradient as statements; whoever defines it anew under the same name has it called."""
     plain = _free(re.sub(r"\W+", "_", name))
     _names[plain] = name, 0
-    tags = list(OPDEFS[name]._opoverload.tags)
+    tags = list(_definition(name).overload.tags)
     forward = _executor().register_operator(
         plain,
         meta=functools.partial(_meta, name),
@@ -156,7 +244,7 @@ def found(name: str, which: int) -> Symbol:
 
 
 def _run(name: str, *args: Any, **kwargs: Any) -> Any:
-    return OPDEFS[name]._opoverload(*args, **kwargs)
+    return _definition(name).overload(*args, **kwargs)
 
 
 def _meta(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -202,7 +290,7 @@ def _set_up(name: str, args: Any, kwargs: Any, made: Any, needs: Sequence[bool])
         return next(left) if isinstance(arg, torch.Tensor) else False
 
     context = _Context(tuple(map(need, args)))
-    set_up = OPDEFS[name]._setup_context_fn
+    set_up = _definition(name).set_up
     if set_up is not None:
         by_name = {"keyword_only_inputs": kwargs} if kwargs else {}
         set_up(ctx=context, inputs=args, output=made, **by_name)
@@ -215,7 +303,9 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
 
 def _gradients(name: str, context: _Context, args: Any, grads: Sequence[Any]) -> list[Any]:
     """What the registered gradient gives for each tensor among the arguments, in order."""
-    given = OPDEFS[name]._backward_fn(context, *grads)
+    gradient = _definition(name).gradient
+    assert gradient is not None
+    given = gradient(context, *grads)
     given = given if isinstance(given, tuple) else (given,)  # a list is of one argument, which is a list
     of_tensors: list[Any] = []
     for arg, grad in zip(args, given, strict=False):

@@ -121,7 +121,7 @@ class Witness:
 
 @dataclasses.dataclass(frozen=True)
 class OperatorWitness:
-    """An operator of `torch.library.custom_op` that a program calls.
+    """An operator of a library that a program calls.
 
     Attributes
     ----------
@@ -136,7 +136,15 @@ class OperatorWitness:
 
     @classmethod
     def of(cls, name: str) -> OperatorWitness:
-        """That of an operator as it is now."""
+        """That of an operator as it is now.
+
+        Raises
+        ------
+        UnknownError
+            If it was not registered by `torch.library.custom_op`, so that there is nothing of it to look into.
+        """
+        if name not in OPDEFS:
+            raise UnknownError(f"it calls {name}, which is compiled")
         return cls(name, digest_of(OPDEFS[name]))
 
     def holds(self, kinds: frozenset[type | str]) -> bool:  # asked as functions are
