@@ -47,6 +47,13 @@ def test_configs_and_errors_need_neither_torch_nor_thunder() -> None:
             ("fit mlp --peak 1GiB --machine nosuchmachine", 2),
             ("report nosuchprogram", 2),
             ("compare nosuchrun nosuchother", 2),
+            ("plan nosuchfile.py:factory", 2),
+            ("run nosuchfile.py:factory", 2),
+            ("sweep nosuchprogram", 2),
+            ("sweep mlp --set nosuchsetting=1,2", 2),
+            ("sweep nosuchfile.py:factory", 2),
+            ("check nosuchconfig.py", 2),
+            ("check nosuchconfig.py --peak-growth 3parsecs", 2),
         )
     ],
 )

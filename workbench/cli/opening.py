@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench import paths
 from workbench.cli.options import Capture, Device
 from workbench.errors import ChoiceError, ProgramError, RunError, WorkbenchError, nearest, shown
-from workbench.programs import registry
+from workbench.programs import files, registry
 from workbench.programs.files import is_file_name
 
 if TYPE_CHECKING:
@@ -55,9 +55,16 @@ def open_bench(
 
 
 def check_program(program: str, settings: list[str] | None) -> None:
-    """Refuse a built-in program or settings that are not there, before PyTorch and Thunder take seconds to import."""
-    given = pairs_of("--set", settings, ProgramError)
-    if not is_file_name(program):
+    """Refuse a program or settings that are not there, before PyTorch and Thunder take seconds to import."""
+    check_named(program, [pairs_of("--set", settings, ProgramError)])
+
+
+def check_named(program: str, all_given: Iterable[Mapping[str, str]]) -> None:
+    """As `check_program`, for settings of several kinds."""
+    if is_file_name(program):
+        files.check_file(program)
+        return
+    for given in all_given:
         registry.check(program, given)
 
 

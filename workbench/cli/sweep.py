@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 from rich.console import Console
 
 from workbench import paths
-from workbench.cli.opening import check_writable, lists_of
+from workbench.cli.opening import check_named, check_writable, lists_of
 from workbench.cli.options import DeviceOption, ExecutorOption, JsonOption, ProgramArgument
 from workbench.cli.output import add_row, new_table, print_json, print_line, print_table, seconds_text
 from workbench.cli.statuses import DONE, FAILED
@@ -43,19 +44,22 @@ def sweep(
     as_json: JsonOption = False,
 ) -> int:
     """Compile and run a program over values of settings and choices, each point in a cold process."""
+    values, options = lists_of("--set", settings, ProgramError), lists_of("--choose", choices, ChoiceError)
+    check_named(program, [dict(zip(values, point, strict=True)) for point in itertools.product(*values.values())])
+    for path in (csv, plot):
+        check_writable(path)
+
     from workbench.compiler import devices
     from workbench.runs import elsewhere, store
     from workbench.runs import sweep as sweeps
 
-    for path in (csv, plot):
-        check_writable(path)
     device_name = device.value if device else "cpu"
     if device_name == "planned":
         raise DeviceError("a planned device is not there to run on; legal: cpu, or cuda where one is attached")
     wanted = sweeps.Sweep(
         program=program,
-        settings=lists_of("--set", settings, ProgramError),
-        choices=lists_of("--choose", choices, ChoiceError),
+        settings=values,
+        choices=options,
         device=device_name,
         executor=executor or devices.default_executor(device_name),
         timeout_s=timeout_s,

@@ -47,6 +47,20 @@ def absolute(name: str) -> str:
     return f"{whole}{f':{factory}' if factory else ''}"
 
 
+def check_file(name: str) -> Path:
+    """The file of ``file.py:factory``.
+
+    Raises
+    ------
+    ProgramError
+        If there is none.
+    """
+    try:
+        return paths.regular(_split(name)[0])
+    except OSError as error:
+        raise _no_file(name, error) from error
+
+
 def load_factory(name: str) -> Callable[..., Any]:
     """Run the file of ``file.py:factory`` anew and return its factory.
 
@@ -55,11 +69,7 @@ def load_factory(name: str) -> Callable[..., Any]:
     ProgramError
         If the file or the factory is missing, or running the file fails; with the line that fails.
     """
-    path_name, factory_name = _split(name)
-    try:
-        path = paths.regular(path_name)
-    except OSError as error:
-        raise _no_file(name, error) from error
+    path, factory_name = check_file(name), _split(name)[1]
     with blame(f"running {path.name}"):
         module = _run_file(path)
     public = [key for key, value in vars(module).items() if callable(value) and _is_own(value, module.__name__)]
