@@ -468,6 +468,16 @@ def test_a_run_that_cannot_be_started_is_status_1(call: Call, monkeypatch: pytes
     assert call("run", "swap", "--device", "cpu")[0] == 1
 
 
+def test_an_interrupted_sweep_says_how_to_go_on(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("workbench.runs.sweep.run", interrupt)
+    status, _, err = call("sweep", "mlp", "--device", "cpu", "--out", str(tmp_path / "a sweep"))
+    told = f"thunder-workbench: interrupted: --out '{tmp_path}/a sweep' goes on with the points that are left"
+    assert (status, err.splitlines()[-1]) == (130, told)
+
+
 def test_an_interrupted_run_is_cancelled(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     run = FailingRun()
 

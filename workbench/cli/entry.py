@@ -84,8 +84,8 @@ def _reported(given: list[str], as_json: bool) -> int:
         if given:
             output.report(error.format_message(), as_json)
         return error.exit_code
-    except (KeyboardInterrupt, typer.Abort):
-        output.report("interrupted", as_json)
+    except (KeyboardInterrupt, typer.Abort) as error:
+        output.report(f"interrupted: {error}" if str(error) else "interrupted", as_json)
         return INTERRUPTED
     except BaseException as error:  # noqa: BLE001  # a program gets a document whatever happens
         # Help is printed by rich, which knows of no `OutputError`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,10 +68,13 @@ def sweep(
     sweeps.check(wanted)
     folder = out or store.new_folder(f"sweep-{program}")
     workers = contextlib.nullcontext() if dask is None else elsewhere.dask(dask)
-    with Console(stderr=True).status("starting") as status, workers as pool:
-        found = sweeps.run(
-            wanted, folder, on_progress=lambda progress: status.update(_progress_text(progress)), executor=pool
-        )
+    try:
+        with Console(stderr=True).status("starting") as status, workers as pool:
+            found = sweeps.run(
+                wanted, folder, on_progress=lambda progress: status.update(_progress_text(progress)), executor=pool
+            )
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(f"--out {shlex.quote(str(folder))} goes on with the points that are left") from error
     if csv is not None:
         try:
             paths.write(csv, found.csv().encode())
