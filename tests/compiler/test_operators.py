@@ -254,6 +254,14 @@ def test_compiled_ones_are_run_again_for_their_gradient(recomputed: bool) -> Non
     assert meters.measure_peak(stepper).measured_peak_bytes == pytest.approx(bench.plan.peak_bytes, rel=0.01)
 
 
+def test_compiled_ones_are_planned_for_a_gpu_that_is_not_there() -> None:
+    model, args, _ = build_regions()
+    here = workbench.open(model, *args, device="cpu", executor="torch", capture="dynamo")
+    planned = workbench.open(model, *args, device="planned", executor="nvfuser", capture="dynamo")
+    for name in ("torchvision_deform_conv2d_backward", "torchvision_roi_align"):
+        assert statements(planned, name) == statements(here, name) == 1
+
+
 def test_compiled_ones_are_not_kept_on_disk(folder: Any) -> None:
     del folder
     model, args, _ = build_regions()

@@ -89,7 +89,7 @@ def _run_again(overload: OpOverload, ctx: Any, *grads: Any) -> tuple[Any, ...]:
     def fresh(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        return leaf.detach().requires_grad_(leaf.is_floating_point() or leaf.is_complex())
+        return leaf.detach().requires_grad_(_is_inexact(leaf))
 
     given = pytree.tree_map(fresh, tuple(ctx.inputs))
     with torch.enable_grad():
@@ -181,8 +181,7 @@ def _has_gradient(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         return definition.gradient is not None
 
     def fresh(leaf: Any) -> Any:
-        floats = isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex())
-        return leaf.requires_grad_() if floats else leaf
+        return leaf.requires_grad_() if isinstance(leaf, torch.Tensor) and _is_inexact(leaf) else leaf
 
     with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad():
         made = definition.overload(*pytree.tree_map(fresh, [_fakes(arg) for arg in args]), **kwargs)
@@ -297,6 +296,10 @@ def _set_up(name: str, args: Any, kwargs: Any, made: Any, needs: Sequence[bool])
     return context
 
 
+def _is_inexact(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
 def _tensors(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
@@ -343,7 +346,10 @@ def _differentiated(name: str, *args: Any, **kwargs: Any) -> Any:
         fakes, results = tuple(map(_fakes, args)), tuple(map(_fakes, outputs))
         context = _set_up(name, fakes, kwargs, _as_made(made, results), needs)
         kept = _kept(context, [*_tensors(fakes), *results])
-        given = _gradients(name, context, fakes, [torch.empty_like(result) for result in results])
+        if name in OPDEFS:
+            given = _gradients(name, context, fakes, [torch.empty_like(result) for result in results])
+        else:  # which autograd would run on the device, there or not
+            given = [tensor if _is_inexact(tensor) else None for tensor in _tensors(fakes)]
     for proxy, grad in zip(inputs, given, strict=True):
         if grad is not None and tuple(grad.shape) != tuple(proxy.shape):
             raise NotImplementedError(f"{name}: its gradient is of shape {tuple(grad.shape)}, not {proxy.shape}")
