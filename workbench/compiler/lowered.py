@@ -14,6 +14,7 @@ import torch
 from torch.nn import functional
 
 from workbench.compiler import aten
+from workbench.compiler.drawn import DRAWN
 from workbench.compiler.grouped import grouped_mm
 from workbench.compiler.makers import MAKERS
 from workbench.compiler.pools import POOLS
@@ -423,11 +424,13 @@ LOWERED: dict[Any, Callable[..., Any]] = {
     functional.soft_margin_loss: _soft_margin_loss,
     **POOLS,
     **MAKERS,
+    **DRAWN,
     torch.detach: _detached,
     torch.Tensor.detach: _detached,
     torch.repeat_interleave: _repeat_interleave,
     torch.Tensor.repeat_interleave: _repeat_interleave,
     functional.dropout: _dropout,
+    torch.dropout: _dropout,
     _weight_norm: _normed,
     functional.embedding: _embedding,
     _grouped_mm: grouped_mm,

@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 
 from workbench import paths, stored
-from workbench.compiler import grouped, makers, operators
+from workbench.compiler import drawn, grouped, makers, operators
 from workbench.compiler.facts import settings
 from workbench.compiler.hooks import StageTime
 from workbench.compiler.kept import STRUCTURE, Structure, structure_of
@@ -313,10 +313,9 @@ def _symbol_of(symbol: Any) -> Any:
     if executor is not None:
         if executor.name == operators.NAME:
             return operators.found, operators.way_to(symbol)
-        if executor.name == grouped.NAME:
-            return grouped.found, (symbol.name,)
-        if executor.name == makers.NAME:
-            return makers.found, (symbol.name,)
+        for room in (drawn, grouped, makers):
+            if executor.name == room.NAME:
+                return room.found, (symbol.name,)
         if executor.opmap.get(symbol.name) is symbol:
             return Symbol.lookup_symbol, (symbol.name, executor.name, None)
         for key, implementation in executor.implmap.items():
