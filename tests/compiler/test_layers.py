@@ -27,6 +27,7 @@ from tests.models import zoo
 from tests.strategies import choices_for
 from workbench.bench import Workbench
 from workbench.compiler import hooks, layers, outplace, pipeline, unfolded
+from workbench.compiler.kept import NAMES, names_in
 from workbench.compiler.primitives import lost_in_tracing, primitives
 from workbench.compiler.thunder_api import from_trace
 
@@ -54,6 +55,26 @@ def opened(model: Any, *args: Any, **options: Any) -> tuple[Workbench, int]:
     assert list(bench._captured.stage.arguments) == list(whole._captured.stage.arguments)
     assert not left_out(whole)
     return bench, left_out(bench)
+
+
+def test_names_of_what_is_written_are_told_as_they_are() -> None:
+    torch.manual_seed(2)
+    given = stacks.Stack(stacks.Layer, COUNT), torch.randn(4, stacks.WIDTH)
+    bench, others = opened(*given, device="planned", executor="nvfuser")
+    assert others
+    written = 0
+    for bsym in bench._captured.stage.claimed.bound_symbols:
+        written += NAMES in bsym.__dict__
+        told_of, bare = names_in(bsym), without_names(bsym)
+        assert told_of == names_in(bare)
+    assert written
+
+
+def without_names(bsym: Any) -> Any:
+    """The like of a statement of which, and of what is in it, no names are known."""
+    bare = dataclasses.replace(bsym)
+    bare.subsymbols = [without_names(sub) for sub in bsym.subsymbols]
+    return bare
 
 
 def left_out(bench: Workbench) -> int:

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
-from workbench.compiler.kept import STRUCTURE, Structure, identity, structure_of
+from workbench.compiler.kept import Structure, identity
 from workbench.compiler.proxies import TRAITS
+from workbench.compiler.recipes import Recipe, Recipes, Values
 from workbench.compiler.thunder_api import (
-    BoundSymbol,
     Proxy,
     TensorProxy,
     TraceCtx,
@@ -47,8 +47,10 @@ class _Template:
         Names that were made meanwhile, each with its prefix, in order.
     given : tuple of str
         Names of the values that the call was given.
-    bsyms : tuple of BoundSymbol
-    result : object
+    recipes : Recipes
+    statements : tuple of Recipe
+    result : callable
+        What gives the result, of values.
     structure : Structure
         Of the statement that the call is, the same for all of them.
     alive : object
@@ -57,8 +59,9 @@ class _Template:
 
     names: tuple[tuple[str, str | None], ...]
     given: tuple[str, ...]
-    bsyms: tuple[Any, ...]
-    result: Any
+    recipes: Recipes
+    statements: tuple[Recipe, ...]
+    result: Callable[[Any], Any]
     structure: Structure
     alive: Any
 
@@ -93,11 +96,16 @@ def written(
     template = known[key]
     if template is None:
         return make(), None
-    values: dict[str, Any] = dict(zip(template.given, given.values(), strict=True))
     names = {old: trace.make_name(prefix=prefix) for old, prefix in template.names}
-    writer = _Writer(names, values, trace)
-    scope.extend(map(writer.statement, template.bsyms))
-    return writer.tree(template.result), template.structure
+    recipes, place = template.recipes, _place(trace)
+    values = Values(
+        recipes.leaves,
+        lambda proxy: renamed(proxy, names[proxy.name]),
+        zip(template.given, given.values(), strict=True),
+    )
+    marks = [(tags, *place) for tags, *_ in recipes.marks]
+    scope.extend([statement.written(values, marks) for statement in template.statements])
+    return template.result(values), template.structure
 
 
 def _recorded(
@@ -116,13 +124,15 @@ def _recorded(
     if result is None or begun > len(scope) or any(prefix is _NAMED for _, prefix in names):
         return result, None
     # As they are now: Thunder tags statements, and takes out what is in them.
-    writer = _Writer({name: name for name, _ in names}, dict(given), trace, place)
+    recipes = Recipes(_check_leaf)
     try:
-        bsyms = tuple(writer.statement(bsym) for bsym in scope[begun:])
-        kept = writer.tree(result)
+        for bsym in scope[begun:]:
+            _check_statement(bsym, place)
+        statements, get = tuple(map(recipes.statement, scope[begun:])), recipes.tree(result)
+        _check_values(recipes, given, {name for name, _ in names})
     except _OtherwiseError:
         return result, None
-    template = known[key] = _Template(tuple(names), tuple(given), bsyms, kept, Structure(), alive)
+    template = known[key] = _Template(tuple(names), tuple(given), recipes, statements, get, Structure(), alive)
     return result, template.structure
 
 
@@ -210,40 +220,6 @@ def _place(trace: Any) -> tuple[Any, Any]:
     return trace._current_source_filename, trace._current_source_positions
 
 
-_FLAT = ("flat_args", "flat_proxy_args", "flat_outs", "flat_proxy_outs")
-_FIELDS = frozenset(field.name for field in dataclasses.fields(BoundSymbol)) | {STRUCTURE, *_FLAT}
-
-
-def copied(bsym: Any, tree: Callable[[Any], Any], statement: Callable[[Any], Any]) -> Any:
-    """A statement with other values, of the same structure.
-
-    Parameters
-    ----------
-    bsym : BoundSymbol
-    tree : callable
-        Puts them into arguments and results.
-    statement : callable
-        Makes what is inside.
-    """
-    state, structure = bsym.__dict__, structure_of(bsym)
-    made = object.__new__(BoundSymbol)
-    new = made.__dict__
-    new.update(state)
-    for name in state.keys() - _FIELDS:
-        del new[name]
-    new["args"] = tuple([tree(each) for each in state["args"]])
-    if state["kwargs"]:
-        new["kwargs"] = tree(state["kwargs"])
-    new["subsymbols"] = [statement(sub) for sub in state["subsymbols"]]
-    new["output"] = tree(state["output"])
-    new["tags"] = state["tags"].copy()
-    new[STRUCTURE] = structure
-    for name in _FLAT:
-        if name in state:
-            new[name] = type(state[name])([tree(each) for each in state[name]])
-    return made
-
-
 def renamed(proxy: Any, name: str) -> Any:
     """A tensor that differs in nothing but its name."""
     made = object.__new__(TensorProxy)
@@ -251,59 +227,25 @@ def renamed(proxy: Any, name: str) -> Any:
     return made
 
 
-class _Writer:
-    """Writes statements with other values.
+def _check_statement(bsym: Any, place: tuple[Any, Any]) -> None:
+    """Nothing is known of a statement but what is in it, and it comes from where all of them do."""
+    there = bsym.source_filename, bsym.source_positions
+    if there != place or bsym.header or bsym.sym._bind_postprocess or bsym.sym.is_fusion:
+        raise _OtherwiseError
+    for sub in bsym.subsymbols:
+        _check_statement(sub, place)
 
-    Parameters
-    ----------
-    names : mapping of str to str
-        New names of values that are made.
-    values : dict of str to Proxy
-        What stands for values: for those that were given from the start, for those that are made once they are met.
-    trace : TraceCtx
-    place : tuple, optional
-        Where each statement has to come from; by default they come from where the trace now is.
-    """
 
-    def __init__(
-        self, names: Mapping[str, str], values: dict[str, Any], trace: Any, place: tuple[Any, Any] | None = None
-    ) -> None:
-        self._names, self._values = names, values
-        self._wanted, self._place = place, _place(trace)
-
-    def statement(self, bsym: Any) -> Any:
-        """The statement with what is in it."""
-        state = bsym.__dict__
-        if self._wanted is not None:
-            there = state["source_filename"], state["source_positions"]
-            if there != self._wanted or state["header"] or bsym.sym._bind_postprocess or bsym.sym.is_fusion:
-                raise _OtherwiseError
-        made = copied(bsym, self.tree, self.statement)
-        made.__dict__.update(source_filename=self._place[0], source_positions=self._place[1])
-        return made
-
-    def tree(self, tree: Any) -> Any:
-        """Arguments or results with values in the place of others."""
-        kind = type(tree)
-        if kind is TensorProxy:
-            found = self._values.get(tree._name)
-            return self._made(tree) if found is None else found
-        if kind is tuple:
-            return tuple([self.tree(each) for each in tree])
-        if kind is list:
-            return [self.tree(each) for each in tree]
-        if kind is dict:
-            return {name: self.tree(each) for name, each in tree.items()}
-        if isinstance(tree, Proxy) or (self._wanted is not None and not _plain(tree)):
+def _check_values(recipes: Recipes, given: Mapping[str, Any], made: set[str]) -> None:
+    """All values in statements were given, or made meanwhile."""
+    for name, proxy in recipes.leaves.items():
+        if type(name) is str and name not in given and (name not in made or proxy.__dict__["_grad"] is not None):
             raise _OtherwiseError
-        return tree
 
-    def _made(self, proxy: Any) -> Any:
-        name = self._names.get(proxy._name)
-        if name is None or proxy.__dict__["_grad"] is not None:
-            raise _OtherwiseError
-        made = self._values[proxy._name] = renamed(proxy, name)
-        return made
+
+def _check_leaf(leaf: Any) -> None:
+    if isinstance(leaf, Proxy) or not _plain(leaf):
+        raise _OtherwiseError
 
 
 def _plain(leaf: Any) -> bool:

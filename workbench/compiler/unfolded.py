@@ -11,13 +11,15 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
-from workbench.compiler.kept import names_in
+from workbench.compiler.kept import NAMES, identity, names_in
 from workbench.compiler.layers import KEPT, OtherwiseError, Reduced, like
 from workbench.compiler.names import OriginTag, origin_of
-from workbench.compiler.templates import copied, renamed
-from workbench.compiler.thunder_api import PrimIDs, Proxy, TensorProxy, TraceCtx, from_trace
+from workbench.compiler.recipes import Mark, Recipe, Recipes, Values
+from workbench.compiler.templates import renamed
+from workbench.compiler.thunder_api import PrimIDs, Proxy, TraceCtx, from_trace
 
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 
@@ -267,19 +269,21 @@ class Unfolder:
         """All statements but those that unpack."""
         bsyms = trace.bound_symbols
         back = {y: x for x, y in both.pairs.items()}
-        values = dict(self._arguments)
+        values, between, around = dict(self._arguments), _Book(), _Book()
         chain = [self._names, *self._copies, {x: self._names[y] for x, y in both.pairs.items()}]
         copies = []
         for at in range(1, self._gap + 1):
             below = {x: chain[at - 1][y] for x, y in both.before.items()}
             above = {x: chain[at + 1][back[x]] for x in both.after}
             copies.append(
-                _Writer({**self._names, **chain[at], **below, **above}, values, self._places, at * self._length)
+                _Writer(
+                    between, {**self._names, **chain[at], **below, **above}, values, self._places, at * self._length
+                )
             )
         first, last = chain[1], chain[-2]
-        stays = _Writer(self._names, values)
-        here = _Writer({**self._names, **{x: first[back[x]] for x in both.after}}, values)
-        there = _Writer({**self._names, **{y: last[y] for y in both.before.values()}}, values)
+        stays = _Writer(around, self._names, values)
+        here = _Writer(around, {**self._names, **{x: first[back[x]] for x in both.after}}, values)
+        there = _Writer(around, {**self._names, **{y: last[y] for y in both.before.values()}}, values)
         writers = dict.fromkeys(both.rows[0], here) | dict.fromkeys(both.rows[1], there)
         inserted = self._inserted(both)
         for row, bsym in enumerate(bsyms):
@@ -347,11 +351,34 @@ def _number_of(name: str) -> tuple[str, int]:
     return found[1], int(found[2])
 
 
+def _check_leaf(leaf: Any) -> None:
+    if isinstance(leaf, Proxy):
+        raise OtherwiseError
+
+
+class _Book:
+    """Statements of one trace, taken apart as they are met."""
+
+    def __init__(self) -> None:
+        self.recipes = Recipes(_check_leaf)
+        self._known: dict[int, tuple[Recipe, Any]] = {}
+
+    def of(self, bsym: Any) -> tuple[Recipe, Any]:
+        """A statement taken apart, and what looks up all names in it."""
+        found = self._known.get(identity(bsym))
+        if found is None:
+            names = names_in(bsym)
+            get = itemgetter(*names) if len(names) > 1 else lambda known: tuple([known[name] for name in names])
+            found = self._known[identity(bsym)] = self.recipes.statement(bsym), get
+        return found
+
+
 class _Writer:
     """Writes statements with other values.
 
     Parameters
     ----------
+    book : _Book
     names : mapping of str to str
         What the value of each name is called.
     values : dict of str to TensorProxy
@@ -364,48 +391,49 @@ class _Writer:
 
     def __init__(
         self,
+        book: _Book,
         names: Mapping[str, str],
         values: dict[str, Any],
         places: Mapping[int, tuple[Any, Any]] | None = None,
         shift: int = 0,
     ) -> None:
-        self._names, self._values, self._shift = names, values, shift
+        self._book, self._names, self._all, self._shift = book, names, values, shift
         self._places = places or {}
+        self._values = Values(book.recipes.leaves, self._value)
+        self._marks: list[Mark] = []
 
     def statement(self, bsym: Any) -> Any:
         """The statement with what is in it."""
         names = self._names
         if not self._shift and all(names[name] == name for name in names_in(bsym)):
             return bsym
-        made = copied(bsym, self.tree, self.statement)
-        if self._shift:
-            self._place(made.__dict__)
+        recipe, names_of = self._book.of(bsym)
+        self._marks.extend(map(self._mark, self._book.recipes.marks[len(self._marks) :]))
+        made = recipe.written(self._values, self._marks)
+        made.__dict__[NAMES] = made.subsymbols, tuple(dict.fromkeys(names_of(names)))
         return made
 
-    def _place(self, state: dict[str, Any]) -> None:
-        for tag in [tag for tag in state["tags"] if isinstance(tag, OriginTag)]:
-            state["tags"].remove(tag)
-            state["tags"].add(OriginTag(tag.index + self._shift))
-            if state["source_filename"] is self._places[tag.index][0]:
-                state["source_filename"], state["source_positions"] = self._places[tag.index + self._shift]
+    def _mark(self, mark: Mark) -> Mark:
+        if not self._shift:
+            return mark
+        tags, filename, positions = mark
+        moved = tags.copy()
+        for tag in [tag for tag in tags if isinstance(tag, OriginTag)]:
+            moved.remove(tag)
+            moved.add(OriginTag(tag.index + self._shift))
+            if filename is self._places[tag.index][0]:
+                filename, positions = self._places[tag.index + self._shift]
+        return moved, filename, positions
+
+    def _value(self, proxy: Any) -> Any:
+        name = self._names[proxy.name]
+        found = self._all.get(name)
+        if found is None:
+            if name != proxy.name and proxy.__dict__["_grad"] is not None:
+                raise OtherwiseError
+            found = self._all[name] = proxy if name == proxy.name else renamed(proxy, name)
+        return found
 
     def tree(self, tree: Any) -> Any:
         """Arguments or results with values in the place of others."""
-        kind = type(tree)
-        if kind is TensorProxy:
-            name = self._names[tree._name]
-            found = self._values.get(name)
-            if found is None:
-                if name != tree._name and tree.__dict__["_grad"] is not None:
-                    raise OtherwiseError
-                found = self._values[name] = tree if name == tree._name else renamed(tree, name)
-            return found
-        if kind is tuple:
-            return tuple([self.tree(each) for each in tree])
-        if kind is list:
-            return [self.tree(each) for each in tree]
-        if kind is dict:
-            return {name: self.tree(each) for name, each in tree.items()}
-        if isinstance(tree, Proxy):
-            raise OtherwiseError
-        return tree
+        return self._book.recipes.tree(tree)(self._values)
