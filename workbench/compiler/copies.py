@@ -75,6 +75,15 @@ def inside_of(bsym: BoundSymbol) -> tuple[int, int]:
     return counted
 
 
+def _shares(bsym: BoundSymbol) -> bool:
+    """Whether a statement, or something inside, makes values that may share memory: found once for its structure."""
+
+    def find() -> bool:
+        return any(is_copy(leaf) or is_fence(leaf) or leaf.sym.id in VIEWS for leaf in leaves([bsym]))
+
+    return bool(structure_of(bsym).once("shares memory", find))
+
+
 @dataclasses.dataclass(frozen=True)
 class CopyFact:
     """One in-place copy inside a fusion.
@@ -226,8 +235,9 @@ class Memory:
         self._root: dict[str, str] = {}
         self._written: list[tuple[int, str]] = []
         for i, bsym in enumerate(bsyms):
-            for leaf in leaves([bsym]):
-                self._follow(leaf, i)
+            if _shares(bsym):
+                for leaf in leaves([bsym]):
+                    self._follow(leaf, i)
 
     def _follow(self, leaf: BoundSymbol, position: int) -> None:
         if is_copy(leaf):

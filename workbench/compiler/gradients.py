@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from workbench.compiler.kept import structure_of
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     Proxy,
@@ -51,8 +52,13 @@ def lost_conjugate(bsym: BoundSymbol) -> str:
     PyTorch's is that of the conjugate. Thunder takes the rules of real numbers, which is the same only where what is
     computed is linear, with real factors; and where it leaves the gradient to PyTorch.
     """
+    found: str = structure_of(bsym).once("lost conjugate", lambda: _lost_conjugate(bsym))
+    return found
+
+
+def _lost_conjugate(bsym: BoundSymbol) -> str:
     if bsym.subsymbols:
-        return next(filter(None, map(lost_conjugate, bsym.subsymbols)), "")
+        return next(filter(None, map(_lost_conjugate, bsym.subsymbols)), "")
     made = [out for out in bsym.flat_proxy_outs if isinstance(out, TensorProxy) and dtypes.is_complex_dtype(out.dtype)]
     if not made or isinstance(bsym.sym.id, str) or bsym.sym.name in _LINEAR or not bsym.flat_proxy_args:
         return ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +21,7 @@ from workbench.compiler.calls import draws
 from workbench.compiler.crossings import Crossing, crossings
 from workbench.compiler.facts import FactsCache
 from workbench.compiler.fusion import FusionOptions, contains
+from workbench.compiler.kept import structure_of
 from workbench.compiler.names import CLONE_PREFIX, name_places, origin_of
 from workbench.compiler.offload import Offloader
 from workbench.compiler.reader import read_joint
@@ -35,11 +36,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def _random_ops(bsym: BoundSymbol) -> set[str]:
+def _random_ops(bsym: BoundSymbol) -> Set[str]:
     """Names of the random ops that a statement is or is made of."""
     if not bsym.subsymbols:
         return {str(bsym.sym.name)} if contains(bsym, prims.OpTags.RANDOM_OP) or draws(bsym) else set()
-    return {name for sub in bsym.subsymbols for name in _random_ops(sub)}
+    found: frozenset[str] = structure_of(bsym).once(
+        "random ops", lambda: frozenset(name for sub in bsym.subsymbols for name in _random_ops(sub))
+    )
+    return found
 
 
 def _group(bsym: BoundSymbol) -> tuple[int, bool]:
@@ -170,6 +174,8 @@ class Stage:
         for bsym in self.joint.bound_symbols:
             if names := _random_ops(bsym):
                 asked[_group(bsym)] |= names
+        if not asked:
+            return frozenset()
         groups: defaultdict[tuple[int, bool], list[BoundSymbol]] = defaultdict(list)
         for bsym in self.claimed.bound_symbols:
             groups[_group(bsym)].append(bsym)

@@ -10,7 +10,7 @@ called for what it does, as `torch.set_grad_enabled` is.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -84,7 +84,7 @@ def written(
         What it is called with.
     make : callable
     """
-    given: dict[str, Any] = {}
+    given: dict[str, tuple[int, Any]] = {}
     alive: list[Any] = [of]
     try:
         key = (identity(of), _told(args, given, alive), _told(kwargs, given, alive), torch.get_default_dtype())
@@ -101,7 +101,7 @@ def written(
     values = Values(
         recipes.leaves,
         lambda proxy: renamed(proxy, names[proxy.name]),
-        zip(template.given, given.values(), strict=True),
+        zip(template.given, (proxy for _, proxy in given.values()), strict=True),
     )
     marks = [(tags, *place) for tags, *_ in recipes.marks]
     scope.extend([statement.written(values, marks) for statement in template.statements])
@@ -112,7 +112,7 @@ def _recorded(
     trace: Any,
     scope: list[Any],
     key: Hashable,
-    given: Mapping[str, Any],
+    given: Mapping[str, tuple[int, Any]],
     alive: Any,
     make: Callable[[], Any],
     known: dict[Hashable, _Template | None],
@@ -136,7 +136,7 @@ def _recorded(
     return result, template.structure
 
 
-def _told(tree: Any, given: dict[str, Any], alive: list[Any]) -> Hashable:
+def _told(tree: Any, given: dict[str, tuple[int, Any]], alive: list[Any]) -> Hashable:
     """Arguments as a key: tensors by all but their names, and by which of them are one."""
     kind = type(tree)
     if kind is TensorProxy:
@@ -157,7 +157,7 @@ def _told(tree: Any, given: dict[str, Any], alive: list[Any]) -> Hashable:
     return kind, identity(tree)
 
 
-def _tensor(proxy: Any, given: dict[str, Any], alive: list[Any]) -> Hashable:
+def _tensor(proxy: Any, given: dict[str, tuple[int, Any]], alive: list[Any]) -> Hashable:
     state = proxy.__dict__
     if state["_grad"] is not None or not state.keys() <= _STATE:
         raise _OtherwiseError
@@ -166,12 +166,12 @@ def _tensor(proxy: Any, given: dict[str, Any], alive: list[Any]) -> Hashable:
         if type(length) is not int:
             raise _OtherwiseError
     device = state["_device"]
-    known = given.setdefault(state["_name"], proxy)
+    number, known = given.setdefault(state["_name"], (len(given), proxy))
     if known is not proxy and known.__dict__ is not state and not _alike(known, proxy):
         raise _OtherwiseError
     alive.append(device)
     return (
-        list(given).index(state["_name"]), shape, identity(device), state["_true_dtype"], state["_dtype"],
+        number, shape, identity(device), state["_true_dtype"], state["_dtype"],
         state["_requires_grad"], state["_distparallel_type"], state["_thunder_fsdp_padding_size"],
         state["_has_weak_name"], frozenset(state["_tags"]) if state["_tags"] else None,
     )  # fmt: skip
@@ -236,7 +236,7 @@ def _check_statement(bsym: Any, place: tuple[Any, Any]) -> None:
         _check_statement(sub, place)
 
 
-def _check_values(recipes: Recipes, given: Mapping[str, Any], made: set[str]) -> None:
+def _check_values(recipes: Recipes, given: Collection[str], made: set[str]) -> None:
     """All values in statements were given, or made meanwhile."""
     for name, proxy in recipes.leaves.items():
         if type(name) is str and name not in given and (name not in made or proxy.__dict__["_grad"] is not None):

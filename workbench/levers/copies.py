@@ -90,8 +90,10 @@ def _beside_views(stage: Stage) -> dict[str, tuple[str, str]]:
 
     Only fences that name several values are sure to stay: from one to the next, statements may come into one fusion.
     """
-    memory = copies.Memory(stage.claimed.bound_symbols)
     together = [fence for _, fence in _fences(stage) if len(fence.flat_proxy_args) > 1]
+    if not together:
+        return {}
+    memory = copies.Memory(stage.claimed.bound_symbols)
     shared = {memory.base(fence.flat_proxy_args[0].name) for fence in together}
     found: dict[str, tuple[str, str]] = {}
     alone: list[str] = []
@@ -103,7 +105,7 @@ def _beside_views(stage: Stage) -> dict[str, tuple[str, str]]:
             alone, views = [], []
         elif copies.is_fence(bsym):
             alone += [a.name for a in given]
-        elif not any(copies.is_copy(leaf) for leaf in copies.leaves([bsym])):
+        elif not copies.inside_of(bsym)[0]:
             pairs = [(out.name, a.name) for out in made for a in given if memory.base(a.name) in shared]
             views += [(view, whole) for view, whole in pairs if memory.base(view) == memory.base(whole)]
     return found
