@@ -65,6 +65,7 @@ SEAM = Seam(
         "handle_traced_output": "torch._dynamo.variables.builder:handle_traced_output",
         "register_bytecode_hook": "torch._dynamo.convert_frame:register_bytecode_hook",
         "dynamo_utils": "torch._dynamo.utils",
+        "no_dispatch": "torch.utils._mode_utils:no_dispatch",
         "numpy_operator_wrapper": "torch._dynamo.utils:numpy_operator_wrapper",
         "numpy_to_tensor_wrapper": "torch._dynamo.utils:numpy_to_tensor_wrapper",
         "split_module": "torch.fx.passes.split_module:split_module",

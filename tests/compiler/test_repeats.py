@@ -33,7 +33,19 @@ def each_traced(program: Any) -> Iterator[repeats.Written]:
 
 
 def _leaf(value: Any) -> Any:
-    return traits_of(value) if isinstance(value, torch.Tensor) else value
+    return (type(value), traits_of(value)) if isinstance(value, torch.Tensor) else value
+
+
+def _memory(whole: WholeGraph) -> list[tuple[Any, ...]]:
+    """Of the inputs of a graph: which share a storage, its bytes, and whether they have gradients."""
+    fakes = [node.meta["example_value"] for node in whole.graph.graph.nodes if node.op == "placeholder"]
+    numbers: dict[int, int] = {}
+    return [
+        (numbers.setdefault(storage._cdata, len(numbers)), storage.nbytes(), fake.grad is None)
+        for fake in fakes
+        if isinstance(fake, torch.Tensor)
+        for storage in [fake.untyped_storage()]
+    ]
 
 
 def as_data(whole: WholeGraph) -> list[Any]:
@@ -56,6 +68,7 @@ def written_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None 
         stock = whole_graph(model, args, kwargs or {})
     torch._dynamo.reset()
     assert as_data(found) == as_data(stock)
+    assert _memory(found) == _memory(stock)
     assert [id(tensor) for tensor in found.inputs] == [id(tensor) for tensor in stock.inputs]
     assert not stock.written.modules
     return dict(found.written.modules)
@@ -257,9 +270,21 @@ def _transposed(stack: Stack) -> None:
     stack.layers[4].inner[0].weight = nn.Parameter(torch.randn(WIDTH, WIDTH).t())
 
 
+def _same_memory(stack: Stack) -> None:
+    stack.layers[4].inner[0].weight = nn.Parameter(stack.layers[1].inner[0].weight.detach())
+
+
+def _part_of_more(stack: Stack) -> None:
+    stack.layers[4].inner[0].weight = nn.Parameter(torch.randn(3, WIDTH, WIDTH)[0])
+
+
+def _with_gradient(stack: Stack) -> None:
+    stack.layers[4].inner[0].weight.grad = torch.ones(WIDTH, WIDTH)
+
+
 CHANGES = (
     _eval, _frozen, _shapes, _shared, _shared_layer, _shared_with_first, _tied_inside, _hooked, _patched, _more,
-    _without_bias, _dropping, _transposed,
+    _without_bias, _dropping, _transposed, _same_memory, _part_of_more, _with_gradient,
 )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from workbench.compiler.alike import Call, NotAlikeError, described, own_tensors
 from workbench.torch_api import (
     AttributeMutationExisting,
     ConstantVariable,
+    FakeTensor,
     LazyVariableTracker,
     TensorVariable,
     TupleVariable,
@@ -22,6 +23,7 @@ from workbench.torch_api import (
     VariableTracker,
     _pytree,
     handle_traced_output,
+    no_dispatch,
 )
 
 EXISTING = (AttributeMutationExisting, ValueMutationExisting)
@@ -266,9 +268,45 @@ def _input_like(node: fx.Node, sample: Sample, var: Any, tx: Any, path: str) -> 
     """
     module, _, name = path.rpartition(".")
     source = _from_there(node.meta["grapharg"].source, sample.source, var.source)
-    made = VariableBuilder(tx, source)(getattr(var.value.get_submodule(module), name))
-    own: fx.Node = made.as_proxy().node
+    tensor = getattr(var.value.get_submodule(module), name)
+    fake = _fake_as(node.meta["example_value"], tensor, tx.fake_mode)
+    own: fx.Node = VariableBuilder(tx, source)(tensor).as_proxy().node
+    del fake  # which PyTorch does not hold until then
     return own
+
+
+def _fake_as(known: Any, tensor: torch.Tensor, mode: Any) -> Any:
+    """Make the fake tensor of a tensor, as another was made of one like it, where that is all there is to be told.
+
+    Else Dynamo has it made, which describes the tensor first and is half of what an input costs.
+    """
+    converter = mode.fake_tensor_converter
+    describer = converter.meta_converter.describer
+    if (
+        type(tensor) not in (torch.nn.Parameter, FakeTensor)
+        or not tensor.dim()
+        or tensor.layout is not torch.strided
+        or traits_of(tensor) != traits_of(known)
+        or not tensor.is_leaf
+        or tensor._is_view()
+        or tensor.is_complex()
+        or tensor.is_inference()
+        or tensor.grad is not None
+        or tensor.storage_offset()
+        or tensor in describer.lookup_tensor
+        or (storage := tensor.untyped_storage()) in describer.lookup_storage
+        or not storage.nbytes()
+    ):
+        return None
+    with no_dispatch():
+        meta = torch.empty_strided(known.shape, known.stride(), dtype=known.dtype, device="meta")
+        made = FakeTensor(mode, meta, known.device)
+    made.requires_grad = known.requires_grad
+    if isinstance(known, torch.nn.Parameter):
+        made._is_param = True
+    converter.set_tensor_memo(tensor, made)
+    converter.meta_converter.storage_memo[describer.get_storage_id(storage)] = made.untyped_storage()
+    return made
 
 
 def _from_there(source: Any, old: Any, new: Any) -> Any:
