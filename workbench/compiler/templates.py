@@ -129,7 +129,7 @@ def _recorded(
         for bsym in scope[begun:]:
             _check_statement(bsym, place)
         statements, get = tuple(map(recipes.statement, scope[begun:])), recipes.tree(result)
-        _check_values(recipes, given, {name for name, _ in names})
+        _keep_values(recipes, given, {name for name, _ in names})
     except _OtherwiseError:
         return result, None
     template = known[key] = _Template(tuple(names), tuple(given), recipes, statements, get, Structure(), alive)
@@ -236,11 +236,13 @@ def _check_statement(bsym: Any, place: tuple[Any, Any]) -> None:
         _check_statement(sub, place)
 
 
-def _check_values(recipes: Recipes, given: Collection[str], made: set[str]) -> None:
-    """All values in statements were given, or made meanwhile."""
+def _keep_values(recipes: Recipes, given: Collection[str], made: set[str]) -> None:
+    """Keep values as they are now, which Thunder tags later: all in statements were given, or made meanwhile."""
     for name, proxy in recipes.leaves.items():
-        if type(name) is str and name not in given and (name not in made or proxy.__dict__["_grad"] is not None):
-            raise _OtherwiseError
+        if type(name) is str and name not in given:
+            if name not in made or proxy.__dict__["_grad"] is not None:
+                raise _OtherwiseError
+            recipes.leaves[name] = renamed(proxy, name)
 
 
 def _check_leaf(leaf: Any) -> None:
