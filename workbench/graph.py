@@ -143,6 +143,11 @@ class Ragged:
         items = np.arange(len(lengths) and ends[-1]) + np.repeat(self.offsets[:-1][rows] - (ends - lengths), lengths)
         return Ragged(np.concatenate(([0], ends)).astype(np.int32), self.items[items])
 
+    def pairs(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
+        """All items of rows, and of each the place among `rows` of the one that it is in."""
+        taken = self.taken(rows)
+        return np.repeat(np.arange(len(rows)), np.diff(taken.offsets)), taken.items
+
 
 @dataclasses.dataclass(frozen=True)
 class Statements:

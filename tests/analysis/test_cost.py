@@ -9,7 +9,9 @@ import pytest
 
 from tests.analysis.graphs import graph
 from workbench.analysis.cost import Calibration, Rates, calibrate, predict_step, signature
-from workbench.graph import Graph
+from workbench.analysis.machines import H100
+from workbench.analysis.overlap import costs
+from workbench.graph import Graph, Kind, StatementFlag
 
 LINES = [("matmul", "a b", "c", ""), ("tanh", "c", "d", "c"), ("tanh", "d", "e", "d")]
 
@@ -65,3 +67,34 @@ def test_names_and_numbers_of_fusions_make_no_difference_and_shapes_do() -> None
 def test_times_of_another_program_are_refused() -> None:
     with pytest.raises(ValueError, match="not the graph's"):
         calibrate(graph(LINES), ["matmul"], [1.0], 1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["torch", "nvfuser"])
+def test_statements_cost_together_what_each_costs_alone(executor: str) -> None:
+    import workbench
+
+    bench = workbench.open("llama", device="planned", executor=executor, layers=2)
+    for made in (bench.plan.graph, bench._captured.stage.graph):
+        together = costs(made, H100, 1).compute_s
+        assert together.any()
+        assert together.tolist() == [_alone_s(made, row) for row in range(len(together))]
+
+
+def _alone_s(made: Graph, row: int) -> float:
+    """Of one statement, written down as it is meant: bytes of values, each once, and operations."""
+    statements, values = made.statements, made.values
+    kinds = (Kind.COLLECTIVE, Kind.WAIT, Kind.GET_GRAD, Kind.RETURN, Kind.FENCE, Kind.ARGUMENT)
+    if statements.parent[row] >= 0 or statements.flags[row] & StatementFlag.VIEW or statements.kind[row] in kinds:
+        return 0.0
+    read, outputs = set(statements.inputs[row].tolist()), statements.outputs[row].tolist()
+    lives = {int(values.storage[value]) for value in read} - {-1}
+    views = statements.kind[row] == Kind.FUSION and not statements.flags[row] & StatementFlag.INPLACE
+    touched = read | {value for value in outputs if not (views and values.storage[value] in lives)}
+    moved = 0
+    for value in touched:
+        storage = values.storage[value]
+        moved += int(min(values.bytes[value], made.storages.bytes[storage] if storage >= 0 else values.bytes[value]))
+    dtype = next((values.dtype[value] for value in outputs if values.dtype[value]), "")
+    rate = H100.flops_per_s.get(dtype.rpartition(".")[2], min(H100.flops_per_s.values()))
+    return max(int(statements.flops[row]) / rate, moved / H100.bytes_per_s)

@@ -163,25 +163,64 @@ def _touched_bytes(graph: Graph, row: int) -> int:
     return int(graph.values.bytes[touched].sum())
 
 
-def moved_bytes(graph: Graph, row: int) -> float:
-    """Bytes that a kernel reads and writes: of what is expanded those that there are, of a fusion's views none."""
+def moved_bytes(graph: Graph, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Bytes that kernels read and write: of what is expanded those that there are, of a fusion's views none.
+
+    Parameters
+    ----------
+    graph : Graph
+    rows : (kernels,) int
+
+    Returns
+    -------
+    (kernels,) float64
+    """
     statements, values = graph.statements, graph.values
-    read, made = statements.inputs[row], statements.outputs[row]
-    if statements.kind[row] == Kind.FUSION and not statements.flags[row] & StatementFlag.INPLACE:
-        made = made[~np.isin(values.storage[made], values.storage[read]) | (values.storage[made] < 0)]
-    touched = np.unique(np.concatenate((read, made)))
-    lives = values.storage[touched]
-    room = np.where(lives >= 0, graph.storages.bytes[lives], values.bytes[touched])
-    return float(np.minimum(values.bytes[touched], room).sum())
+    (by, read), (made_by, made) = statements.inputs.pairs(rows), statements.outputs.pairs(rows)
+    apart = (statements.kind[rows] == Kind.FUSION) & ((statements.flags[rows] & StatementFlag.INPLACE) == 0)
+    lives = values.storage[made]
+    # Of each statement's own: numbers of storages, and of values below, told apart by the statement.
+    viewed = np.isin(_keys(made_by, lives, len(graph.storages)), _keys(by, values.storage[read], len(graph.storages)))
+    kept = ~apart[made_by] | ~viewed | (lives < 0)
+    touched = np.unique(_keys(np.append(by, made_by[kept]), np.append(read, made[kept]), len(values)))
+    which, value = np.divmod(touched, len(values) + 1)
+    lives = values.storage[value]
+    room = np.where(lives >= 0, graph.storages.bytes[lives], values.bytes[value])
+    return np.bincount(which, np.minimum(values.bytes[value], room), minlength=len(rows)).astype(float)
 
 
-def operations_s(graph: Graph, row: int, machine: Machine) -> float:
-    """Seconds of a statement's operations at a machine's peak."""
+def _keys(rows: NDArray[np.intp], items: NDArray[np.int32], count: int) -> NDArray[np.int64]:
+    """A number for each pair of a row and an item from -1 to below `count`."""
+    found: NDArray[np.int64] = rows.astype(np.int64) * (count + 1) + items
+    return found
+
+
+def operations_s(graph: Graph, rows: NDArray[np.intp], machine: Machine) -> NDArray[np.float64]:
+    """Seconds of statements' operations at a machine's peak.
+
+    Parameters
+    ----------
+    graph : Graph
+    rows : (kernels,) int
+    machine : Machine
+
+    Returns
+    -------
+    (kernels,) float64
+    """
     statements, values = graph.statements, graph.values
-    dtype = next((values.dtype[v] for v in statements.outputs[row] if values.dtype[v]), "")
+    slowest = min(machine.flops_per_s.values())
     # Thunder's own name has its module before it.
-    rate = machine.flops_per_s.get(dtype.rpartition(".")[2], min(machine.flops_per_s.values()))
-    return float(statements.flops[row] / rate)
+    rate_of = {dtype: machine.flops_per_s.get(dtype.rpartition(".")[2], slowest) for dtype in set(values.dtype)}
+    rates = np.full(len(rows), slowest)
+    by, made = statements.outputs.pairs(rows)
+    dtypes = [values.dtype[value] for value in made.tolist()]
+    known = [(row, rate_of[dtype]) for row, dtype in zip(by.tolist(), dtypes, strict=True) if dtype]
+    # The first that has a type counts, and so comes last.
+    for row, rate in reversed(known):
+        rates[row] = rate
+    found: NDArray[np.float64] = statements.flops[rows] / rates
+    return found
 
 
 def _rates(graph: Graph, rows: Sequence[int], seconds: NDArray[np.float64]) -> Rates:

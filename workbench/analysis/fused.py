@@ -96,18 +96,17 @@ def again(
     held[list(inner)] = False
     statements, values = joint.statements, joint.values
     predicted, certain = seconds.copy(), seconds.copy()
-    for row in np.flatnonzero(inside).tolist():
-        # Its operations may go on while the fusion waits for memory.
-        certain[row] = 0.0
-        view = statements.flags[row] & StatementFlag.VIEW
-        read = () if view else np.unique(statements.inputs[row]).tolist()
-        from_memory = (
-            value
-            for value in read
-            if values.storage[value] >= 0 and (held[values.storage[value]] or not inside[values.producer[value]])
-        )
-        nbytes = sum(int(values.bytes[value]) for value in from_memory)
-        predicted[row] = max(operations_s(joint, row, machine), nbytes / machine.bytes_per_s)
+    rows = np.flatnonzero(inside)
+    # Its operations may go on while the fusion waits for memory.
+    certain[rows] = 0.0
+    by, read = statements.inputs.pairs(rows)
+    lives = values.storage[read]
+    view = (statements.flags[rows] & StatementFlag.VIEW) != 0
+    from_memory = ~view[by] & (lives >= 0) & (held[lives] | ~inside[values.producer[read]])
+    # What a statement reads twice it reads from memory once.
+    once = np.unique(np.stack((by[from_memory], read[from_memory])), axis=1)
+    nbytes = np.bincount(once[0], values.bytes[once[1]], minlength=len(rows))
+    predicted[rows] = np.maximum(operations_s(joint, rows, machine), nbytes / machine.bytes_per_s)
     uses = _Uses(joint, plan)
     written_s, least_s = {}, {}
     for storage in work.storages().tolist():

@@ -67,13 +67,14 @@ def costs(graph: Graph, machine: Machine, ranks: int, calibration: Calibration |
     kernel = top & ~view & ~np.isin(statements.kind, _NO_KERNEL)
     compute = np.zeros(len(statements))
     communication = np.zeros(len(statements))
-    for row in np.flatnonzero(kernel).tolist():
-        nbytes = moved_bytes(graph, row)
-        if calibration is not None:
+    rows = np.flatnonzero(kernel)
+    nbytes = moved_bytes(graph, rows)
+    if calibration is None:
+        compute[rows] = np.maximum(operations_s(graph, rows, machine), nbytes / machine.bytes_per_s)
+    else:
+        for row, of_row in zip(rows.tolist(), nbytes.tolist(), strict=True):
             known = calibration.seconds.get(signature(graph, row))
-            compute[row] = calibration.rates.seconds(float(statements.flops[row]), nbytes) if known is None else known
-            continue
-        compute[row] = max(operations_s(graph, row, machine), nbytes / machine.bytes_per_s)
+            compute[row] = calibration.rates.seconds(float(statements.flops[row]), of_row) if known is None else known
     for row in np.flatnonzero(top & (statements.kind == Kind.COLLECTIVE)).tolist():
         factor = next((f for word, f in _TRAFFIC.items() if word in statements.name[row]), 1.0)
         group = int(statements.group[row])

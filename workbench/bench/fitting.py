@@ -17,6 +17,7 @@ from workbench.analysis.places import RECOMPUTE, SAVE, ByArithmetic, Places, Wei
 from workbench.bench import around
 from workbench.bench.around import Found
 from workbench.bench.fits import Chosen, Fit, Step
+from workbench.compiler.cycles import few_collections
 from workbench.errors import ChoiceError, PlanError
 from workbench.graph import Kind
 from workbench.limits import STORAGES, seconds, size_bytes, uses
@@ -71,6 +72,7 @@ class Fitter:
         If the program has no backward.
     """
 
+    @few_collections()
     def __init__(
         self,
         bench: Workbench,
@@ -212,6 +214,7 @@ class Fitter:
         known = plan.overlap_on(self.machine)
         return 0.0 if known is None else known.simulation.idle_compute_s
 
+    @few_collections()
     def least(self) -> tuple[Found, Plan]:
         """The lowest point found, whatever it takes."""
         if self._least is None:
@@ -310,6 +313,7 @@ class Fitter:
         line = plan.timeline
         return self._places.of_plan(self._stage.graph, plan.graph, line.statement_peak_bytes, line.after_bytes)
 
+    @few_collections()
     def within(self, limit_bytes: int) -> tuple[Found, Plan]:
         """The quickest point found whose plan is within a limit.
 
@@ -344,6 +348,7 @@ class Fitter:
             found = stock
         return found, self.plan(found)
 
+    @few_collections()
     def within_time(self, step_s: float) -> tuple[Found, Plan]:
         """The point of the least peak found that takes a step no longer than so many seconds.
 
@@ -377,6 +382,7 @@ class Fitter:
         found = min(quick, key=lambda found: (found.planned_bytes, *_quickest(found)))
         return found, self.plan(found)
 
+    @few_collections()
     def explained(self, point: Point, plan: Plan, limit_bytes: int) -> Fit:
         """A point with why it is as it is."""
         beside = _beside(point)
