@@ -20,9 +20,10 @@ import workbench
 from tests.amount import amount
 from tests.strategies import drawn
 from workbench.analysis import relaxed, solve
-from workbench.analysis.choice import Chooser, Rates
+from workbench.analysis.choice import Chooser
 from workbench.analysis.machines import H100
 from workbench.analysis.places import OFFLOAD, RECOMPUTE, SAVE, ByArithmetic, Places, Weighed
+from workbench.analysis.points import Rates
 from workbench.analysis.presence import Presence
 from workbench.analysis.solve import solve_whole
 from workbench.bench.fitting import Fitter

@@ -20,10 +20,11 @@ from scipy.optimize import LinearConstraint
 
 import workbench
 from workbench import Workbench, cli
-from workbench.analysis.choice import Chooser, Rates
+from workbench.analysis.choice import Chooser
 from workbench.analysis.closing import SOLVED_TO
 from workbench.analysis.machines import H100
 from workbench.analysis.places import OFFLOAD, RECOMPUTE, SAVE, ByArithmetic, Places
+from workbench.analysis.points import Rates
 from workbench.analysis.relaxed import Under
 from workbench.analysis.solve import solve, solve_whole
 from workbench.bench.fitting import Fitter

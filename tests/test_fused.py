@@ -164,3 +164,53 @@ def test_of_a_llama_activations_made_again_are_quicker_and_lower_than_what_is_sa
     assert made.added_s < -0.02 * made.step_s
     assert last.step_s == pytest.approx(made.step_s + made.added_s)
     assert bench.plan.proof.proven
+
+
+@pytest.fixture(scope="module")
+def large() -> Fitter:
+    """A Llama of a 7B model's shapes, of few layers, on a GPU that hides transfers."""
+    shapes = {"dim": 4096, "heads": 32, "hidden": 11008, "vocab": 32000, "sequence": 4096, "dtype": "bfloat16"}
+    bench = workbench.open("llama", device="planned", executor="nvfuser", layers=4, **shapes)
+    return Fitter(bench, bench._captured, bench.machine)
+
+
+@pytest.mark.parametrize("share", [0.88, 0.85])
+def test_of_a_large_model_what_fits_in_no_time_is_found_near_the_limit_in_a_few_plans(
+    large: Fitter, share: float
+) -> None:
+    limit, known = int(share * large.before.peak_bytes), len(large.chooser._known)
+    found, plan = large.within(limit)
+    assert 0.98 * limit <= plan.peak_bytes <= limit
+    assert found.added_s <= 1e-4 * large.step_s
+    assert len(large.chooser._known) - known <= 20
+
+
+def test_a_guide_says_what_it_takes_to_make_again_what_fusions_made_again_for_others(large: Fitter) -> None:
+    chooser = large.chooser
+    nearer = chooser._guides()[0]
+    # A layer's norm is made again of the stream, which is made again of all layers before it.
+    norms = {s: o for s, o in nearer._variables if o == "recompute" and "norm/mul" in large._site_of[s].id}
+    planned = chooser._as_guided(nearer, nearer.point(norms))
+    assert planned.options.keys() - norms.keys() <= chooser._remade
+    assert nearer.added_s(norms) == pytest.approx(planned.added_s, rel=0.5)
+    assert nearer.added_s(norms) > 1e-4 * large.step_s
+
+
+def test_what_is_not_needed_is_taken_back_at_once(large: Fitter) -> None:
+    chooser = large.chooser
+    all_away = chooser.point({s: o for s, o in chooser._variables if o == "offload"})
+    limit, known = (all_away.peak_bytes + large.before.peak_bytes) // 2, len(chooser._known)
+    found = chooser._taken_back(all_away, limit)
+    assert all_away.peak_bytes < found.peak_bytes <= limit
+    assert found.transfer_s < 0.1 * all_away.transfer_s
+    assert len(chooser._known) - known <= 4
+
+
+def test_corrected_there_is_as_much_more_at_each_place_whatever_is_chosen(large: Fitter) -> None:
+    nearer = large.chooser._guides()[0]
+    corrected = nearer.corrected(large.chooser._stock_peaks - nearer._stock_peaks)
+    assert corrected.stock.peak_bytes == large.before.peak_bytes
+    options = dict(nearer._variables[:1])
+    more = corrected._evaluate(options)[1] - nearer._evaluate(options)[1]
+    assert np.array_equal(more, large.chooser._stock_peaks - nearer._stock_peaks)
+    assert corrected.bound(large.before.peak_bytes).added_s <= 0

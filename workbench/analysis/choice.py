@@ -9,6 +9,7 @@ again without going over it is.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,6 +22,7 @@ from scipy.sparse import csr_array
 from workbench.analysis.closing import Closing
 from workbench.analysis.fused import Again
 from workbench.analysis.places import OFFLOAD, RECOMPUTE, Places, Weighed
+from workbench.analysis.points import Point, Rates, lowest, quickest
 from workbench.analysis.presence import Presence
 from workbench.analysis.recompute import Recomputer
 from workbench.analysis.relaxed import Bound, Relaxation
@@ -47,56 +49,6 @@ _TURNED = 400_000
 """Statements of all of these together, in between."""
 _ALONE = 1_000_000
 """Statements times variables up to which each choice is predicted alone, rather than by what it can free at most."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Rates:
-    """What choices cost.
-
-    Attributes
-    ----------
-    seconds : (statements,) float64
-        Of each statement of the joint graph.
-    offload_bytes_per_s : float
-        One way.
-    hides : bool
-        Whether transfers go on beside compute, as on a GPU.
-    again, least : Again, optional
-        What is made again is predicted to cost, and costs at least, which the bound rests on. By default the first is
-        by `seconds`, and the second the first.
-    """
-
-    seconds: NDArray[np.float64]
-    offload_bytes_per_s: float
-    hides: bool
-    again: Again | None = None
-    least: Again | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Point:
-    """What options for storages come to, by exact prediction of the joint graph.
-
-    Attributes
-    ----------
-    options : mapping of int to str
-        Storages that are not saved, and what happens to each.
-    peak_bytes, saved_bytes : int
-    recompute_s, transfer_s : float
-        Seconds that are added to a step: statements run again, transfers that nothing hides. The first is what its
-        plan's compute has more than stock's where it was weighed by a plan, and may be less than zero there.
-    """
-
-    options: Mapping[int, str]
-    peak_bytes: int
-    saved_bytes: int
-    recompute_s: float
-    transfer_s: float
-
-    @property
-    def added_s(self) -> float:
-        """Seconds added to a step in which everything is saved."""
-        return self.recompute_s + self.transfer_s
 
 
 class Chooser:
@@ -126,6 +78,8 @@ class Chooser:
         Storages that are not saved where nothing is chosen, either: fusions make them again. A guide may take them as
         made again, and not choose for them; where what is made again then reads one, it is made again with it, for it
         would be saved otherwise.
+    dragged : collection of int
+        Of `fixed` those whose statements count as run again only where something chosen reads them.
     solver_s : float, optional
         For each linear program of whole choices.
     """
@@ -146,8 +100,10 @@ class Chooser:
         go_on: Callable[[], None] = lambda: None,
         guides: Callable[[], Sequence[Chooser]] = tuple,
         remade: Collection[int] = (),
+        dragged: Collection[int] = (),
         solver_s: float = _SOLVER_S,
     ) -> None:
+        self._dragged = frozenset(dragged)
         self._solver_s, self._remade = solver_s, frozenset(remade)
         self._go_on, self._guides = go_on, functools.cache(guides)
         self._work, self._places, self._rates, self._weigh, self._quick = work, places, rates, weigh, quick
@@ -160,12 +116,14 @@ class Chooser:
             if option in options
         ]
         self._chains = {
-            storage: work.again({storage}, along=along, gather=gather)
+            storage: work.again(self._with_read({storage: RECOMPUTE}, self._dragged), along=along, gather=gather)
             for storage, option in self._variables
             if option == RECOMPUTE
         }
         self._bytes = work.graph.storages.bytes
         self._known: dict[frozenset[tuple[int, str]], tuple[Point, NDArray[np.int64]]] = {}
+        self._weighed: dict[frozenset[tuple[int, str]], tuple[Point, NDArray[np.int64]]] = {}
+        self._more: NDArray[np.int64] | None = None
         self._again = rates.again or Again(seconds=rates.seconds)
         self._stock_s: float | None = None
         self._lowered_once = False
@@ -173,15 +131,27 @@ class Chooser:
         self.stock, self._stock_peaks = self._evaluate({})
         self._alone = self._each_alone() if quick and places.count * len(self._variables) <= _ALONE else None
         self._relaxation = self._relaxed()
-        self._closing: Closing[Point] = Closing(
+        self._closing = self._closing_of()
+
+    def _closing_of(self) -> Closing[Point]:
+        return Closing(
             self._relaxation,
             self._evaluate,
             self.known,
             self._frees,
-            step_s=float(rates.seconds[work.graph.statements.parent < 0].sum()),
-            solver_s=solver_s,
-            go_on=go_on,
+            step_s=float(self._rates.seconds[self._work.graph.statements.parent < 0].sum()),
+            solver_s=self._solver_s,
+            go_on=self._go_on,
         )
+
+    def corrected(self, more: NDArray[np.int64]) -> Chooser:
+        """The same where so many bytes more are alive at each place, whatever is chosen, than it weighs."""
+        other = copy.copy(self)
+        other._more, other._known, other._lowered_once, other._spared = more, {}, False, None
+        other.stock, other._stock_peaks = other._evaluate({})
+        other._relaxation = self._relaxation.with_peaks(other._stock_peaks)
+        other._closing = other._closing_of()
+        return other
 
     def point(self, options: Mapping[int, str]) -> Point:
         """What options come to."""
@@ -218,7 +188,9 @@ class Chooser:
                 self.least()
         found = self.known(limit_bytes)
         if found is not None:
-            better = self._saved_again(found, limit_bytes)
+            better = found
+            if self._quick or not self._closing.within(limit_bytes, _WORTH):
+                better = self._saved_again(self._taken_back(found, limit_bytes), limit_bytes)
             if spared := self._sparing().options:
                 self.point({**better.options, **spared})
         return self.known(limit_bytes)
@@ -251,34 +223,35 @@ class Chooser:
         return self._spared
 
     def _guided(self, limit_bytes: int) -> Point | None:
-        """The quickest within a limit of what guides find under limits of their own, moved until they fit here."""
+        """The quickest within a limit of what guides find, set right until it fits here."""
         for guide in self._guides():
+            if self._closing.within(limit_bytes, _WORTH):
+                break
             self._ask(guide, limit_bytes)
+            # What is further off seldom betters what is found, in plans that take seconds each.
+            if self.known(limit_bytes) is not None and self._plans() == _PLANS_TO_SAVE_AGAIN:
+                break
         return self.known(limit_bytes) if self._guides() else None
 
     def _ask(self, guide: Chooser, limit_bytes: int) -> None:
-        low, high = guide.least().peak_bytes, guide.stock.peak_bytes
-        aim = first = limit_bytes + high - self.stock.peak_bytes
+        """Plan what a guide finds; it finds again with as much more alive at each place as there was, until it fits."""
+        more = self._stock_peaks - guide._stock_peaks
+        asked: set[frozenset[tuple[int, str]]] = set()
         for _ in range(_AIMS):
-            aim = min(max(aim, low), high)
-            point = guide.fit(aim)
-            if point is None:
+            nearer = guide.corrected(more)
+            point = nearer.fit(limit_bytes) or nearer.least()
+            key = frozenset(point.options.items())
+            found = self._as_guided(guide, point)
+            close = (1 - _NEAR) * limit_bytes <= found.peak_bytes <= limit_bytes
+            if close or key in asked or self._closing.within(limit_bytes, _WORTH):
                 break
-            peak_bytes = self._as_guided(guide, point).peak_bytes
-            if (1 - _NEAR) * limit_bytes <= peak_bytes <= limit_bytes:
-                break
-            if peak_bytes > limit_bytes:
-                high = aim - 1
-            else:
-                low = aim + 1
-            if low > high:
-                break
-            # As far off as here, first; where that leads out of what is left, the middle of it.
-            aim += limit_bytes - peak_bytes
-            if not low <= aim <= high:
-                aim = (low + high) // 2
+            asked.add(key)
+            peaks = self._evaluate(found.options)[1]
+            seen = peaks - guide._evaluate(point.options)[1]
+            over = found.peak_bytes > limit_bytes and nearer.known(limit_bytes) is not None
+            more = np.where(peaks > limit_bytes, np.maximum(more, seen), more) if over else seen
         # What the guide has weighed on its way may do where what it prefers does not.
-        for point in guide.weighed(first)[:_AIMS]:
+        for point in nearer.weighed(limit_bytes)[:_AIMS]:
             if self.known(limit_bytes) is not None:
                 break
             self._as_guided(guide, point)
@@ -305,17 +278,17 @@ class Chooser:
     def weighed(self, limit_bytes: int) -> list[Point]:
         """All within a limit that was weighed so far, the quickest first."""
         within = [point for point, _ in self._known.values() if point.peak_bytes <= limit_bytes]
-        return sorted(within, key=_quickest)
+        return sorted(within, key=quickest)
 
     def known(self, limit_bytes: int) -> Point | None:
         """Of all that was weighed so far, for this limit or another, the quickest within it; then the lowest."""
         within = (point for point, _ in self._known.values() if point.peak_bytes <= limit_bytes)
-        return min(within, key=_quickest, default=None)
+        return min(within, key=quickest, default=None)
 
     def known_lowest(self, limit_s: float, before_s: float) -> Point:
         """Of all that was weighed so far, the lowest with which a step of `before_s` takes at most `limit_s`."""
         within = [point for point, _ in self._known.values() if before_s + point.added_s <= limit_s]
-        return min(within, key=_lowest, default=self.stock)
+        return min(within, key=lowest, default=self.stock)
 
     def helpful(self, point: Point, place: int) -> list[tuple[int, str]]:
         """What could be chosen beside a point to free bytes at a place: first what frees the most for its time."""
@@ -337,7 +310,7 @@ class Chooser:
         if not self._lowered_once:
             self._lowest()
             self._lowered_once = True
-        return min((point for point, _ in self._known.values()), key=_lowest)
+        return min((point for point, _ in self._known.values()), key=lowest)
 
     def _lowest(self) -> None:
         """Look for options of the least peak."""
@@ -345,7 +318,7 @@ class Chooser:
         rows, limits = [], []
         for _ in range(_ROUNDS):
             point, peaks = self._evaluate(self._options(x))
-            best = min(best, point, key=_lowest)
+            best = min(best, point, key=lowest)
             for place in self._highest(peaks, int(0.98 * point.peak_bytes)):
                 freed = self._frees(place)
                 rows.append(freed)
@@ -394,7 +367,7 @@ class Chooser:
                 elif storage in point.options or helps[number]:
                     turns.append({**point.options, storage: option})
             left -= len(turns)
-            lower = min((self.point(options) for options in turns), key=_lowest, default=point)
+            lower = min((self.point(options) for options in turns), key=lowest, default=point)
             if lower.peak_bytes >= point.peak_bytes:
                 break
             point = lower
@@ -462,7 +435,13 @@ class Chooser:
     def _evaluate(self, options: Mapping[int, str]) -> tuple[Point, NDArray[np.int64]]:
         key = frozenset(options.items())
         if key not in self._known:
-            self._known[key] = self._evaluated(options)
+            if key not in self._weighed:
+                self._weighed[key] = self._evaluated(options)
+            point, peaks = self._weighed[key]
+            if self._more is not None:
+                peaks = peaks + self._more
+                point = dataclasses.replace(point, peak_bytes=int(peaks.max()))
+            self._known[key] = point, peaks
         return self._known[key]
 
     def _evaluated(self, options: Mapping[int, str]) -> tuple[Point, NDArray[np.int64]]:
@@ -485,6 +464,8 @@ class Chooser:
         """Seconds of statements run again, and of transfers that nothing hides."""
         chosen = {storage for storage, option in options.items() if option == RECOMPUTE}
         again = self._work.again(chosen, along=self._along, gather=self._gather)
+        if self._dragged:
+            again = again.union(*(self._chains[storage] for storage in chosen))
         again_s = float(self._again.seconds[sorted(again)].sum()) + self._each_s(chosen)
         moved = sum(int(self._bytes[s]) for s, o in {**self._fixed, **options}.items() if o == OFFLOAD)
         way_s = moved / self._rates.offload_bytes_per_s
@@ -554,6 +535,33 @@ class Chooser:
         highest: list[int] = over[np.argsort(-peaks[over], kind="stable")][:_CUTS_PER_ROUND].tolist()
         return highest
 
+    def _taken_back(self, point: Point, limit_bytes: int) -> Point:
+        """The same with what can be saved again at once, by the bytes that are left at each place: a plan, or a few."""
+        numbers = {chosen: number for number, chosen in enumerate(self._variables)}
+        share = 1.0
+        for _ in range(0 if self._quick else _PLANS_TO_SAVE_AGAIN):
+            left = limit_bytes - self._evaluate(point.options)[1]
+            options, added_s = dict(point.options), self.added_s(point.options)
+            taken: list[int] = []
+            for storage in sorted(options, key=lambda storage: -int(self._bytes[storage])):
+                number = numbers[storage, point.options[storage]]
+                places = slice(self._relaxation.start[number], self._relaxation.end[number])
+                size = int(self._bytes[storage])
+                without = {s: o for s, o in options.items() if s != storage}
+                if left[places].min(initial=limit_bytes) >= size and (less_s := self.added_s(without)) < added_s:
+                    left[places] -= size
+                    options, added_s = without, less_s
+                    taken.append(storage)
+            taken = taken[: int(share * len(taken))]
+            if not taken:
+                break
+            tried = self.point({s: o for s, o in point.options.items() if s not in taken})
+            if tried.peak_bytes <= limit_bytes and tried.added_s < point.added_s:
+                point = tried
+            else:
+                share /= 2
+        return point
+
     def _saved_again(self, point: Point, limit_bytes: int) -> Point:
         """The same with whatever can be saved again, the dearest first, and dear ones turned into cheaper."""
         tries_left = min(len(point.options) * 2, self._turns()) if self._quick else self._plans()
@@ -570,11 +578,3 @@ class Chooser:
                     point = tried
                     break
         return point
-
-
-def _lowest(point: Point) -> tuple[int, float, int]:
-    return point.peak_bytes, point.added_s, len(point.options)
-
-
-def _quickest(point: Point) -> tuple[float, int, int]:
-    return point.added_s, point.peak_bytes, len(point.options)

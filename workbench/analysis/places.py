@@ -51,6 +51,12 @@ class Places:
         self.first_backward = self.stock.first_backward
         self.count = len(self.of_row)
 
+    def ahead_of(self, plan: Graph, ahead: int) -> int:
+        """As many places of the backward as so many statements of an execution graph's, where a fusion is one."""
+        statements = plan.statements
+        planned = int(((statements.parent < 0) & (statements.side == BACKWARD)).sum())
+        return round(ahead * max(1.0, (self.count - self.first_backward) / max(1, planned)))
+
     def of_plan(self, joint: Graph, plan: Graph, peaks: NDArray[np.int64], after_bytes: int) -> NDArray[np.int64]:
         """Peaks by place, of an execution graph's: a fusion's stand wherever its members would.
 

@@ -204,6 +204,12 @@ class Relaxation:
         self.upper = np.concatenate([np.ones(count), [np.inf, np.inf], np.ones(self.width - count - 2)])
         self.matrix, self.limits = rows.matrix(self.width), np.asarray(rows.limits, float)
 
+    def with_peaks(self, peaks: NDArray[np.int64]) -> Relaxation:
+        """The same where so many bytes are alive at each place with everything saved."""
+        other = copy.copy(self)
+        other.peaks = peaks
+        return other
+
     def helps(self, place: int) -> NDArray[np.float64]:
         """Bytes that each choice could free at a place at most, of its own storage."""
         return np.where((self.start <= place) & (place < self.end), self.sizes, 0.0)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from workbench.analysis.choice import Point
+from workbench.analysis.points import Point
 from workbench.limits import ORDER, WAITS
 
 if TYPE_CHECKING:

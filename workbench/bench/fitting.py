@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.analysis import fused
-from workbench.analysis.choice import GUIDE_S, Chooser, Point, Rates
+from workbench.analysis.choice import GUIDE_S, Chooser
 from workbench.analysis.overlap import costs
 from workbench.analysis.places import RECOMPUTE, SAVE, ByArithmetic, Places, Weighed
+from workbench.analysis.points import Point, Rates
 from workbench.bench import around
 from workbench.bench.around import Found
 from workbench.bench.fits import Chosen, Fit, Step
@@ -125,12 +126,12 @@ class Fitter:
             ahead=int(self.before.site_of["saved.ahead"].choice),
         )
         self._places = Places(stage.recomputer, stage.predictor)
-        weigher = functools.partial(ByArithmetic, stage.recomputer, stage.predictor, self._places, **how)
+        weigher = functools.partial(ByArithmetic, stage.recomputer, stage.predictor, self._places)
         beside = {**fixed, **dict.fromkeys(remade, RECOMPUTE)}
-        self._arithmetic = weigher(beside)
+        self._arithmetic = weigher(beside, **how)
 
-        def exactly(free: Mapping[int, Sequence[str]], fixed: Mapping[int, str], **settings: Any) -> Chooser:
-            weigh, given = weigher(fixed), (stage.recomputer, self._places, rates)
+        def exactly(free: Mapping[int, Sequence[str]], fixed: Mapping[int, str], how: _How, **settings: Any) -> Chooser:
+            weigh, given = weigher(fixed, **how), (stage.recomputer, self._places, rates)
 
             def weighed(options: Mapping[int, str]) -> Weighed:
                 go_on()
@@ -139,12 +140,13 @@ class Fitter:
             return Chooser(*given, weighed, free, fixed, quick=True, go_on=go_on, **how, **settings)
 
         def guides() -> tuple[Chooser, ...]:
-            further = exactly(free, fixed, solver_s=GUIDE_S)
+            fused_how = _How(**{**how, "ahead": self._places.ahead_of(self.before.graph, how["ahead"])})
+            further = exactly(free, fixed, fused_how, solver_s=GUIDE_S)
             if not remade:
                 return (further,)
             # Nearer to what is planned; but the other goes further down.
             guided = {storage: options for storage, options in free.items() if storage not in remade}
-            return exactly(guided, beside, solver_s=GUIDE_S), further
+            return exactly(guided, beside, fused_how, solver_s=GUIDE_S, dragged=remade), further
 
         self.chooser = (
             Chooser(
@@ -161,7 +163,7 @@ class Fitter:
                 **how,
             )
             if stage.fuses
-            else exactly(free, fixed)
+            else exactly(free, fixed, how)
         )
 
     def _sorted(self) -> tuple[dict[int, Site], dict[int, tuple[str, ...]], dict[int, str]]:
