@@ -34,6 +34,7 @@ from workbench.compiler.kept import STRUCTURE, Structure, structure_of
 from workbench.compiler.patches import SourceFile
 from workbench.compiler.plan import Later, Plan, Split
 from workbench.compiler.stage import Made
+from workbench.compiler.templates import OF_TRACING
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     Proxy,
@@ -280,7 +281,8 @@ class _Pickler(pickle.Pickler):
         if kind is SourceFile:
             return SourceFile, (str(obj), obj.scope, obj.user_file, obj.user_line)
         if kind is TraceCtx:
-            return object.__new__, (TraceCtx,), obj.__dict__ | {"fn": None, "_object_ctx": {}}
+            state = {name: value for name, value in obj.__dict__.items() if name not in OF_TRACING}
+            return object.__new__, (TraceCtx,), state | {"fn": None, "_object_ctx": {}}
         if kind is SigInfo:
             return object.__new__, (SigInfo,), obj.__dict__ | {"unwrapped_fn": None}
         if isinstance(obj, dist.ProcessGroup):

@@ -203,6 +203,9 @@ def make_name(self: Any, name: str | None = None, *, prefix: str | None = None) 
 
 _NOTES = "_workbench_notes"
 
+OF_TRACING = frozenset((_TEMPLATES, _NOTES))
+"""What a trace knows while it is made: of no use once it is."""
+
 
 @contextmanager
 def _noted(trace: Any) -> Iterator[list[tuple[str, str | None]]]:
