@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+import torch
 
 import workbench
 from workbench.compiler import hooks, pipeline
@@ -17,7 +18,7 @@ from workbench.compiler import last_pass as last_pass_module
 from workbench.compiler.kept import PLANS, Kept, Structure, ids, structure_of
 from workbench.compiler.last_pass import last_pass
 from workbench.compiler.regions import Regions
-from workbench.compiler.thunder_api import _transform_for_operator_executor_execution, from_trace
+from workbench.compiler.thunder_api import _transform_for_operator_executor_execution, dead_code, from_trace
 from workbench.errors import ChoiceError
 
 SETS = 8
@@ -211,3 +212,32 @@ def test_choosing_all_day_keeps_no_more_than_the_last_plans_asked_for() -> None:
         if number % PLANS == 0:
             counts.append(len(kept._known) + len(kept._older))
     assert max(counts[3:]) < 2 * max(counts[:3])
+
+
+def test_what_is_computed_twice_outside_of_fusions_is_found_as_thunder_finds_it() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        one, other = x @ w, x @ w
+        # The same once these are one, the same values for something else, and in another order.
+        return (
+            one @ w,
+            other @ w,
+            w @ other,
+            torch.outer(x[0], w[0]),
+            torch.outer(w[0], x[0]),
+            torch.outer(x[0], w[0]),
+        )
+
+    bench = workbench.open(program, torch.randn(4, 4), torch.randn(4, 4), device="planned", executor="nvfuser")
+    trace = bench._captured.stage.claimed
+    redundant: dict[Any, Any] = {}
+    known: dict[Any, Any] = {}
+    theirs = [
+        None if left is None else (left.sym.name, [a.name for a in left.flat_proxy_args], left.output.name)
+        for left in (dead_code.cse_single_bsym(redundant, known, bsym) for bsym in trace.bound_symbols[:-1])
+    ]
+    assert len(redundant) > 2
+    ours = [
+        (left.sym.name, [a.name for a in left.flat_proxy_args], left.output.name)
+        for left in Regions(Kept()).without_repeats(trace).bound_symbols[:-1]
+    ]
+    assert ours == [each for each in theirs if each is not None]

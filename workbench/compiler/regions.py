@@ -7,10 +7,12 @@ statements, arguments and outputs that it had in an earlier plan, and becomes wh
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
-from workbench.compiler.kept import STRUCTURE, Kept, Structure, identity, ids, names_in, structure_of
+from workbench.compiler.kept import STRUCTURE, Kept, Structure, identity, ids, names_in, read_names, structure_of
 from workbench.compiler.proxies import TOLD_APART_BY
 from workbench.compiler.quick_passes import clean
 from workbench.compiler.thunder_api import (
@@ -62,14 +64,16 @@ class Regions:
         """
         if self._kept is None:
             return Structure()
-        numbers: dict[str, int] = {}
+        numbers: defaultdict[str, int] = defaultdict(count().__next__)
+        number = numbers.__getitem__
         inside = [structure_of(bsym) for bsym in bsyms]
         key = (
             "alike",
             *(
                 (
-                    *(identity(structure), *(numbers.setdefault(name, len(numbers)) for name in names_in(bsym))),
-                    *(tag for tag in bsym.tags if type(tag) is prims.OpTags),
+                    identity(structure),
+                    *map(number, names_in(bsym)),
+                    *[tag for tag in bsym.tags if type(tag) is prims.OpTags],
                 )
                 for structure, bsym in zip(inside, bsyms, strict=True)
             ),
@@ -83,13 +87,9 @@ class Regions:
         """Common subexpressions computed once, as ``nvFuserExecutor.cse`` does: within fusions, and outside of them."""
         done = from_trace(trace)
         redundant: dict[Any, Any] = {}
-        known: dict[Any, Any] = {}
+        outside = _Outside(redundant)
         for bsym in trace.bound_symbols:
-            left = (
-                self._fusion_without_repeats(bsym, redundant)
-                if bsym.sym.is_fusion
-                else dead_code.cse_single_bsym(redundant, known, bsym)
-            )
+            left = self._fusion_without_repeats(bsym, redundant) if bsym.sym.is_fusion else outside.left_of(bsym)
             if left is not None:
                 done.bound_symbols.append(left)
         returned = _mapped(done.bound_symbols[-1].args, redundant)
@@ -368,6 +368,36 @@ def _float_cast(bsym: BoundSymbol) -> tuple[Any, Any]:
     value, wanted = given["a"], given["dtype"]
     floats = isinstance(value, Proxy) and dtypes.is_float_dtype(dtypes.to_dtype(value))
     return (value, wanted) if floats and dtypes.is_float_dtype(wanted) else (None, None)
+
+
+class _Outside:
+    """Statements outside of fusions: what each computes is told only where another reads the same values.
+
+    Parameters
+    ----------
+    redundant : dict
+        What stands for what; what is found is added.
+    """
+
+    def __init__(self, redundant: dict[Any, Any]) -> None:
+        self._redundant = redundant
+        self._known: dict[Any, BoundSymbol] = {}
+        self._alone: dict[Hashable, tuple[BoundSymbol, BoundSymbol] | None] = {}
+
+    def left_of(self, bsym: BoundSymbol) -> BoundSymbol | None:
+        """What is left of a statement, as Thunder finds it."""
+        if bsym.sym.id in dead_code.NON_FUNCTIONAL_OPS:
+            return bsym
+        made = bsym.from_bsym_swap_proxies(self._redundant, skip_output=True)
+        key = bsym.sym.name, frozenset(read_names(made))
+        if key not in self._alone:
+            self._alone[key] = (made, bsym) if bsym.sym.id != prims.PrimIDs.GET_GRAD else None
+            return made
+        first, self._alone[key] = self._alone[key], None
+        if first is not None:
+            self._known[first[0].rhs] = first[1]
+        left: BoundSymbol | None = dead_code.cse_single_bsym(self._redundant, self._known, bsym)
+        return left
 
 
 class _Found(dict[Any, BoundSymbol]):
