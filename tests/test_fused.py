@@ -174,17 +174,6 @@ def large() -> Fitter:
     return Fitter(bench, bench._captured, bench.machine)
 
 
-@pytest.mark.parametrize("share", [0.88, 0.85])
-def test_of_a_large_model_what_fits_in_no_time_is_found_near_the_limit_in_a_few_plans(
-    large: Fitter, share: float
-) -> None:
-    limit, known = int(share * large.before.peak_bytes), len(large.chooser._known)
-    found, plan = large.within(limit)
-    assert 0.98 * limit <= plan.peak_bytes <= limit
-    assert found.added_s <= 1e-4 * large.step_s
-    assert len(large.chooser._known) - known <= 20
-
-
 def test_a_guide_says_what_it_takes_to_make_again_what_fusions_made_again_for_others(large: Fitter) -> None:
     chooser = large.chooser
     nearer = chooser._guides()[0]
