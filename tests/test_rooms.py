@@ -12,6 +12,7 @@ import workbench
 
 ROOT = Path(workbench.__file__).parent
 ORDER = [
+    "lazy",
     "errors",
     "paths",
     "stored",

@@ -3,8 +3,9 @@
 Nothing is imported until it is asked for: ``import workbench`` needs no GPU, no Jupyter and no Thunder.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from workbench.lazy import attributes
 
 if TYPE_CHECKING:
     from workbench.bench import SideBySide, Workbench, compare, open
@@ -58,13 +59,7 @@ _ROOMS = {
     "open": "bench",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(f"{__name__}.{_ROOMS.get(name, 'errors')}"), name)
-    globals()[name] = found
-    return found
+__getattr__ = attributes(__name__, {name: _ROOMS.get(name, "errors") for name in __all__})
 
 
 def __dir__() -> list[str]:

@@ -78,6 +78,26 @@ def test_the_interpreter_refuses_what_thunder_draws_twice(kind: type[nn.Module])
     assert workbench.open(model, x, device="cpu", capture="interpreter").plan.peak_bytes
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("program", [functional.gumbel_softmax, torch.native_dropout])
+def test_the_interpreter_looks_at_what_pytorch_runs(program: Callable[..., torch.Tensor]) -> None:
+    given = (torch.randn(4, 6, requires_grad=True), *((0.4, True) if program is torch.native_dropout else ()))
+    with pytest.raises(ProgramError, match=r"draws other numbers for the gradient of \w+ than for itself"):
+        workbench.open(lambda x: program(x.sin(), *given[1:])[0].sum(), given[0], device="cpu", capture="interpreter")
+
+
+def test_a_compiled_operator_that_draws_is_refused_where_it_is_differentiated() -> None:
+    library = torch.library.Library("tests_drawn", "DEF")
+    library.define("noisy(Tensor x) -> Tensor", tags=(torch.Tag.nondeterministic_seeded,))
+    library.impl("noisy", lambda x: x * torch.rand_like(x), "CompositeImplicitAutograd")
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.tests_drawn.noisy(x.sin()).cos()
+
+    with pytest.raises(ProgramError, match=r"test_drawn\.py.*tests_drawn::noisy draws random numbers"):
+        workbench.open(program, torch.randn(4, 6, requires_grad=True), device="cpu", capture="dynamo")
+
+
 def test_a_dropout_that_thunder_draws_twice_is_refused() -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         return torch.native_dropout(x.sin(), 0.4, True)[0]

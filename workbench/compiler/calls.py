@@ -12,7 +12,9 @@ from typing import Any
 import torch
 from torch.fx.operator_schemas import get_signature_for_torch_op
 
-from workbench.compiler.thunder_api import BoundSymbol, TensorProxy, dtypes, prims
+from workbench.compiler.operators import fakes
+from workbench.compiler.thunder_api import BoundSymbol, TensorProxy, dtypes, prims, thunder_functions
+from workbench.torch_api import FakeTensorMode, TorchDispatchMode
 
 IN_PLACE: Mapping[Any, Callable[..., Any]] = {
     operator.imod: operator.mod,
@@ -112,6 +114,26 @@ def draws(bsym: BoundSymbol) -> bool:
 @functools.cache
 def _draws(name: str) -> bool:
     return any(torch.Tag.nondeterministic_seeded in overload.tags for overload in _overloads(name))
+
+
+def draws_again(bsym: BoundSymbol) -> bool:
+    """Whether a statement is taken from PyTorch as it is and draws: run once more for its gradient it draws others."""
+    if not _as_it_is(bsym.sym):
+        return False
+    function = next(function for function, symbol in thunder_functions.items() if symbol is bsym.sym)
+    drawn = False
+
+    class Seeing(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal drawn
+            drawn |= torch.Tag.nondeterministic_seeded in func.tags
+            return func(*args, **(kwargs or {}))
+
+    with FakeTensorMode(), torch.no_grad():
+        args, kwargs = fakes(tuple(bsym.args)), {name: fakes(value) for name, value in bsym.kwargs.items()}
+        with Seeing():
+            function(*args, **kwargs)
+    return drawn
 
 
 def _unknown(known: Any, keywords: Collection[str]) -> bool:

@@ -9,68 +9,24 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from workbench.compiler.thunder_api import (
-    OperatorExecutor,
-    Symbol,
-    TensorProxy,
-    devices,
-    dtypes,
-    prims,
-    register_executor,
-    to_torch_device,
-    to_torch_dtype,
-)
+from workbench.compiler.makers import drawn
+from workbench.compiler.thunder_api import TensorProxy
 from workbench.compiler.written_out import known_as
 
-NAME = "workbench_drawn"
-_KINDS = ("bernoulli", "exponential", "log_normal", "cauchy", "geometric")
 _SELU = 1.7580993408473766
 """What is dropped becomes the negative of this: scale times alpha of SELU."""
-
-
-def _meta(shape: Sequence[int], dtype: torch.dtype, device: str, *given: float) -> TensorProxy:
-    del given
-    return TensorProxy(shape=tuple(shape), device=devices.to_device(torch.device(device)), dtype=dtypes.to_dtype(dtype))
-
-
-def _run(kind: str, shape: Sequence[int], dtype: torch.dtype, device: str, *given: float) -> torch.Tensor:
-    made: torch.Tensor = getattr(torch.empty(tuple(shape), dtype=dtype, device=device), f"{kind}_")(*given)
-    return made
-
-
-@functools.cache
-def symbols() -> dict[str, Symbol]:
-    """By what is drawn."""
-    executor = OperatorExecutor(NAME, version="1")
-    register_executor(executor)
-    return {
-        kind: executor.register_operator(
-            f"drawn_{kind}", meta=_meta, fn=functools.partial(_run, kind), tags=[prims.OpTags.RANDOM_OP]
-        )
-        for kind in _KINDS
-    }
-
-
-def found(name: str) -> Symbol:
-    """One of `symbols` by its name, in another process."""
-    return next(symbol for symbol in symbols().values() if symbol.name == name)
-
-
-def _drawn(kind: str, like: TensorProxy, shape: Sequence[int], *given: float) -> Any:
-    lengths = tuple(int(length) for length in shape)
-    return symbols()[kind](lengths, to_torch_dtype(like.dtype), str(to_torch_device(like.device)), *given)
 
 
 def _in_place(kind: str, a: TensorProxy, *args: Any, generator: Any = None, **kwargs: Any) -> Any:
     if generator is not None or kwargs or not all(isinstance(arg, int | float) for arg in args):
         raise NotImplementedError(f"{kind}_ with a generator, by keyword, or of a number in a tensor")
-    return known_as(torch.Tensor.copy_)(a, _drawn(kind, a, a.shape, *args))
+    return known_as(torch.Tensor.copy_)(a, drawn(kind, a, a.shape, *args))
 
 
 def _bernoulli_in_place(a: TensorProxy, p: Any = 0.5, *, generator: Any = None) -> Any:
@@ -85,7 +41,7 @@ def _bernoulli(a: TensorProxy, p: float | None = None, *, generator: Any = None)
     """Thunder has none of a number."""
     if generator is not None:
         raise NotImplementedError("bernoulli with a generator")
-    return known_as(torch.bernoulli)(a) if p is None else _drawn("bernoulli", a, a.shape, p)
+    return known_as(torch.bernoulli)(a) if p is None else drawn("bernoulli", a, a.shape, p)
 
 
 def _dropped(
@@ -102,12 +58,12 @@ def _dropped(
     single = dims is not None and a.ndim == dims + 1 and dims != 2  # images of three dimensions are a batch
     x = a.unsqueeze(0) if single else a
     shape = x.shape if dims is None else [*x.shape[:2], *[1] * (x.ndim - 2)]
-    if p == 1 and not alpha:
+    if p == 1:
         made = x * 0.0
     else:
-        noise = _drawn("bernoulli", x, shape, 1 - p)
+        noise = drawn("bernoulli", x, shape, 1 - p)
         if alpha:
-            by = 1.0 / math.sqrt((_SELU * _SELU * p + 1) * (1 - p)) if p < 1 else 0.0
+            by = 1.0 / math.sqrt((_SELU * _SELU * p + 1) * (1 - p))
             made = x * (noise * by) + ((noise - 1) * (_SELU * by) + _SELU * by * p)
         else:
             made = x * (noise / (1 - p))
@@ -130,7 +86,7 @@ def _channels_dropped(alpha: bool, a: TensorProxy, p: float, train: bool) -> Any
 
 def _gumbel_softmax(logits: TensorProxy, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Any:
     del eps
-    gumbels = -known_as(torch.log)(_drawn("exponential", logits, logits.shape))
+    gumbels = -known_as(torch.log)(drawn("exponential", logits, logits.shape))
     soft = known_as(functional.softmax)((logits + gumbels) / tau, dim)
     if not hard:
         return soft
@@ -150,8 +106,7 @@ DRAWN: dict[Any, Callable[..., Any]] = {
     torch.Tensor.bernoulli: _bernoulli,
     **{
         getattr(torch.Tensor, f"{kind}_"): functools.partial(_in_place, kind)
-        for kind in _KINDS
-        if kind not in ("bernoulli", "exponential")
+        for kind in ("log_normal", "cauchy", "geometric")
     },
     **{getattr(functional, f"dropout{dims}d"): functools.partial(_dropped, dims, False) for dims in (1, 2, 3)},
     functional.alpha_dropout: _alpha_dropout,
@@ -163,12 +118,3 @@ DRAWN: dict[Any, Callable[..., Any]] = {
     functional.gumbel_softmax: _gumbel_softmax,
 }
 """By the function of PyTorch that a graph calls."""
-
-DRAWN_AGAIN = {f"dropout{dims}d": True for dims in (1, 2, 3)} | {
-    "alpha_dropout": False,
-    "feature_alpha_dropout": False,
-    "feature_dropout": True,
-    "native_dropout": True,
-    "gumbel_softmax": True,
-}
-"""What Thunder draws anew for its gradient, by name, and whether it draws unless told not to train."""

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 
 from workbench.compiler.aliases import UNDER_NO_GRAD
-from workbench.compiler.calls import refuse_lists
+from workbench.compiler.calls import draws_again, refuse_lists
 from workbench.compiler.causes import remedy
-from workbench.compiler.drawn import DRAWN_AGAIN
 from workbench.compiler.gradients import lost_conjugate
 from workbench.compiler.names import read_line
 from workbench.compiler.resized import is_thunders
@@ -59,7 +58,7 @@ def refuse_lost(trace: TraceCtx) -> None:
     through = [bsym for bsym, _ in _differentiated(trace)]
     _refuse_unseen(trace, through)
     for bsym in through:
-        if _draws_again(bsym):
+        if draws_again(bsym):
             raise ProgramError(
                 f"{_place(bsym)}Thunder draws other numbers for the gradient of {bsym.sym.name} than for itself: open "
                 "it with capture='auto'"
@@ -88,14 +87,6 @@ def _smooths(bsym: BoundSymbol) -> bool:
 def _pads(bsym: BoundSymbol) -> bool:
     padding = bsym.kwargs.get("padding", bsym.args[3] if len(bsym.args) > 3 else 0)
     return any(padding) if isinstance(padding, Sequence) else bool(padding)
-
-
-def _draws_again(bsym: BoundSymbol) -> bool:
-    """Whether Thunder runs a statement that draws once more for its gradient."""
-    if bsym.sym.name not in DRAWN_AGAIN:
-        return False
-    given = bsym.args[2] if len(bsym.args) > 2 else DRAWN_AGAIN[bsym.sym.name]
-    return bsym.sym.name == "gumbel_softmax" or bool(bsym.kwargs.get("training", bsym.kwargs.get("train", given)))
 
 
 def _refuse_unseen(trace: TraceCtx, through: Sequence[BoundSymbol]) -> None:

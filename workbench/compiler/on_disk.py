@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 
 from workbench import paths, stored
-from workbench.compiler import drawn, grouped, makers, operators
+from workbench.compiler import grouped, makers, operators
 from workbench.compiler.facts import settings
 from workbench.compiler.hooks import StageTime
 from workbench.compiler.kept import STRUCTURE, Structure, structure_of
@@ -315,7 +315,7 @@ def _symbol_of(symbol: Any) -> Any:
     if executor is not None:
         if executor.name == operators.NAME:
             return operators.found, operators.way_to(symbol)
-        for room in (drawn, grouped, makers):
+        for room in (grouped, makers):
             if executor.name == room.NAME:
                 return room.found, (symbol.name,)
         if executor.opmap.get(symbol.name) is symbol:

@@ -179,12 +179,14 @@ def _has_gradient(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     definition = _definition(name)
     if name in OPDEFS:
         return definition.gradient is not None
+    if torch.Tag.nondeterministic_seeded in definition.overload.tags:
+        raise NotImplementedError(f"{name} draws random numbers, and would draw others where it runs for its gradient")
 
     def fresh(leaf: Any) -> Any:
         return leaf.requires_grad_() if isinstance(leaf, torch.Tensor) and _is_inexact(leaf) else leaf
 
     with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad():
-        made = definition.overload(*pytree.tree_map(fresh, [_fakes(arg) for arg in args]), **kwargs)
+        made = definition.overload(*pytree.tree_map(fresh, [fakes(arg) for arg in args]), **kwargs)
     return any(out.requires_grad for out in _tensors(made))
 
 
@@ -248,7 +250,7 @@ def _run(name: str, *args: Any, **kwargs: Any) -> Any:
 
 def _meta(name: str, *args: Any, **kwargs: Any) -> Any:
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-        made = _run(name, *map(_fakes, args), **kwargs)
+        made = _run(name, *map(fakes, args), **kwargs)
     return tuple(map(proxy_of, made)) if isinstance(made, tuple) else proxy_of(made)
 
 
@@ -258,10 +260,10 @@ def proxy_of(tensor: torch.Tensor) -> TensorProxy:
     return TensorProxy(shape=tuple(tensor.shape), device=device, dtype=dtype)
 
 
-def _fakes(tree: Any) -> Any:
+def fakes(tree: Any) -> Any:
     """Contiguous tensors in the place of proxies; inside of a `FakeTensorMode`."""
     if isinstance(tree, list | tuple):
-        return type(tree)(map(_fakes, tree))
+        return type(tree)(map(fakes, tree))
     if not isinstance(tree, TensorProxy):
         return tree
     shape, device = tuple(tree.shape), to_torch_device(tree.device)
@@ -343,13 +345,13 @@ def _differentiated(name: str, *args: Any, **kwargs: Any) -> Any:
     given_to_all = {leaf.name: leaf.requires_grad for leaf in trace.args or () if isinstance(leaf, TensorProxy)}
     needs = [_wants_gradient(leaf, given_to_all) for leaf in inputs]
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-        fakes, results = tuple(map(_fakes, args)), tuple(map(_fakes, outputs))
-        context = _set_up(name, fakes, kwargs, _as_made(made, results), needs)
-        kept = _kept(context, [*_tensors(fakes), *results])
+        given_to_it, results = tuple(map(fakes, args)), tuple(map(fakes, outputs))
+        context = _set_up(name, given_to_it, kwargs, _as_made(made, results), needs)
+        kept = _kept(context, [*_tensors(given_to_it), *results])
         if name in OPDEFS:
-            given = _gradients(name, context, fakes, [torch.empty_like(result) for result in results])
+            given = _gradients(name, context, given_to_it, [torch.empty_like(result) for result in results])
         else:  # which autograd would run on the device, there or not
-            given = [tensor if _is_inexact(tensor) else None for tensor in _tensors(fakes)]
+            given = [tensor if _is_inexact(tensor) else None for tensor in _tensors(given_to_it)]
     for proxy, grad in zip(inputs, given, strict=True):
         if grad is not None and tuple(grad.shape) != tuple(proxy.shape):
             raise NotImplementedError(f"{name}: its gradient is of shape {tuple(grad.shape)}, not {proxy.shape}")
@@ -392,7 +394,7 @@ def _stand_in(leaf: Any) -> Any:
 def _meta_backward(name: str, args: Any, kwargs: Any, made: Any, grads: Any, wanted: Sequence[bool]) -> Any:
     del name, kwargs, made, grads
     with FakeTensorMode(allow_non_fake_inputs=True):
-        tensors = _tensors(pytree.tree_map(_stand_in, _fakes(args)))
+        tensors = _tensors(pytree.tree_map(_stand_in, fakes(args)))
     found = [proxy_of(tensor) for tensor, want in zip(tensors, wanted, strict=True) if want]
     return tuple(found) if len(found) > 1 else found[0]
 

@@ -3,8 +3,9 @@
 What needs PyTorch is imported when it is first asked for: what the built-in programs are called is known without it.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from workbench.lazy import attributes
 
 if TYPE_CHECKING:
     from workbench.programs.registry import ProgramInfo, describe, parallel_of, program
@@ -25,10 +26,4 @@ _FILES = {
     "resolve": "resolving",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _FILES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(f"{__name__}.{_FILES[name]}"), name)
-    globals()[name] = found
-    return found
+__getattr__ = attributes(__name__, _FILES)
