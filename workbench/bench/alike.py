@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.graph import Graph, layer_of
+from workbench.graph import BACKWARD, FORWARD, Graph, layer_of
 from workbench.remembered import Remembered
 
 if TYPE_CHECKING:
@@ -51,17 +51,44 @@ class Change:
     Attributes
     ----------
     layer : str
+    at : int
+        Which of the layers that follow each other it is.
     saved_bytes : int
+    inside : dict of int to array of int
+        Bytes by which the most that is alive in each of these layers moved, by side.
     moved : dict of (int, str) to int
-        Bytes by which the most that is alive there moved, by side and layer.
+        The same of all other places, by side and place.
     apart : bool
         Whether no statement outside of its layer is another one under it.
     """
 
     layer: str
+    at: int
     saved_bytes: int
+    inside: dict[int, NDArray[np.int64]]
     moved: dict[_Place, int]
     apart: bool
+
+    def moved_in(self, side: int, at: NDArray[np.intp], of: int, count: int) -> NDArray[np.int64]:
+        """Bytes by which the most alive in layers moves, where another one than `layer` is chosen.
+
+        Parameters
+        ----------
+        side : int
+        at : array of int
+            The layers, counted from 0.
+        of : int
+            The one that is chosen.
+        count : int
+            How many layers follow each other there.
+        """
+        moved = self.inside.get(side)
+        if moved is None:
+            return np.zeros(len(at), np.int64)
+        # As far from the choice there as here; the first and the last as these, and no other as one of them.
+        known = np.clip(at - of + self.at, min(1, len(moved) - 1), max(len(moved) - 2, 0))
+        known = np.where(at == 0, 0, np.where(at == count - 1, len(moved) - 1, known))
+        return moved[known]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +160,34 @@ class Layers:
         return {
             layer: (found.get(self._number(layer), b""), tuple(sites.get(layer, ())))
             for layer in {*self._layer_of_origin, *sites} - {""}
+            if layer in sites or self._number(layer) in found
         }
+
+    @cached_property
+    def outside(self) -> bytes:
+        """The statements that are in no layer, as far as they are the program's own."""
+        graph = self.plan.graph
+        rows = _rows(graph, self._numbers, self._remembered)
+        free = np.asarray([not layer for layer in self._layer_of_origin], np.bool_)
+        return rows[free[graph.statements.origin] & (graph.statements.origin >= 0)].tobytes()
+
+    @cached_property
+    def order(self) -> dict[str, tuple[str, ...]]:
+        """The layers that follow each other, by what their paths begin with."""
+        found: dict[str, list[str]] = {}
+        for layer in self.contents:
+            found.setdefault(_stem(layer), []).append(layer)
+        return {stem: tuple(sorted(layers, key=_number)) for stem, layers in found.items()}
+
+    def around(self, layer: str) -> tuple[Hashable, ...] | None:
+        """What is in a layer and on both sides of it; None where nothing is known of that layer."""
+        layers = self.order.get(_stem(layer), ())
+        if layer not in layers:
+            return None
+        at = layers.index(layer)
+        before, after = layers[max(at - 1, 0) : at], layers[at + 1 : at + 2]
+        beside = [self.contents[one[0]] if one else self.outside for one in (before, after)]
+        return (beside[0], self.contents[layer], beside[1])
 
     def same_but(self, layer: str, then: Layers) -> bool:
         """Whether the statements of all other layers are the same in another plan."""
@@ -182,8 +236,14 @@ class Alike:
                 layers = self._look(plan)
                 _ = layers.contents, layers.alive
 
-    def learn(self, before: Plan, after: Plan, choices: Mapping[str, str]) -> None:
-        """Remember what one choice did.
+    def knows(self, plan: Plan, choices: Mapping[str, str]) -> bool:
+        """Whether it is remembered what one choice did in a layer like the one that it is made in."""
+        with self._lock:
+            key = self._key(plan, choices)
+            return key is not None and key in self._known
+
+    def learn(self, before: Plan, after: Plan, choices: Mapping[str, str]) -> Change | None:
+        """Remember what one choice did, and give it.
 
         Parameters
         ----------
@@ -195,14 +255,21 @@ class Alike:
         with self._lock:
             key = self._key(before, choices)
             if key is None:
-                return
+                return None
             now, then = self._look(before), self._look(after)
             moved = {place: then.alive.get(place, 0) - now.alive.get(place, 0) for place in {*now.alive, *then.alive}}
+            layer = _layer_of(before, choices)
+            layers = now.order[_stem(layer)]
+            inside = {
+                side: np.asarray([moved.pop((side, one), 0) for one in layers], np.int64)
+                for side in (FORWARD, BACKWARD)
+            }
+            saved_bytes = after.saved_bytes - before.saved_bytes
             if len(self._known) >= _KEPT:
                 del self._known[next(iter(self._known))]
-            layer = _layer_of(before, choices)
-            change = Change(layer, after.saved_bytes - before.saved_bytes, moved, now.same_but(layer, then))
+            change = Change(layer, layers.index(layer), saved_bytes, inside, moved, now.same_but(layer, then))
             self._known[key] = change
+            return change
 
     def estimate(self, plan: Plan, choices: Mapping[str, str]) -> Estimate | None:
         """What further choices come to; None where nothing that was planned says it.
@@ -219,7 +286,7 @@ class Alike:
                 return None
             by_layer = {_layer_of(plan, {id: option}): (id, option) for id, option in choices.items()}
             of_kind = {
-                (_stem(layer), _local(id, layer), site.choice if site else None, _local(option, layer))
+                (_stem(layer), local(id, layer), site.choice if site else None, local(option, layer))
                 for layer, (id, option) in by_layer.items()
                 for site in (plan.site_of.get(id),)
             }
@@ -248,23 +315,22 @@ class Alike:
 
     def _moved_to(self, plan: Plan, changes: Mapping[str, Change]) -> dict[_Place, int]:
         """The most that is alive at each place of a plan once changes are made in its layers."""
-        alive = dict(self._look(plan).alive)
-        stem = _stem(next(iter(changes)))
-        inside = [(side, here) for side, here in alive if layer_of(here) == here and here and _stem(here) == stem]
+        looked = self._look(plan)
+        alive = dict(looked.alive)
+        layers = looked.order[_stem(next(iter(changes)))]
+        inside = {(side, layer) for side in (FORWARD, BACKWARD) for layer in layers}
+        every = np.arange(len(layers))
         by_change: dict[int, tuple[Change, list[int]]] = {}
         for layer, change in changes.items():
-            by_change.setdefault(id(change), (change, []))[1].append(_number(layer))
-        for change, layers in by_change.values():
-            for place in alive.keys() - set(inside):
-                alive[place] += len(layers) * change.moved.get(place, 0)
-            for side in {side for side, _ in inside}:
-                numbers = np.asarray(sorted(_number(here) for one, here in inside if one == side))
-                moved = np.asarray([change.moved.get((side, f"{stem}{number}"), 0) for number in numbers.tolist()])
-                # As far from the choice there as here; beyond the first and the last layer as in these.
-                from_there = numbers[:, None] - np.asarray(layers) + _number(change.layer)
-                at = np.searchsorted(numbers, np.clip(from_there, numbers[0], numbers[-1]))
-                for number, by in zip(numbers.tolist(), moved[at].sum(axis=1).tolist(), strict=True):
-                    alive[side, f"{stem}{number}"] += by
+            by_change.setdefault(id(change), (change, []))[1].append(layers.index(layer))
+        for change, chosen in by_change.values():
+            for place in alive.keys() - inside:
+                alive[place] += len(chosen) * change.moved.get(place, 0)
+            for side in (FORWARD, BACKWARD):
+                moved = sum(change.moved_in(side, every, of, len(layers)) for of in chosen)
+                for layer, by in zip(layers, np.asarray(moved).tolist(), strict=True):
+                    if (side, layer) in alive:
+                        alive[side, layer] += by
         return alive
 
     def _look(self, plan: Plan) -> Layers:
@@ -284,17 +350,16 @@ class Alike:
         if site is None or not layer:
             return None
         layers = self._look(plan)
-        around = tuple(layers.contents.get(_beside(layer, by)) for by in (-1, 0, 1))
-        # The first and the last have a neighbour that is none of them, which nothing is known of.
-        if None in around:
+        around = layers.around(layer)
+        if around is None:
             return None
-        return (_stem(layer), _local(id, layer), site.choice, _local(option, layer), around, layers.settings)
+        return (_stem(layer), local(id, layer), site.choice, local(option, layer), around, layers.settings)
 
 
 def _within_layer(site: Site) -> tuple[str, Hashable]:
     """The layer of a site, empty for none, and all that tells it from others but which layer it is."""
     layer = _layer(site)
-    return layer, (_local(site.id, layer), site.choice, _local(site.outcome, layer), site.bytes) if layer else ()
+    return layer, (local(site.id, layer), site.choice, local(site.outcome, layer), site.bytes) if layer else ()
 
 
 def _kinds(
@@ -347,16 +412,17 @@ def _layer_of(plan: Plan, choices: Mapping[str, str]) -> str:
 
 def _layer(site: Site) -> str:
     """The layer that a site is in; empty for none."""
-    return _layer_in(site.id)
+    return layer_in(site.id)
 
 
 @functools.lru_cache(maxsize=1 << 15)
-def _layer_in(id: str) -> str:
+def layer_in(id: str) -> str:
+    """The layer that a site is in, by its id; empty for none."""
     return layer_of(id.partition(":")[2].partition("/")[0])
 
 
 @functools.lru_cache(maxsize=1 << 15)
-def _local(text: str, layer: str) -> str:
+def local(text: str, layer: str) -> str:
     """An id, or a choice that names a place, within its layer."""
     return text.replace(f"{layer}.", "#.").replace(f"{layer}/", "#/")
 
@@ -367,7 +433,3 @@ def _stem(layer: str) -> str:
 
 def _number(layer: str) -> int:
     return int(layer.rpartition(".")[2])
-
-
-def _beside(layer: str, by: int) -> str:
-    return f"{_stem(layer)}{_number(layer) + by}"

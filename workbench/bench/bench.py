@@ -12,6 +12,7 @@ from workbench.analysis.machines import H100, Machine
 from workbench.analysis.overlap import Overlap
 from workbench.bench.alike import Alike
 from workbench.bench.changes import Effects, PlanDiff, diff, effect_of
+from workbench.bench.few import Few
 from workbench.bench.files import Files
 from workbench.bench.history import History
 from workbench.bench.listed import Sites
@@ -57,6 +58,8 @@ class Workbench(WayIn, Files):
         Choices of the config given that do not fit this program, each with the reason.
     alike : Alike
         What choices came to in one of identical layers, as estimates for the others.
+    few : Few
+        What choices come to by plans of few of these layers.
     """
 
     parts: tuple[Part | OpaquePart, ...] = ()
@@ -72,6 +75,7 @@ class Workbench(WayIn, Files):
         self._observers: list[Callable[[], None]] = []
         self._planner = Planner(self._captured)
         self.alike = Alike()
+        self.few = Few(self._captured, self.alike)
         fitting, self.unmatched = self._planner.fitting(choices or {})
         self._history = History(fitting)
 

@@ -88,6 +88,8 @@ class Choosing:
         """Make what the next choice needs of a plan from disk, and what its estimate does."""
         self._bench.warm()
         self._bench.alike.prepare(self._bench.plan)
+        if self._bench.plan.census.count:
+            self._bench.few.prepare()
 
     def turn(self, sites: Sequence[Site]) -> None:
         """Choose the next option of a site, or of those of folded layers."""
@@ -141,6 +143,7 @@ class Choosing:
         choices = self._asked[number]
         try:
             with few_collections():
+                self._act(lambda: self._foresee(number))
                 diff = self._act(lambda: self._bench.choose(choices))
                 if diff is not None:
                     self._say(self._told(choices, named, diff))
@@ -152,6 +155,13 @@ class Choosing:
             with self._changed:
                 self._working.remove(number)
                 self._changed.notify_all()
+
+    def _foresee(self, number: int) -> None:
+        """Estimate what is asked for by plans of few layers, unless something else is being planned, and show it."""
+        with self._changed:
+            alone = self._working == {number}
+        if alone and self.estimate() is None and self.look_ahead(self.pending) is not None:
+            self._show()
 
     def _told(self, choices: Mapping[str, str], named: _Named, diff: PlanDiff) -> str:
         """What choices did; where the peak stays which statement has it, and what it holds instead."""
@@ -199,7 +209,8 @@ class Choosing:
     def _as_elsewhere(self, choices: Mapping[str, str]) -> Gain | None:
         from workbench.bench.worth import Gain
 
-        found = self._bench.alike.estimate(self._bench.plan, choices)
+        plan = self._bench.plan
+        found = self._bench.few.known(plan, choices) or self._bench.alike.estimate(plan, choices)
         if found is None:
             return None
         return Gain(
@@ -216,11 +227,25 @@ class Choosing:
         pending = self.pending
         return self.weigh(pending) if pending else None
 
+    def look_ahead(self, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> Gain | None:
+        """As `weigh`, by plans of few layers where nothing is known yet: in tenths of a second.
+
+        Raises
+        ------
+        Superseded
+            If `newer` says that something else is to be found.
+        """
+        known = self.weigh(choices)
+        if known is None and self._bench.plan.census.count:
+            self._bench.few.estimate(self._bench.plan, self._bench.choices, choices, newer)
+            return self.weigh(choices)
+        return known
+
     def weigh(self, choices: Mapping[str, str]) -> Gain | None:
         """What further choices come to, in milliseconds; None where only a plan can tell.
 
         By arithmetic; where statements are fused, which are cut and computed again in ways of their own, arithmetic can
-        be off by the sign: there by what a plan said of the same choice in another layer.
+        be off by the sign: there by what a plan said of the same choice in another layer, or with few of the layers.
         """
         plan = self._bench.plan
         if plan.census.count:

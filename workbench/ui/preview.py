@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.summary import human_bytes, human_seconds
@@ -12,6 +14,7 @@ from workbench.ui.panel import Panel, esm
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
+    from workbench.bench.worth import Gain
     from workbench.compiler.pipeline import Plan
     from workbench.lever import Effect
     from workbench.ui.choosing import Choosing
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 
+DWELL_S = 0.1
+"""What is pointed at for less is not planned, be it with few layers."""
 _LEAST_S = 1e-9
 """Steps that differ by less are the same, added up in another order."""
 
@@ -26,8 +31,8 @@ _LEAST_S = 1e-9
 class Preview(Panel):
     """One line; content: ``what figures how bad``, empty while nothing is pointed at.
 
-    Nothing is ever planned for it: arithmetic says what it can, effects that the inspector has worked out are shown as
-    they are, and of all else it says that only a plan can tell.
+    Arithmetic says what it can, and effects that the inspector has worked out are shown as they are. What is pointed at
+    for a moment is planned with few of the program's layers, where it has many. Of all else only a plan can tell.
 
     Parameters
     ----------
@@ -107,20 +112,31 @@ class Preview(Panel):
                 self.content = content
 
     def _work(self, turn: int, choices: dict[str, str], what: str) -> None:
+        from workbench.compiler.hooks import Superseded
+
         try:
-            self._put(turn, {"what": what, **self._changes(choices)})
+            changes = self._changes(choices, self._choosing.weigh)
+            self._put(turn, {"what": what, **changes})
+            if "figures" in changes or not self._bench.plan.census.count:
+                return
+            time.sleep(DWELL_S)
+            if turn == self._turn:
+                ahead = functools.partial(self._choosing.look_ahead, newer=lambda: turn != self._turn)
+                self._put(turn, {"what": what, **self._changes(choices, ahead)})
+        except Superseded:
+            return
         except Exception:
             _LOGGER.exception("what %s would change could not be estimated", choices)
             self._put(turn, {"what": what, "how": "this could not be estimated: choose it to see"})
 
-    def _changes(self, choices: dict[str, str]) -> dict[str, Any]:
+    def _changes(self, choices: dict[str, str], weigh: Callable[[Mapping[str, str]], Gain | None]) -> dict[str, Any]:
         plan, pending = self._bench.plan, self._choosing.pending
         effect = self._effects[1].get(frozenset(choices.items())) if self._effects[0] is plan and not pending else None
         if effect is not None:
             figures = [_figure("peak", effect.peak_bytes), _figure("saved", effect.saved_bytes)]
             return {"figures": figures, "how": "worked out: the inspector has all of it"}
         # On top of what is being planned already.
-        now, then = self._choosing.estimate(), self._choosing.weigh({**pending, **choices})
+        now, then = self._choosing.estimate(), weigh({**pending, **choices})
         if then is None or (pending and now is None):
             return {"how": self._unknown(plan)}
         peak_bytes = then.peak_bytes - (now.peak_bytes if now is not None else 0)
