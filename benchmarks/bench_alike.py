@@ -2,20 +2,25 @@
 
 Every kind of choice that a layer of `llama` has, planned with nvFuser at 32 layers of 7B shapes: one layer is planned,
 two others are estimated, and planned to compare. On the stock plan, and then with choices in force that stay. With
-``several``: all layers at once, as a click on a folded row chooses, and a few inner ones that follow each other.
-``python -m benchmarks.bench_alike SECONDS [several]``
+``several``: all layers at once, as a click on a folded row chooses, and a few inner ones that follow each other. With
+``few``: what nothing is known of, in all layers and in one of them, by plans of few layers; with or without choices.
+``python -m benchmarks.bench_alike SECONDS [several|few]``
 """
 
 from __future__ import annotations
 
+import functools
 import random
+import statistics
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import workbench as wb
 from benchmarks.size_point import SHAPES
-from workbench.bench.alike import Alike
+from workbench.bench.alike import Alike, Estimate
+from workbench.bench.few import Few
 from workbench.compiler import pipeline
 from workbench.compiler.pipeline import Plan
 from workbench.errors import ChoiceError, PlanError
@@ -65,7 +70,7 @@ def compared(bench: wb.Workbench, kinds: list[list[tuple[str, str]]], in_force: 
                 alike.prepare(before)
                 alike.learn(before, after, {id: option})
                 continue
-            found.compare(alike, before, after, {id: option})
+            found.compare(functools.partial(alike.estimate, before, {id: option}), before, after, {id: option})
     found.tell(f"{len(in_force)} choices in force")
 
 
@@ -93,11 +98,41 @@ def several_compared(
                 if time.process_time() > until:
                     break
                 choices = dict.fromkeys(chosen.values(), option)
-                found.compare(alike, before, pipeline.plan(captured, choices), choices)
+                after = pipeline.plan(captured, choices)
+                found.compare(functools.partial(alike.estimate, before, choices), before, after, choices)
         except (ChoiceError, PlanError):
             continue
     of_all.tell("all layers at once")
     of_some.tell("four inner layers at once")
+
+
+def by_few_layers(
+    bench: wb.Workbench, kinds: list[list[tuple[str, str]]], drawn: random.Random, until: float, what: str
+) -> None:
+    """Estimate what nothing is known of, in all layers and in one of them, by plans of few layers."""
+    captured: Any = bench._captured
+    before, few, in_all, in_one = bench.plan, Few(captured, Alike()), Comparison(), Comparison()
+    begun = time.process_time()
+    few.prepare()
+    print(f"made ready in {time.process_time() - begun:.2f} CPU s", flush=True)
+    for (id, option), *_ in kinds:
+        stem, _, number = layer_of(id.partition(":")[2].partition("/")[0]).rpartition(".")
+        able = [
+            one
+            for one in (id.replace(f"{stem}.{number}", f"{stem}.{layer}") for layer in range(LAYERS))
+            if (site := before.site_of.get(one)) and option in site.options and option not in site.illegal
+        ]
+        for found, chosen in ((in_all, able), (in_one, [drawn.choice(able)])):
+            choices = dict.fromkeys(chosen, option)
+            if time.process_time() > until or choices.keys() & bench.choices.keys():
+                break
+            try:
+                after = pipeline.plan(captured, {**bench.choices, **choices})
+            except (ChoiceError, PlanError):
+                continue
+            found.compare(functools.partial(few.estimate, before, bench.choices, choices), before, after, choices)
+    in_all.tell(f"all layers at once, {what}")
+    in_one.tell(f"one layer, the first and the last included, {what}")
 
 
 class Comparison:
@@ -108,19 +143,21 @@ class Comparison:
         self._rows: list[tuple[int, dict[str, str], tuple[int, int], tuple[int, int]]] = []
         self._took: list[float] = []
 
-    def compare(self, alike: Alike, before: Plan, after: Plan, choices: dict[str, str]) -> None:
+    def compare(
+        self, estimate: Callable[[], Estimate | None], before: Plan, after: Plan, choices: dict[str, str]
+    ) -> None:
         """Estimate what choices come to, and note how far that is from their plan."""
         begun = time.process_time()
-        found = alike.estimate(before, choices)
+        found = estimate()
         self._took.append(time.process_time() - begun)
         if found is None:
             self._grey += 1
             return
         exact = after.peak_bytes - before.peak_bytes, after.saved_bytes - before.saved_bytes
-        estimate = found.peak_bytes, found.saved_bytes
-        self._wrong_sign += any((e > 0) != (x > 0) or (e < 0) != (x < 0) for e, x in zip(estimate, exact, strict=True))
-        error = max(abs(e - x) for e, x in zip(estimate, exact, strict=True))
-        self._rows.append((error, choices, estimate, exact))
+        moved = found.peak_bytes, found.saved_bytes
+        self._wrong_sign += any((e > 0) != (x > 0) or (e < 0) != (x < 0) for e, x in zip(moved, exact, strict=True))
+        error = max(abs(e - x) for e, x in zip(moved, exact, strict=True))
+        self._rows.append((error, choices, moved, exact))
 
     def tell(self, what: str) -> None:
         """Print what came of it."""
@@ -131,7 +168,9 @@ class Comparison:
         print(
             f"{what}: {len(rows)} estimated ({nonzero} of what moves a figure), {self._grey} left grey, "
             f"{self._wrong_sign} wrong in sign, {sum(row[0] > 0 for row in rows)} not exact, largest error {largest}, "
-            f"at most {relative:.1%}; at most {1e3 * max(self._took, default=0.0):.1f} CPU ms",
+            f"at most {relative:.1%}; "
+            f"{1e3 * statistics.median(self._took or [0.0]):.1f} CPU ms (median), "
+            f"at most {1e3 * max(self._took, default=0.0):.1f}",
             flush=True,
         )
 
@@ -148,6 +187,11 @@ def main() -> None:
     begun = time.process_time()
     if sys.argv[2:] == ["several"]:
         several_compared(bench, kinds, drawn, until)
+        return
+    if sys.argv[2:] == ["few"]:
+        by_few_layers(bench, kinds, drawn, begun + (until - begun) / 2, "no choices in force")
+        bench.choose(dict(kind[0] for kind in drawn.sample(kinds, IN_FORCE)))
+        by_few_layers(bench, kinds[::-1], drawn, until, f"{IN_FORCE} in force, each in one layer")
         return
     compared(bench, kinds, {}, begun + (until - begun) / 2)
     in_force = dict(kind[0] for kind in drawn.sample(kinds, IN_FORCE))

@@ -101,13 +101,13 @@ def unplanned():
 
 
 class Slow:
-    """A bench's plans, none of which is made before it is let."""
+    """A bench's plans, none of which is made before it is let; those of few layers are."""
 
     def __init__(self, bench, monkeypatch) -> None:
         self.let, plan = threading.Event(), pipeline.plan
 
         def held(captured, choices, newer=None):
-            assert self.let.wait(120)
+            assert captured is not bench._captured or self.let.wait(120)
             return plan(captured, choices, newer)
 
         monkeypatch.setattr(pipeline, "plan", held)
@@ -170,6 +170,38 @@ def test_a_click_goes_on_from_the_one_before_it_which_is_not_planned_yet(unplann
     slow.let.set()
     settled(app)
     assert bench.site(site.id).choice == second != first
+
+
+@pytest.mark.slow
+def test_the_first_click_of_a_kind_is_estimated_with_few_of_the_layers(monkeypatch):
+    shapes = {"dim": 64, "heads": 2, "hidden": 96, "vocab": 96, "sequence": 32}
+    app = App(wb.open("llama", layers=20, device="planned", executor="nvfuser", **shapes))
+    bench, now = app.bench, app.bench.plan
+    sites = [s for s in bench.sites("saved") if s.id.endswith(".mlp.gate/linear")]
+    assert len(sites) == 20
+    choices = dict.fromkeys((site.id for site in sites), "recompute")
+    exact = bench.plan_under(choices).saved_bytes
+    first, second = sites[9], sites[11]
+    # Pointed at: all layers, as a folded row stands for them.
+    app.preview.point({"choices": choices})
+    until(lambda: "plans of 5 and 6 of the 20 layers" in app.preview.content.get("how", ""))
+    saved = next(shown for shown in app.preview.content["figures"] if shown["name"] == "saved")
+    assert saved["text"] == f"≈ {human_bytes(exact - now.saved_bytes, signed=True)}"
+    # Clicked, with nothing known of that kind in any layer.
+    app._on_message({"type": "alone", "on": True})
+    slow = Slow(bench, monkeypatch)
+    app._on_message({"type": "choose", "id": second.id, "option": "recompute"})
+    until(lambda: figure(app, "saved")["kind"] == "estimated")
+    assert bench.plan is now
+    estimated = figure(app, "saved")
+    assert "layers.2" in estimated["tip"]
+    slow.let.set()
+    settled(app)
+    assert bench.plan.saved_bytes < now.saved_bytes
+    assert estimated["text"] == f"≈ {human_bytes(bench.plan.saved_bytes)}"
+    assert figure(app, "saved")["kind"] == "predicted"
+    assert bench.site(first.id).choice == "save"
+    app.close()
 
 
 @pytest.mark.slow

@@ -58,8 +58,8 @@ class Change:
         Bytes by which the most that is alive in each of these layers moved, by side.
     moved : dict of (int, str) to int
         The same of all other places, by side and place.
-    apart : bool
-        Whether no statement outside of its layer is another one under it.
+    apart, near : bool
+        Whether no statement is another one under it but in its layer; and in those beside it.
     """
 
     layer: str
@@ -68,6 +68,7 @@ class Change:
     inside: dict[int, NDArray[np.int64]]
     moved: dict[_Place, int]
     apart: bool
+    near: bool
 
     def moved_in(self, side: int, at: NDArray[np.intp], of: int, count: int) -> NDArray[np.int64]:
         """Bytes by which the most alive in layers moves, where another one than `layer` is chosen.
@@ -100,9 +101,9 @@ class Estimate:
     peak_bytes, saved_bytes : int
         Then minus now.
     like : str
-        The layer in which it was planned.
+        The layer in which it was planned; or of how many layers.
     layers, supposed : int
-        In how many it is chosen now, and how many of these are only taken to be as that one.
+        How often that is counted, and for how many layers that are only taken to be as that one.
     """
 
     peak_bytes: int
@@ -189,13 +190,9 @@ class Layers:
         beside = [self.contents[one[0]] if one else self.outside for one in (before, after)]
         return (beside[0], self.contents[layer], beside[1])
 
-    def same_but(self, layer: str, then: Layers) -> bool:
-        """Whether the statements of all other layers are the same in another plan."""
-        return all(
-            then.contents.get(other, ("",))[0] == content[0]
-            for other, content in self.contents.items()
-            if other != layer
-        )
+    def differing(self, then: Layers) -> set[str]:
+        """The layers whose statements are others in another plan."""
+        return {layer for layer, content in self.contents.items() if then.contents.get(layer, ("",))[0] != content[0]}
 
     @cached_property
     def alive(self) -> dict[_Place, int]:
@@ -267,8 +264,9 @@ class Alike:
             saved_bytes = after.saved_bytes - before.saved_bytes
             if len(self._known) >= _KEPT:
                 del self._known[next(iter(self._known))]
-            change = Change(layer, layers.index(layer), saved_bytes, inside, moved, now.same_but(layer, then))
-            self._known[key] = change
+            at, differing = layers.index(layer), now.differing(then)
+            apart, near = differing <= {layer}, differing <= set(layers[max(at - 1, 0) : at + 2])
+            change = self._known[key] = Change(layer, at, saved_bytes, inside, moved, apart, near)
             return change
 
     def estimate(self, plan: Plan, choices: Mapping[str, str]) -> Estimate | None:
@@ -301,7 +299,8 @@ class Alike:
             supposed = len(found) - len(known)
             if not known or _FEW * supposed > len(known):
                 return None
-            if len(choices) > 1 and not all(change.apart for change in known.values()):
+            # What reaches further may do so all the way to the first layer, which is as far as it is from here.
+            if not all(change.apart or (change.near and len(choices) == 1) for change in known.values()):
                 return None
             like = next(iter(known.values()))
             changes = {layer: change or like for layer, change in found.items()}

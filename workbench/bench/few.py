@@ -13,7 +13,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,14 @@ from workbench.errors import ChoiceError, PlanError
 from workbench.graph import layer_of
 
 if TYPE_CHECKING:
+    from workbench.compiler.kept import Kept
     from workbench.compiler.pipeline import Capture, Plan
     from workbench.compiler.shortened import Run, Shortened
 
 _KEPT = 64
 """Estimates that are kept, of choices on top of the plan in force."""
+_WORTH = 0.6
+"""So many of the program's statements may be planned to say what choices in all layers come to."""
 _FEW_LAYERS = 5
 """Layers in which choices may be planned one by one, to say what they come to in others: all kinds there are of one."""
 
@@ -154,22 +157,27 @@ class Few:
             return self._known[key][1]
 
     def _made(self) -> list[_Program]:
-        """The program with few layers, and with more of each run in turn; empty where none can be left out."""
+        """The program with few layers, and with more of each run in turn; empty where that is not worth it."""
+        from workbench.compiler.kept import Kept
         from workbench.compiler.shortened import shortened
 
         if self._programs is None:
-            self._programs = []
-            if (few := shortened(self._captured.stage)) is not None:
-                longer = [shortened(self._captured.stage, run.stem) for run in few.runs]
-                if all(one is not None and len(one.runs) == len(few.runs) for one in longer):
-                    self._programs = [self._program(one) for one in (few, *longer) if one is not None]
+            stage = self._captured.stage
+            made: list[Shortened] = []
+            if (few := shortened(stage)) is not None:
+                longer = [shortened(stage, run.stem) for run in few.runs]
+                made = [few, *(one for one in longer if one is not None and len(one.runs) == len(few.runs))]
+            statements = sum(len(one.stage.claimed.bound_symbols) for one in made)
+            worth = statements <= _WORTH * len(stage.claimed.bound_symbols)
+            whole = few is not None and len(made) == 1 + len(few.runs)
+            # What is kept is forgotten after some plans: these must not make the whole program's forgotten.
+            kept = Kept()
+            self._programs = [self._program(one, kept) for one in made] if worth and whole else []
         return self._programs
 
-    def _program(self, few: Shortened) -> _Program:
-        captured = dataclasses.replace(
-            self._captured, stage=few.stage, stock=None, bases=OrderedDict(), _prover=None, entry=None
-        )
-        return _Program(captured, few.runs)
+    def _program(self, few: Shortened, kept: Kept) -> _Program:
+        own: dict[str, Any] = {"stock": None, "bases": OrderedDict(), "_prover": None, "entry": None}
+        return _Program(dataclasses.replace(self._captured, stage=few.stage, kept=kept, **own), few.runs)
 
     def _estimate(
         self,
@@ -190,7 +198,7 @@ class Few:
                 if before is None or after is None or before != (plan.peak_bytes, plan.saved_bytes):
                     return None
                 moved = after[0] - before[0], after[1] - before[1]
-                return Estimate(*moved, like=_words(programs[0].runs), layers=len(choices))
+                return Estimate(*moved, like=_words(programs[0].runs))
             self._learn(programs[0], plan, in_force, choices, newer)
         except (ChoiceError, PlanError):
             return None

@@ -18,9 +18,6 @@ from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import BoundSymbolTag, PrimIDs, TraceCtx, from_trace, variableify
 from workbench.graph import Origin, layer_of
 
-WORTH = 4
-"""So many times as many layers as are kept a program has to have."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Run:
@@ -92,9 +89,9 @@ def shortened(stage: Stage, longer: str = "") -> Shortened | None:
         for turns in range(1, MOST_IN_TURNS + 1):
             before = 2 * turns + 1
             after = 2 * turns + (len(numbers) - before) % turns
-            if WORTH * (before + after) > len(numbers):
-                break
             before += turns * (stem == longer)
+            if before + after >= len(numbers):
+                break
             try:
                 trace = _Gap(trace, _places(trace, stage.origins, stem, numbers), before, len(numbers) - after).left()
             except OtherwiseError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 
-DWELL_S = 0.1
-"""What is pointed at for less is not planned, be it with few layers."""
 _LEAST_S = 1e-9
 """Steps that differ by less are the same, added up in another order."""
 
@@ -119,10 +116,8 @@ class Preview(Panel):
             self._put(turn, {"what": what, **changes})
             if "figures" in changes or not self._bench.plan.census.count:
                 return
-            time.sleep(DWELL_S)
-            if turn == self._turn:
-                ahead = functools.partial(self._choosing.look_ahead, newer=lambda: turn != self._turn)
-                self._put(turn, {"what": what, **self._changes(choices, ahead)})
+            ahead = functools.partial(self._choosing.look_ahead, newer=lambda: turn != self._turn)
+            self._put(turn, {"what": what, **self._changes(choices, ahead)})
         except Superseded:
             return
         except Exception:

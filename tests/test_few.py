@@ -1,0 +1,194 @@
+"""Plans of few layers say what choices come to in all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import workbench as wb
+from tests.amount import amount
+from workbench.bench.alike import Alike
+from workbench.bench.few import Few
+from workbench.compiler import pipeline
+from workbench.compiler.hooks import Superseded
+from workbench.compiler.shortened import Run, shortened
+from workbench.errors import ChoiceError
+
+pytestmark = pytest.mark.slow
+
+LAYERS = 20
+SHAPES = {"dim": 64, "heads": 2, "hidden": 96, "vocab": 96, "sequence": 32, "dtype": "bfloat16", "device": "planned"}
+_LAYER = re.compile(r"(?P<stem>\w+:layers\.)(?P<number>\d+)(?P<rest>[./].*)")
+
+
+@pytest.fixture(scope="module")
+def bench() -> wb.Workbench:
+    return wb.open("llama", layers=LAYERS, executor="nvfuser", **SHAPES)
+
+
+@pytest.fixture
+def stock(bench: wb.Workbench) -> Iterator[wb.Workbench]:
+    yield bench
+    while bench.can_undo:
+        bench.undo()
+
+
+def kinds(bench: wb.Workbench) -> list[tuple[str, str]]:
+    """Each kind of choice, as one in the third layer."""
+    return [
+        (site.id, option)
+        for site in bench.plan.sites
+        if site.values and (found := _LAYER.fullmatch(site.id)) and found["number"] == "2"
+        for option in site.options
+        if option != site.choice and option not in site.illegal
+    ]
+
+
+def in_layers(bench: wb.Workbench, id: str, option: str, layers: Any = range(LAYERS)) -> dict[str, str]:
+    """A choice in some layers, as far as they have it."""
+    found = _LAYER.fullmatch(id)
+    assert found is not None
+    ids = [f"{found['stem']}{layer}{found['rest']}" for layer in layers]
+    sites = [site for id in ids if (site := bench.plan.site_of.get(id))]
+    return {site.id: option for site in sites if option in site.options and option not in site.illegal}
+
+
+def moved(bench: wb.Workbench, choices: dict[str, str]) -> tuple[int, int]:
+    """What further choices come to by their plan."""
+    now, then = bench.plan, bench.plan_under({**bench.choices, **choices})
+    return then.peak_bytes - now.peak_bytes, then.saved_bytes - now.saved_bytes
+
+
+def estimated(bench: wb.Workbench, choices: dict[str, str]) -> tuple[int, int] | None:
+    found = Few(bench._captured, Alike()).estimate(bench.plan, bench.choices, choices)
+    return (found.peak_bytes, found.saved_bytes) if found is not None else None
+
+
+@pytest.mark.parametrize("longer", ["", "layers."])
+def test_a_program_without_layers_in_its_middle_is_the_program_of_fewer_layers(
+    bench: wb.Workbench, longer: str
+) -> None:
+    captured = bench._captured
+    few = shortened(captured.stage, longer)
+    assert few is not None
+    (run,) = few.runs
+    number = 6 if longer else 5
+    assert run.kept == (0, 1, 2, 3, 18, 19) if longer else (0, 1, 2, 18, 19)
+    made = pipeline.plan(dataclasses.replace(captured, stage=few.stage, stock=None, bases=type(captured.bases)()), {})
+    other = wb.open("llama", layers=number, executor="nvfuser", **SHAPES).plan
+    assert made.proof.proven
+    assert [re.sub(r"\d+", "#", name) for name in made.graph.statements.name] == [
+        re.sub(r"\d+", "#", name) for name in other.graph.statements.name
+    ]
+    assert made.timeline.statement_peak_bytes.tolist() == other.timeline.statement_peak_bytes.tolist()
+    assert (made.peak_bytes, made.saved_bytes) == (other.peak_bytes, other.saved_bytes)
+
+
+def test_a_layer_stands_for_those_whose_neighbours_are_like_its_own() -> None:
+    run = Run("h.", tuple(range(40)), turns=2, before=5, after=5)
+    assert run.kept == (0, 1, 2, 3, 4, 35, 36, 37, 38, 39)
+    assert run.left_out == 15
+    stand = [run.kept[run.place(at)] for at in range(40)]
+    assert stand[:6] == [0, 1, 2, 3, 4, 3]
+    assert stand[35:] == [3, 4, 37, 38, 39]
+    # Of the same kind, and between layers that are kept.
+    assert all(at % 2 == other % 2 for at, other in enumerate(stand))
+    assert set(stand[3:37]) == {3, 4}
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("in_force", [0, 2])
+def test_what_is_chosen_in_all_layers_comes_to_what_its_plan_does(stock: wb.Workbench, in_force: int) -> None:
+    drawn, moving, said = random.Random(3), 0, 0
+    if in_force:
+        for id, option in drawn.sample(kinds(stock), in_force):
+            stock.choose(in_layers(stock, id, option))
+    few = Few(stock._captured, Alike())
+    for id, option in drawn.sample(kinds(stock), amount(8, 20, 60)):
+        choices = in_layers(stock, id, option)
+        try:
+            exact = moved(stock, choices)
+        except ChoiceError:
+            continue
+        found = few.estimate(stock.plan, stock.choices, choices)
+        if found is not None:
+            said, moving = said + 1, moving + any(exact)
+            assert (found.peak_bytes, found.saved_bytes) == exact, choices
+            assert found.like == "plans of 5 and 6 of the 20 layers"
+            assert few.known(stock.plan, choices) is found
+    assert said >= 6
+    assert moving >= 3
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("in_force", [0, 3])
+def test_what_is_chosen_in_one_layer_comes_to_what_its_plan_does(stock: wb.Workbench, in_force: int) -> None:
+    """In any of them, the first and the last included, whatever is chosen elsewhere."""
+    drawn, said, moving = random.Random(7), 0, 0
+    for id, option in drawn.sample(kinds(stock), in_force):
+        stock.choose(in_layers(stock, id, option, [drawn.randrange(LAYERS)]))
+    few = Few(stock._captured, Alike())
+    for id, option in drawn.sample(kinds(stock), amount(10, 30, 100)):
+        choices = in_layers(stock, id, option, [drawn.choice([0, 1, 2, 9, 10, 18, 19])])
+        if not choices or next(iter(choices)) in stock.choices:
+            continue
+        try:
+            exact = moved(stock, choices)
+        except ChoiceError:
+            continue
+        found = few.estimate(stock.plan, stock.choices, choices)
+        if found is not None:
+            said, moving = said + 1, moving + any(exact)
+            assert (found.peak_bytes, found.saved_bytes) == exact, choices
+    assert said >= 5
+    assert moving >= 2
+
+
+def test_of_what_few_layers_do_not_say_nothing_is_said(stock: wb.Workbench) -> None:
+    id, option = next(each for each in kinds(stock) if each[1] == "recompute")
+    assert estimated(stock, {"no such": "site"}) is None
+    assert estimated(stock, {}) is None
+    # In some layers, of what reaches beyond its layer; in all that are left out, it is said.
+    beyond = "saved:layers.2.attention_norm/convert_element_type"
+    assert estimated(stock, in_layers(stock, beyond, "recompute", range(4, 9))) is None
+    but_the_first = in_layers(stock, beyond, "recompute", range(1, LAYERS))
+    assert estimated(stock, but_the_first) == moved(stock, but_the_first)
+    few = Few(stock._captured, Alike())
+    with pytest.raises(Superseded):
+        few.estimate(stock.plan, {}, in_layers(stock, id, option), lambda: True)
+    assert few.known(stock.plan, in_layers(stock, id, option)) is None
+    assert few.estimate(stock.plan, {}, in_layers(stock, id, option)) is not None
+
+
+class _Stack(torch.nn.Module):
+    """Layers whose widths alternate, so that each is between others, or none is as any other."""
+
+    def __init__(self, widths: list[int]) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(a, b) for a, b in itertools.pairwise(widths))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.nn.functional.gelu(layer(x)) * 2
+        return x.sum()
+
+
+def test_kinds_that_take_turns_are_kept_together_and_others_are_not_left_out() -> None:
+    turns = wb.open(_Stack([8, 16] * 22 + [8]), torch.ones(4, 8), device="planned", executor="nvfuser")
+    few = shortened(turns._captured.stage)
+    assert few is not None
+    assert [(run.turns, len(run.kept)) for run in few.runs] == [(2, 10)]
+    choices = {site.id: "recompute" for site in turns.plan.sites if site.lever == "saved" and "gelu" in site.id}
+    choices = {id: option for id, option in choices.items() if option not in turns.site(id).illegal}
+    assert estimated(turns, choices) == moved(turns, choices)
+    differing = wb.open(_Stack(list(range(8, 32))), torch.ones(4, 8), device="planned", executor="nvfuser")
+    assert shortened(differing._captured.stage) is None
+    id = next(site.id for site in differing.plan.sites if site.lever == "saved" and "recompute" not in site.illegal)
+    assert estimated(differing, {id: "recompute"}) is None
