@@ -79,6 +79,10 @@ _CAUSES = (
         "before the program or after the step",
     ),
     (
+        r"torch\.autograd\.Function writes in place",
+        "have its forward give what it computes, as x * 2 does, in place of x.mul_(2) with mark_dirty",
+    ),
+    (
         r"lacks a conjugate",
         "compute with real and imaginary parts, as tensors of real numbers; PyTorch runs it where the program comes in "
         "as parts",
@@ -100,7 +104,7 @@ _CAUSES = (
 
 _IN_PARTS = re.compile(
     r"builtin operator `print`|multi_head_attention_forward|integrations/moe\.py.*data_ptr|_get_data_attr|"
-    r"Unknown attribute data|lacks a conjugate"
+    r"Unknown attribute data|lacks a conjugate|Function writes in place what it is given"
 )
 """Known causes that a program is cut at, and comes in as parts."""
 
