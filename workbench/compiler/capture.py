@@ -48,7 +48,7 @@ from workbench.errors import ProgramError, WorkbenchError, shown
 from workbench.programs import Program, modes, placement
 from workbench.programs.files import what
 from workbench.programs.tensors import held, state_of
-from workbench.torch_api import FakeTensorMode
+from workbench.torch_api import FakeTensorMode, _functorch_depth, _functorch_pop
 
 if TYPE_CHECKING:
     from workbench.compiler.on_disk import Entry
@@ -64,6 +64,17 @@ def _thunder(data: Any, stats: Any, cache_info: Mapping[str, Any]) -> Iterator[N
             yield
     finally:
         thunder_api._cache_info_ctx.reset(token)
+
+
+@contextmanager
+def _transforms_ended() -> Iterator[None]:
+    """End what a program that cannot be traced began of `torch.func`: all of PyTorch would be inside of it."""
+    depth = _functorch_depth()
+    try:
+        yield
+    finally:
+        while _functorch_depth() > depth:
+            _functorch_pop()
 
 
 @dataclasses.dataclass
@@ -257,6 +268,7 @@ def _capture_otherwise(
         raise ProgramError(f"{first}\nThunder's interpreter cannot trace it either: {second}") from first
 
 
+@_transforms_ended()
 def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
     """The graphs that Dynamo makes of a program, found on fake tensors, each traced on its own.
 
@@ -315,6 +327,7 @@ def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
     return PartsCapture(program, executor, tuple(made), why, recorded)
 
 
+@_transforms_ended()
 def _capture(
     program: Program,
     executor: str,

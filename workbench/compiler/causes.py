@@ -96,6 +96,11 @@ _CAUSES = (
         "write the batch as a dimension, in place of torch.vmap",
     ),
     (
+        r"_C\._functorch|transform API|torch/_functorch/",
+        "a derivative is taken inside of the program: open what is differentiated, whose backward is made and planned "
+        "with it, or write the derivative out",
+    ),
+    (
         r"torch\._dynamo\.utils\.(wrapped|numpy|to_numpy|from_numpy)",
         "NumPy is traced as tensors: compute numbers with math, and tensors with torch",
     ),

@@ -539,6 +539,10 @@ def _refuse(frame: Frame, node: fx.Node, error: Exception) -> NoReturn:
 
 
 def _told(frame: Frame, node: fx.Node, error: Exception) -> str:
+    behind = node
+    while not frame.line and behind.op != "output":  # Dynamo's own, for what stands there
+        behind = behind.next
+        frame = place_of(behind, {})[1]
     where = f"{frame.file}:{frame.line} ({frame.text}): " if frame.line else ""
     reason = str(error).strip().partition("\n")[0]
     kind = "" if isinstance(error, NotImplementedError) else f"{type(error).__name__}: "
@@ -561,7 +565,7 @@ def name_of(target: Any) -> str:
 
 def _changes_pytorch(target: Any) -> bool:
     """Whether a function begins or ends what `torch.vmap` and its like do to all operators between."""
-    return str(getattr(target, "__module__", "")).startswith("torch._functorch")
+    return str(getattr(target, "__module__", "")).startswith(("torch._functorch", "torch._C._functorch"))
 
 
 def _not_a_tensor(target: Any, made: Any) -> Any:
