@@ -330,3 +330,14 @@ def test_thunders_interpreter_refuses_an_instance_norm_that_it_keeps_nothing_of(
     with pytest.raises(ProgramError, match=r"loses its running statistics: open it with capture='auto'"):
         workbench.open(norm, x, device="cpu", capture="interpreter")
     assert workbench.open(norm.eval(), x, device="cpu", capture="interpreter").capture == "interpreter"
+
+
+@pytest.mark.parametrize("kind", [nn.Softmax, nn.Softmin, nn.LogSoftmax])
+@pytest.mark.parametrize("shape", [(5,), (4, 5), (2, 4, 5), (2, 3, 4, 5)], ids=len)
+def test_a_softmax_without_a_dimension_takes_that_of_pytorch(kind: type[nn.Module], shape: tuple[int, ...]) -> None:
+    torch.manual_seed(3)
+    module, x = kind(), torch.randn(shape, requires_grad=True)
+    bench = workbench.open(module, x, device="cpu", capture="dynamo")
+    ours, eager = bench.config.jit(module)(x), module(x)
+    torch.testing.assert_close(ours, eager)
+    torch.testing.assert_close(*(torch.autograd.grad(made.sin().sum(), x) for made in (ours, eager)))

@@ -25,7 +25,7 @@ from torch import fx
 
 from workbench.compiler import defaults, operators, patches
 from workbench.compiler.aliases import READ_BEHIND, Aliases, Shared, index_of, is_part, overwrites, undone, writes
-from workbench.compiler.calls import IN_PLACE, placed, refuse_lists, unlisted, written
+from workbench.compiler.calls import IN_PLACE, SOFT, placed, refuse_lists, unlisted, with_dimension, written
 from workbench.compiler.causes import remedy
 from workbench.compiler.foreach import FOREACH
 from workbench.compiler.frames import Frame, place_of
@@ -382,6 +382,8 @@ class _Tracer(fx.Interpreter):
             kwargs.pop("_stacklevel", None)
             out = kwargs.pop("out", None)
             args, kwargs = placed(target, known, unlisted(target, known, args), kwargs)
+            if target in SOFT:
+                args, kwargs = with_dimension(args, kwargs)
             if self.differentiated:
                 refuse_lists(known, args)
             made = known(*args, **kwargs)
