@@ -83,6 +83,11 @@ _CAUSES = (
         "have its forward give what it computes, as x * 2 does, in place of x.mul_(2) with mark_dirty",
     ),
     (
+        r"backwards hooks require compiled autograd",
+        "take the backward hooks off the modules (the handle that register_full_backward_hook gave has remove()), or put "
+        "them on tensors outside of the program",
+    ),
+    (
         r"lacks a conjugate",
         "compute with real and imaginary parts, as tensors of real numbers; PyTorch runs it where the program comes in "
         "as parts",
