@@ -84,8 +84,8 @@ _CAUSES = (
     ),
     (
         r"backwards hooks require compiled autograd",
-        "take the backward hooks off the modules (the handle that register_full_backward_hook gave has remove()), or put "
-        "them on tensors outside of the program",
+        "take the backward hooks off the modules (the handle that register_full_backward_hook gave has remove()), or "
+        "put them on tensors outside of the program",
     ),
     (
         r"lacks a conjugate",
