@@ -202,8 +202,9 @@ def test_the_interpreters_refusal_begins_with_the_persons_own_line() -> None:
         workbench.open(multiplies, torch.ones(2, 4), capture="interpreter")
 
 
-def test_backward_hooks_of_a_module_are_refused_with_what_to_do() -> None:
+@pytest.mark.parametrize("differentiated", [True, False])
+def test_backward_hooks_of_a_module_are_refused_with_what_to_do(differentiated: bool) -> None:
     module = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
     module[0].register_full_backward_hook(lambda module, given, asked: None)
     with pytest.raises(ProgramError, match=r"take the backward hooks off the modules .*remove\(\)"):
-        workbench.open(module, torch.randn(4, 4, requires_grad=True), device="cpu")
+        workbench.open(module, torch.randn(4, 4, requires_grad=differentiated), device="cpu")

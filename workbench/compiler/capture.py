@@ -327,6 +327,14 @@ def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
     return PartsCapture(program, executor, tuple(made), why, recorded)
 
 
+def _refuse_backward_hooks(function: Any) -> None:
+    """Thunder's interpreter leaves them out: gradients would be those without."""
+    for name, module in function.named_modules() if isinstance(function, torch.nn.Module) else ():
+        if module._backward_hooks or module._backward_pre_hooks:
+            told = f"the module {name or type(module).__name__} has backward hooks, which Thunder does not call"
+            raise ProgramError(f"{told}: {remedy('backwards hooks require compiled autograd')}")
+
+
 @_transforms_ended()
 def _capture(
     program: Program,
@@ -336,6 +344,8 @@ def _capture(
     why: str,
     entry: Entry | None = None,
 ) -> Capture:
+    if way == "interpreter":
+        _refuse_backward_hooks(program.callable)
     few_layers = ranks is None and way != "interpreter"
     try:
         return _captured(program, executor, ranks, way, why, entry, few_layers=few_layers)
