@@ -48,6 +48,8 @@ SEAM = Seam(
         "_TorchDispatchModeKey": "torch._C:_TorchDispatchModeKey",
         "_disable_current_modes": "torch.utils._python_dispatch:_disable_current_modes",
         "_get_dispatch_mode": "torch._C:_get_dispatch_mode",
+        "_functorch_depth": "torch._C._functorch:get_dynamic_layer_stack_depth",
+        "_functorch_pop": "torch._C._functorch:pop_dynamic_layer_stack",
         "_len_torch_function_stack": "torch._C:_len_torch_function_stack",
         "_pop_mode_temporarily": "torch.overrides:_pop_mode_temporarily",
         "_nn_pad": "torch._C._nn:pad",

@@ -307,3 +307,37 @@ def test_attention_with_dropout_has_the_gradient_of_its_own_draw() -> None:
     (gradient,) = torch.autograd.grad(at(x), x)
     near, far = (at((x + way * 1e-6 * along).detach().requires_grad_()) for way in (-1, 1))
     torch.testing.assert_close((gradient * along).sum(), ((far - near) / 2e-6).detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("training", [True, False])
+def test_what_an_instance_norm_knows_of_all_inputs_is_kept(dims: int, training: bool) -> None:
+    kind = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)[dims - 1]
+    results = []
+    for ours in (True, False):
+        torch.manual_seed(3)
+        norm = kind(3, momentum=0.3, affine=True, track_running_stats=True).train(training)
+        x = torch.randn(2, 3, *range(2, 2 + dims), requires_grad=True)
+        run = workbench.open(norm, x, device="cpu", capture="dynamo").config.jit(norm) if ours else norm
+        for _ in range(2):
+            run(x).sin().sum().backward()
+        results.append([x.grad, *norm.buffers(), *(parameter.grad for parameter in norm.parameters())])
+    torch.testing.assert_close(*results)
+
+
+def test_thunders_interpreter_refuses_an_instance_norm_that_it_keeps_nothing_of() -> None:
+    norm, x = nn.InstanceNorm1d(3, track_running_stats=True), torch.randn(2, 3, 5)
+    with pytest.raises(ProgramError, match=r"loses its running statistics: open it with capture='auto'"):
+        workbench.open(norm, x, device="cpu", capture="interpreter")
+    assert workbench.open(norm.eval(), x, device="cpu", capture="interpreter").capture == "interpreter"
+
+
+@pytest.mark.parametrize("kind", [nn.Softmax, nn.Softmin, nn.LogSoftmax])
+@pytest.mark.parametrize("shape", [(5,), (4, 5), (2, 4, 5), (2, 3, 4, 5)], ids=len)
+def test_a_softmax_without_a_dimension_takes_that_of_pytorch(kind: type[nn.Module], shape: tuple[int, ...]) -> None:
+    torch.manual_seed(3)
+    module, x = kind(), torch.randn(shape, requires_grad=True)
+    bench = workbench.open(module, x, device="cpu", capture="dynamo")
+    ours, eager = bench.config.jit(module)(x), module(x)
+    torch.testing.assert_close(ours, eager)
+    torch.testing.assert_close(*(torch.autograd.grad(made.sin().sum(), x) for made in (ours, eager)))

@@ -73,6 +73,11 @@ def maps(x: torch.Tensor) -> torch.Tensor:
     return made
 
 
+def differentiates(x: torch.Tensor) -> torch.Tensor:
+    made: torch.Tensor = torch.func.grad(lambda y: y.sin().sum())(x)
+    return made
+
+
 def computes_with_numpy(x: torch.Tensor) -> torch.Tensor:
     return x * np.linspace(0.0, 1.0, x.shape[0])
 
@@ -82,6 +87,10 @@ def asserts(x: torch.Tensor) -> torch.Tensor:
 
 
 LINES = {
+    differentiates: (
+        "made: torch.Tensor = torch.func.grad(lambda y: y.sin().sum())(x)",
+        "open what is differentiated, whose backward is made and planned with it",
+    ),
     maps: ("made = torch.vmap(torch.sin)(x)", "write the batch as a dimension, in place of torch.vmap"),
     computes_with_numpy: (
         "return x * np.linspace(0.0, 1.0, x.shape[0])",
@@ -106,6 +115,15 @@ def test_a_refusal_has_the_line_then_what_to_do(program: Callable[..., torch.Ten
     said = rf"^\S*test_refusals.py:\d+ \({re.escape(line)}\): .*{re.escape(advice)}.* \(.+\)$"
     with pytest.raises(ProgramError, match=said):
         workbench.open(program, torch.randn(4, 4), device="cpu")
+
+
+@pytest.mark.parametrize("capture", ["auto", "dynamo", "interpreter", "parts"])
+def test_what_a_refused_program_began_of_torch_func_is_ended(capture: str) -> None:
+    x = torch.randn(4, 4, requires_grad=True)
+    with pytest.raises(ProgramError):
+        workbench.open(differentiates, x, device="cpu", capture=capture)
+    # Inside of a transform this raises.
+    assert torch.zeros(3).requires_grad_().requires_grad
 
 
 @pytest.mark.parametrize(
@@ -182,3 +200,11 @@ def test_the_interpreters_refusal_begins_with_the_persons_own_line() -> None:
     own = re.escape(f"{__file__}:{line} (return x @ torch.zeros(3, 3)): Thunder cannot trace 'multiplies': ")
     with pytest.raises(ProgramError, match=f"^{own}"):
         workbench.open(multiplies, torch.ones(2, 4), capture="interpreter")
+
+
+@pytest.mark.parametrize("differentiated", [True, False])
+def test_backward_hooks_of_a_module_are_refused_with_what_to_do(differentiated: bool) -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    module[0].register_full_backward_hook(lambda module, given, asked: None)
+    with pytest.raises(ProgramError, match=r"take the backward hooks off the modules .*remove\(\)"):
+        workbench.open(module, torch.randn(4, 4, requires_grad=differentiated), device="cpu")

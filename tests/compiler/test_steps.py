@@ -226,6 +226,59 @@ def test_inputs_that_are_given_back_keep_their_history(made: list[Steps]) -> Non
     assert made[0].straight
 
 
+class Turned(torch.nn.Module):
+    """Products, and views of products of which one alone is given back."""
+
+    def __init__(self, gives: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.one, self.two = torch.nn.Linear(6, 8), torch.nn.Linear(6, 8)
+        self.gives = gives
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        one, two = (each(x).view(4, 2, 4).transpose(0, 1) for each in (self.one, self.two))
+        made = torch.nn.functional.scaled_dot_product_attention(one[None], two[None], two[None]).sum()
+        return (made, one) if self.gives else (made,)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gives", [False, True])
+def test_a_saved_view_is_autograd_s_only_where_a_person_has_its_memory(
+    gives: bool, made: list[Steps], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[torch.Tensor] = []
+    stock = steps.connect
+
+    def noting(backward: Any, inputs: Any, outputs: Any, kept: Any, others: Any) -> None:
+        saved[:] = kept
+        stock(backward, inputs, outputs, kept, others)
+
+    monkeypatch.setattr(steps, "connect", noting)
+    model = Turned(gives)
+    run = workbench.open(model, drawn(4, 6), device="cpu", executor="torchcompile_aten").config.jit(model)
+    for _ in range(4):
+        first, *others = run(drawn(4, 6))
+    assert made[0].straight
+    first.backward(retain_graph=True)
+    torch.testing.assert_close(model.one.weight.grad, eager_gradient(gives))
+    heads = [each for each in saved if each.shape[-3:] == (2, 4, 4) and each.stride(-2) == 8]
+    memory = {each.untyped_storage().data_ptr() for each in others}
+    assert len(heads) >= 2
+    assert {each._base is not None for each in heads if each.untyped_storage().data_ptr() not in memory} == {False}
+    if gives:
+        with torch.no_grad():
+            others[0].mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            first.backward()
+
+
+def eager_gradient(gives: bool) -> torch.Tensor:
+    model = Turned(gives)
+    model(drawn(4, 6))[0].backward()
+    assert model.one.weight.grad is not None
+    return model.one.weight.grad
+
+
 def test_clocks_run_what_they_put_in(made: list[Steps]) -> None:
     model = small()
     run = compiled(model, drawn(4, 6))

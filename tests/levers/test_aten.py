@@ -83,6 +83,7 @@ CLAIMED: dict[str, Made] = {
     "a mask for each of the batch": (masked(visible(2, 1, 6, 6)), heads()),
     "a mask that leaves a query no key": (masked(torch.arange(6)[:, None] > torch.arange(6)), heads()),
     "a mask of keys": (masked(visible(1, 1, 1, 6)), heads()),
+    "a mask of queries, expanded": (masked(visible(2, 1, 6, 1).expand(2, 1, 6, 6)), heads()),
 }
 
 
@@ -124,9 +125,11 @@ def test_what_a_mask_adds_is_what_where_gives_bit_for_bit(mask: torch.Tensor, dt
     wanted = torch.where(mask, zero, unseen)
     assert found is not None
     assert found.dtype is wanted.dtype
-    assert found.stride() == wanted.stride()
-    assert torch.equal(found, wanted)
-    assert torch.equal(found.signbit(), wanted.signbit())
+    # What stands for many is there once.
+    assert found.shape == tuple(1 if not step else n for n, step in zip(mask.shape, mask.stride(), strict=True))
+    expanded = found.expand(mask.shape)
+    assert torch.equal(expanded, wanted)
+    assert torch.equal(expanded.signbit(), wanted.signbit())
 
 
 def test_what_a_mask_adds_is_made_without_one_element_after_the_other() -> None:

@@ -181,3 +181,17 @@ def test_after_fusion_what_hands_a_value_out_is_repeated_and_not_a_fusion_that_m
     assert {value: int(graph.values.producer[value]) for value in handed} == handed
     bench.choose({"saved:layers.0/reciprocal": "recompute", "saved.stage": "after_fusion"})
     assert bench.plan.proof.proven
+
+
+@pytest.mark.slow
+def test_what_a_fusion_finds_twice_inside_and_does_not_hand_out_stands_for_nothing_elsewhere() -> None:
+    torch.manual_seed(0)
+    stack, given_to = stacks.Stack(stacks.Normed, 3), batch()
+    bench = workbench.open(stack, *given_to, device="planned", executor="nvfuser")
+    again = (
+        *("remat:layers.2.norm/layer_norm>sub", "remat:layers.1.batch/batch_norm>shallow_copy.4"),
+        *("saved:layers.2.norm/layer_norm>rsqrt", "saved:layers.2.norm/layer_norm>mul"),
+        *("saved:layers.2/masked_fill>where", "saved:layers.1.batch/batch_norm>add.3"),
+    )
+    bench.choose({"remat.weight": "1.0", **dict.fromkeys(again, "recompute")})
+    assert bench.plan.proof.proven

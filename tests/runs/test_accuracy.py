@@ -117,6 +117,19 @@ def test_all_that_a_dataclass_holds_is_compared_and_differentiated() -> None:
     assert {tensor.name for tensor in wrong.tensors if not tensor.ok} == {"grad(args[0])"}
 
 
+def test_a_program_that_gives_whole_numbers_alone_has_no_backward_and_is_right() -> None:
+    def counts(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (x[0] * 4).long(), x > 0
+
+    def build() -> Parts:
+        return counts, (torch.linspace(-2, 2, 12).reshape(3, 4).requires_grad_(),), {}
+
+    for capture in ("dynamo", "interpreter"):
+        bench = workbench.open(counts, *build()[1], device="cpu", executor="torch", capture=capture)
+        assert "backward_fn" not in bench.plan.text()
+        assert outcome(build, bench.config.jit).ok
+
+
 def test_a_step_that_runs_no_backward_where_the_plan_has_one_fails() -> None:
     class Hidden:
         __slots__ = ("value",)

@@ -22,6 +22,10 @@ from workbench.torch_api import tree_iter
 
 UNDER_NO_GRAD = "Thunder loses the gradient of what is written in place under no_grad"
 COPIED = "Thunder copies what PyTorch has a view of, and the write would be lost"
+READ_BEHIND = (
+    "what a torch.autograd.Function writes in place is read behind it by its old name, and Dynamo has the gradient of "
+    "what it was"
+)
 
 _SETS_GRAD = "_set_grad_enabled"
 """The function by which Dynamo's graphs turn gradients on and off."""
@@ -223,6 +227,27 @@ class Aliases:
             seen = behind not in self._unseen and (behind.op == "output" or _wants_gradient(behind))
             if before and (copied or (seen and _wants_gradient(read))):
                 yield behind, read
+
+
+def overwrites(node: fx.Node, forward: fx.Graph) -> bool:
+    """Whether a `torch.autograd.Function` writes what it is given, and that is read for a gradient behind it.
+
+    Parameters
+    ----------
+    node : Node
+        That calls it, with its forward, its backward and what it is given.
+    forward : Graph
+    """
+    written = {_chain(each)[-1] for each in forward.nodes if writes(each) is not None}
+    inputs, given = list(forward.find_nodes(op="placeholder")), node.args[2:]
+    # Before what it is given there may be the context.
+    for inside, outside in zip(inputs[len(inputs) - len(given) :], given, strict=True):
+        if inside in written and isinstance(outside, fx.Node) and _wants_gradient(outside):
+            held = _memory(outside)
+            names = (each for each in node.graph.nodes if each < node and _memory(each) == held)
+            if any(node < reader for name in names for reader in name.users):
+                return True
+    return False
 
 
 def _stored_next(node: fx.Node, chain: tuple[fx.Node, ...], reader: fx.Node) -> bool:

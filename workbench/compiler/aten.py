@@ -96,11 +96,13 @@ def _added(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor | Non
     """A mask as the kernel takes it: what is added to the products, zero where a key is seen, minus infinity elsewhere.
 
     PyTorch's `where` takes one element after the other, and this five times as long: bytes become numbers, and numbers
-    are compared, many at once.
+    are compared, many at once. Where one value stands for many, as a mask of all heads that a program has expanded to
+    them, it is taken once: the kernel expands it itself.
     """
     if mask is None:
         return None
-    numbers = mask.view(torch.uint8).to(query.dtype)
+    once = [1 if not step else length for length, step in zip(mask.shape, mask.stride(), strict=True)]
+    numbers = mask.as_strided(once, mask.stride()).view(torch.uint8).to(query.dtype)
     return torch.threshold_(numbers, 0.5, -math.inf).clamp_(max=0)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.fx.operator_schemas import get_signature_for_torch_op
+from torch.nn import functional
 
 from workbench.compiler.operators import fakes
 from workbench.compiler.thunder_api import BoundSymbol, TensorProxy, dtypes, prims, thunder_functions
@@ -171,3 +172,15 @@ def written(name: str) -> str:
     if not overloads or not _overloads(name[:-1]) or any(_NO_COPY & set(each.tags) for each in overloads):
         return ""
     return name[:-1]
+
+
+SOFT = frozenset({functional.softmax, functional.softmin, functional.log_softmax})
+"""What takes a dimension that PyTorch chooses, with a warning, where none is said; Thunder fails there as it runs."""
+
+
+def with_dimension(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments of one of `SOFT`, with the dimension that PyTorch takes."""
+    if not args or (args[1] if len(args) > 1 else kwargs.get("dim")) is not None:
+        return args, kwargs
+    chosen = 0 if args[0].ndim in (0, 1, 3) else 1
+    return (args[0], chosen, *args[2:]), {name: value for name, value in kwargs.items() if name != "dim"}

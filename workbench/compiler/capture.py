@@ -48,7 +48,7 @@ from workbench.errors import ProgramError, WorkbenchError, shown
 from workbench.programs import Program, modes, placement
 from workbench.programs.files import what
 from workbench.programs.tensors import held, state_of
-from workbench.torch_api import FakeTensorMode
+from workbench.torch_api import FakeTensorMode, _functorch_depth, _functorch_pop
 
 if TYPE_CHECKING:
     from workbench.compiler.on_disk import Entry
@@ -64,6 +64,17 @@ def _thunder(data: Any, stats: Any, cache_info: Mapping[str, Any]) -> Iterator[N
             yield
     finally:
         thunder_api._cache_info_ctx.reset(token)
+
+
+@contextmanager
+def _transforms_ended() -> Iterator[None]:
+    """End what a program that cannot be traced began of `torch.func`: all of PyTorch would be inside of it."""
+    depth = _functorch_depth()
+    try:
+        yield
+    finally:
+        while _functorch_depth() > depth:
+            _functorch_pop()
 
 
 @dataclasses.dataclass
@@ -257,6 +268,7 @@ def _capture_otherwise(
         raise ProgramError(f"{first}\nThunder's interpreter cannot trace it either: {second}") from first
 
 
+@_transforms_ended()
 def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
     """The graphs that Dynamo makes of a program, found on fake tensors, each traced on its own.
 
@@ -315,6 +327,15 @@ def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
     return PartsCapture(program, executor, tuple(made), why, recorded)
 
 
+def _refuse_backward_hooks(function: Any) -> None:
+    """Thunder's interpreter leaves them out: gradients would be those without."""
+    for name, module in function.named_modules() if isinstance(function, torch.nn.Module) else ():
+        if module._backward_hooks or module._backward_pre_hooks:
+            told = f"the module {name or type(module).__name__} has backward hooks, which Thunder does not call"
+            raise ProgramError(f"{told}: {remedy('backwards hooks require compiled autograd')}")
+
+
+@_transforms_ended()
 def _capture(
     program: Program,
     executor: str,
@@ -323,6 +344,8 @@ def _capture(
     why: str,
     entry: Entry | None = None,
 ) -> Capture:
+    if way == "interpreter":
+        _refuse_backward_hooks(program.callable)
     few_layers = ranks is None and way != "interpreter"
     try:
         return _captured(program, executor, ranks, way, why, entry, few_layers=few_layers)

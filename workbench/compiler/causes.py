@@ -79,6 +79,15 @@ _CAUSES = (
         "before the program or after the step",
     ),
     (
+        r"torch\.autograd\.Function writes in place",
+        "have its forward give what it computes, as x * 2 does, in place of x.mul_(2) with mark_dirty",
+    ),
+    (
+        r"backwards hooks require compiled autograd",
+        "take the backward hooks off the modules (the handle that register_full_backward_hook gave has remove()), or "
+        "put them on tensors outside of the program",
+    ),
+    (
         r"lacks a conjugate",
         "compute with real and imaginary parts, as tensors of real numbers; PyTorch runs it where the program comes in "
         "as parts",
@@ -92,6 +101,11 @@ _CAUSES = (
         "write the batch as a dimension, in place of torch.vmap",
     ),
     (
+        r"_C\._functorch|transform API|torch/_functorch/",
+        "a derivative is taken inside of the program: open what is differentiated, whose backward is made and planned "
+        "with it, or write the derivative out",
+    ),
+    (
         r"torch\._dynamo\.utils\.(wrapped|numpy|to_numpy|from_numpy)",
         "NumPy is traced as tensors: compute numbers with math, and tensors with torch",
     ),
@@ -100,7 +114,7 @@ _CAUSES = (
 
 _IN_PARTS = re.compile(
     r"builtin operator `print`|multi_head_attention_forward|integrations/moe\.py.*data_ptr|_get_data_attr|"
-    r"Unknown attribute data|lacks a conjugate"
+    r"Unknown attribute data|lacks a conjugate|Function writes in place what it is given"
 )
 """Known causes that a program is cut at, and comes in as parts."""
 

@@ -114,7 +114,7 @@ def connect(
     handed = _Handed(backward, outputs, plain, others)
     numbers = all(isinstance(each, torch.Tensor) and not each.ndim for each in outputs)
     # An input that is given back as it is has to go through both, or autograd would find its leaf inside of the graph.
-    returned = bool({id(each) for each in outputs}.intersection(map(id, inputs)))
+    returned = any(each is given for each in outputs for given in inputs)
     with torch.enable_grad():
         if numbers and not returned:
             Both.apply(handed, *inputs)  # type: ignore[no-untyped-call]

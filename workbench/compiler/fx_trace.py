@@ -24,14 +24,14 @@ import torch
 from torch import fx
 
 from workbench.compiler import defaults, operators, patches
-from workbench.compiler.aliases import Aliases, Shared, index_of, is_part, undone, writes
-from workbench.compiler.calls import IN_PLACE, placed, refuse_lists, unlisted, written
+from workbench.compiler.aliases import READ_BEHIND, Aliases, Shared, index_of, is_part, overwrites, undone, writes
+from workbench.compiler.calls import IN_PLACE, SOFT, placed, refuse_lists, unlisted, with_dimension, written
 from workbench.compiler.causes import remedy
 from workbench.compiler.foreach import FOREACH
 from workbench.compiler.frames import Frame, place_of
 from workbench.compiler.gradients import lost_conjugate, without_gradient
 from workbench.compiler.lowered import LOWERED, number_of, power
-from workbench.compiler.outplace import written_out_of_place
+from workbench.compiler.outplace import forward_of, written_out_of_place
 from workbench.compiler.scalars import spread
 from workbench.compiler.thunder_api import (
     BoundSymbol,
@@ -373,12 +373,17 @@ class _Tracer(fx.Interpreter):
             return None
         if target is torch.ops.higher_order.tag_activation_checkpoint:
             return _checkpointed(*args, **kwargs)
+        if target is torch.ops.higher_order.autograd_function_apply:
+            self._refuse_overwritten()
+            args = (forward_of(args[0]), *args[1:])
         known = LOWERED.get(target) or FOREACH.get(target) or thunder_functions.get(target)
         if known is not None:
             # Where PyTorch's own warnings point to, and where a result is written.
             kwargs.pop("_stacklevel", None)
             out = kwargs.pop("out", None)
             args, kwargs = placed(target, known, unlisted(target, known, args), kwargs)
+            if target in SOFT:
+                args, kwargs = with_dimension(args, kwargs)
             if self.differentiated:
                 refuse_lists(known, args)
             made = known(*args, **kwargs)
@@ -398,6 +403,14 @@ class _Tracer(fx.Interpreter):
         if isinstance(target, numpy_to_tensor_wrapper):
             return number_of(target, args, kwargs)
         return _not_a_tensor(target, target(*args, **kwargs))
+
+    def _refuse_overwritten(self) -> None:
+        """Refuse the whole program where what PyTorch would run of it has wrong gradients, too."""
+        forward = self.running.args[0]
+        assert isinstance(forward, fx.Node)
+        if overwrites(self.running, fetched(self.source.graph, forward).graph):
+            frame = place_of(self.running, self.source.paths)[1]
+            raise ProgramError(_told(frame, self.running, NotImplementedError(READ_BEHIND)))
 
     def call_method(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         owner, *rest = args
@@ -524,6 +537,14 @@ def _has_gradient(node: fx.Node) -> bool:
 
 
 def _refuse(frame: Frame, node: fx.Node, error: Exception) -> NoReturn:
+    raise RefusedNodeError(_told(frame, node, error), node) from error
+
+
+def _told(frame: Frame, node: fx.Node, error: Exception) -> str:
+    behind = node
+    while not frame.line and behind.op != "output":  # Dynamo's own, for what stands there
+        behind = behind.next
+        frame = place_of(behind, {})[1]
     where = f"{frame.file}:{frame.line} ({frame.text}): " if frame.line else ""
     reason = str(error).strip().partition("\n")[0]
     kind = "" if isinstance(error, NotImplementedError) else f"{type(error).__name__}: "
@@ -531,7 +552,7 @@ def _refuse(frame: Frame, node: fx.Node, error: Exception) -> NoReturn:
     advice = remedy(f"{name}: {kind}{reason}") or (
         "write it with operators that thunder.torch has, or register it by thunder.torch.register_custom_op"
     )
-    raise RefusedNodeError(f"{where}Thunder cannot trace {name}: {advice} ({kind}{reason[:300]})", node) from error
+    return f"{where}Thunder cannot trace {name}: {advice} ({kind}{reason[:300]})"
 
 
 def name_of(target: Any) -> str:
@@ -546,7 +567,7 @@ def name_of(target: Any) -> str:
 
 def _changes_pytorch(target: Any) -> bool:
     """Whether a function begins or ends what `torch.vmap` and its like do to all operators between."""
-    return str(getattr(target, "__module__", "")).startswith("torch._functorch")
+    return str(getattr(target, "__module__", "")).startswith(("torch._functorch", "torch._C._functorch"))
 
 
 def _not_a_tensor(target: Any, made: Any) -> Any:

@@ -9,7 +9,9 @@ from workbench.compiler.kept import structure_of
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     Proxy,
+    ProxyTag,
     TensorProxy,
+    TraceCtx,
     _get_gradfn_and_executor,
     augmented_forward_impls,
     backward_impls,
@@ -118,3 +120,23 @@ def _rule(bsym: BoundSymbol) -> Callable[..., Any] | None:
             raise ValueError(f"{count} gradients for {wanted} tensors")
 
     return both
+
+
+def cut_off_whole_numbers(trace: TraceCtx) -> None:
+    """Let no gradient go through what gives a program's results that are no real or complex numbers.
+
+    Thunder has one for a cast, of zeros, and so a backward for a program that gives nothing else; autograd never asks.
+
+    Parameters
+    ----------
+    trace : TraceCtx
+        As interpreted.
+    """
+    returned = {proxy.name for proxy in trace.bound_symbols[-1].flat_proxy_args}
+    for bsym in trace.bound_symbols:
+        made = [out for out in bsym.flat_proxy_outs if isinstance(out, TensorProxy)]
+        if not any(out.name in returned for out in made) or bsym.sym.id is prims.PrimIDs.UNPACK_TRIVIAL:
+            continue
+        if not any(dtypes.is_inexact_dtype(out.dtype) for out in made):
+            for out in made:
+                out.tags.add(ProxyTag.DETACHED_AUTOGRAD_GRAPH)

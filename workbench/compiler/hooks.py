@@ -21,6 +21,7 @@ from workbench.compiler.fusion import (
     FusionOptions,
     Observer,
 )
+from workbench.compiler.gradients import cut_off_whole_numbers
 from workbench.compiler.kept import Kept
 from workbench.compiler.last_pass import last_pass
 from workbench.compiler.layers import Reduced, reduced
@@ -114,6 +115,7 @@ class _Origins(Transform):
 
     def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any, **_: Any) -> Any:
         self.hooks.mark("interpret")
+        cut_off_whole_numbers(computation)
         tagged, self.hooks.origins = tag_origins(computation)
         self.hooks.program = tagged
         self.hooks.mark("origins")

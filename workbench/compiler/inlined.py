@@ -8,7 +8,8 @@ region is called as before. What is checked once for all regions, the global sta
 
 A view that nothing but other regions and products read is made as Inductor makes its own, without PyTorch's dispatcher,
 in half the time. It is a view of the same memory that autograd does not know as one: writes to either would not be
-seen, so that a view that is given back, saved or read by anything else is PyTorch's.
+seen, so that a view that is given back or read by anything else is PyTorch's. So is one that is saved for the backward
+where a person has the memory in hand: what is saved alone no one writes to.
 
 Code of any other form than the one that is known here stays a call, as it does where kernels run on a GPU.
 """
@@ -152,20 +153,59 @@ def _called(statement: ast.stmt, known: Mapping[str, Any]) -> Callable[..., Any]
     return found
 
 
-def _kept(statements: Sequence[ast.stmt], known: dict[str, Any]) -> set[str]:
-    """Names of what is given back, or read by a statement that might keep it or write to it, or by a view of it."""
-    kept: set[str] = set()
+def _given_back(statement: ast.stmt) -> tuple[set[str], set[str]]:
+    """Names of what a person or autograd gets, and of what autograd alone keeps for the backward."""
+    match statement:
+        case ast.Return(value=ast.Tuple(elts=[ast.Dict() as results, ast.Tuple(elts=[saved, others])])):
+            back = [results, others]
+            return {name.id for name in _all_names(back)}, {name.id for name in _all_names([saved])}
+    return {name.id for name in _all_names([statement])}, set()
+
+
+def _memory(statements: Sequence[ast.stmt], known: dict[str, Any]) -> dict[str, str]:
+    """Of each value that regions and products make, or see as a view, the memory that it is in, by some name."""
+    memory: dict[str, str] = {}
+    for statement in statements:
+        found = _region(statement, known)
+        if found is None and _called(statement, known) not in _MAKES_NEW:
+            continue
+        assert isinstance(statement, ast.Assign)
+        made = [name.id for name in _all_names(statement.targets)]
+        memory |= dict.fromkeys(made, made[0])
+        if found is not None:
+            for name, base in _views(statement, found[1]):
+                memory[name] = memory.get(base, base)
+    return memory
+
+
+def _views(statement: ast.stmt, way: Way) -> list[tuple[str, str]]:
+    """Of each view that a region makes of an input, or input that it gives back, its name and the input's."""
+    assert isinstance(statement, ast.Assign)
+    assert isinstance(statement.value, ast.Call)
+    given, made = _names_in(ast.Tuple(statement.value.args, ast.Load())), _all_names(statement.targets)
+    if len(made) != len(way.picks):
+        raise _OtherFormError
+    return [(name.id, given[pick.base]) for name, pick in zip(made, way.picks, strict=True) if not pick.computed]
+
+
+def _kept(statements: Sequence[ast.stmt], known: dict[str, Any], inputs: Collection[str]) -> set[str]:
+    """Names of what is given back, or read by a statement that might keep it or write to it, or by a view of it.
+
+    What is saved for the backward is among them where it is in the memory of an input, or of any such value.
+    """
+    back, saved = _given_back(statements[-1])
+    memory = _memory(statements[:-1], known)
+    in_hand = {memory.get(name, name) for name in _read_further(statements[:-1], known, back).union(inputs)}
+    back |= {name for name in saved if memory.get(name, name) in in_hand}
+    return _read_further(statements[:-1], known, back)
+
+
+def _read_further(statements: Sequence[ast.stmt], known: dict[str, Any], back: Collection[str]) -> set[str]:
+    kept = set(back)
     for statement in reversed(statements):
         found = _region(statement, known)
         if found is not None:
-            assert isinstance(statement, ast.Assign)
-            assert isinstance(statement.value, ast.Call)
-            given, made = _names_in(ast.Tuple(statement.value.args, ast.Load())), _all_names(statement.targets)
-            if len(made) != len(found[1].picks):
-                raise _OtherFormError
-            for name, pick in zip(made, found[1].picks, strict=True):
-                if name.id in kept and not pick.computed:
-                    kept.add(given[pick.base])
+            kept |= {base for name, base in _views(statement, found[1]) if name in kept}
         elif not isinstance(statement, ast.Delete) and _called(statement, known) not in _MAKES_NEW:
             kept.update(name.id for name in _all_names([statement]))
     return kept
@@ -242,7 +282,7 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
         return function
     known = {**inner.__globals__, _VIEW_OF: _reinterpret_tensor}
     try:
-        kept = _kept(written.body, known)
+        kept = _kept(written.body, known, {arg.arg for arg in written.args.args})
     except _OtherFormError:
         return function
     count = 0

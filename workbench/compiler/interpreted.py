@@ -50,6 +50,11 @@ def refuse_lost(trace: TraceCtx) -> None:
                 f"{_place(bsym)}Thunder's max_pool1d makes no numbers of padding: open it with capture='auto', or call "
                 "max_pool2d on x.unsqueeze(-2)"
             )
+        if bsym.sym.name == "instance_norm" and _keeps_statistics(bsym):
+            raise ProgramError(
+                f"{_place(bsym)}Thunder's instance_norm loses its running statistics: open it with capture='auto', or "
+                "without track_running_stats"
+            )
         if bsym.sym.name == "interpolate" and not is_thunders(*bsym.args, **bsym.kwargs):
             raise ProgramError(
                 f"{_place(bsym)}Thunder's interpolate takes other elements here than PyTorch's: open it with "
@@ -82,6 +87,12 @@ def _smooths(bsym: BoundSymbol) -> bool:
     if bsym.sym.name != "cross_entropy" or len(bsym.args) < 2 or bsym.args[0].shape == bsym.args[1].shape:
         return False
     return bool(bsym.kwargs.get("label_smoothing", bsym.args[7] if len(bsym.args) > 7 else 0.0))
+
+
+def _keeps_statistics(bsym: BoundSymbol) -> bool:
+    given = dict(enumerate(bsym.args)) | bsym.kwargs
+    kept, counts = given.get("running_mean", given.get(1)), given.get("use_input_stats", given.get(5, True))
+    return kept is not None and bool(counts)
 
 
 def _pads(bsym: BoundSymbol) -> bool:

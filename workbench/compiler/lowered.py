@@ -45,6 +45,28 @@ def _adaptive(a: TensorProxy, output_size: Any) -> Any:
     return known_as(functional.adaptive_avg_pool2d)(a, sizes)
 
 
+def _instance_norm(
+    a: TensorProxy,
+    running_mean: TensorProxy | None = None,
+    running_var: TensorProxy | None = None,
+    weight: TensorProxy | None = None,
+    bias: TensorProxy | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Thunder writes what is known of all inputs into copies of it, one for each of a batch."""
+    known = known_as(functional.instance_norm)
+    if not use_input_stats:
+        return known(a, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+    own, dims = _detached(a.to(wide_of(to_torch_dtype(a.dtype)))), tuple(range(2, a.ndim))
+    for kept, statistic in ((running_mean, known_as(torch.mean)), (running_var, known_as(torch.var))):
+        if kept is not None:
+            new = known_as(torch.mean)(statistic(own, dims), 0)
+            kept.copy_(((1 - momentum) * kept + momentum * new).to(kept.dtype))
+    return known(a, None, None, weight, bias, use_input_stats, momentum, eps)
+
+
 def _normed(v: TensorProxy, g: TensorProxy, dim: int = 0) -> Any:
     """Thunder has none; it is what `torch.nn.utils.parametrizations.weight_norm` calls."""
     others = tuple(at for at in range(v.ndim) if at != dim)
@@ -448,6 +470,7 @@ LOWERED: dict[Any, Callable[..., Any]] = {
     torch.tensor: _tensor,
     functional.interpolate: interpolate,
     functional.normalize: _normalize,
+    functional.instance_norm: _instance_norm,
     functional.adaptive_avg_pool2d: _adaptive,
     functional.cross_entropy: _cross_entropy,
     functional.nll_loss: _nll_loss,

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
 
 from workbench.analysis.effects import stale_reads
 from workbench.compiler.copies import VIEWS, is_copy
@@ -24,19 +27,24 @@ from workbench.compiler.thunder_api import (
     TraceCtx,
     dce,
     from_trace,
+    get_tracectx,
     grad_transform_on_trace,
     insert_alias_updates,
     prims,
+    thunder_functions,
     variableify,
     with_arguments,
 )
 from workbench.compiler.unfolded import Unfolder
 from workbench.graph import Origin
+from workbench.torch_api import _pytree as pytree
 
 HARMLESS = frozenset(
     {"add_", "clamp_", "dropout", "hardsigmoid", "hardtanh", "leaky_relu", "relu", "relu6", "relu_", "sub_"}
 )
 """Thunder's operators of which no gradient reads what they overwrite: programs with no others are not looked into."""
+
+WRITTEN = "the forward of a torch.autograd.Function writes in place what it is given, or has a view of"
 
 
 def written_out_of_place(trace: TraceCtx) -> TraceCtx:
@@ -50,13 +58,51 @@ def written_out_of_place(trace: TraceCtx) -> TraceCtx:
     arguments = [proxy for proxy in trace.args or () if is_tensor(proxy)]
     if not any(proxy.requires_grad for proxy in arguments):
         return trace
-    groups = _free(trace, {proxy.name for proxy in arguments})
+    groups = _free(trace.bound_symbols, {proxy.name for proxy in arguments})
     if all(bsym.sym.name in HARMLESS for group in groups for bsym in group.values()):
         return trace
     wrong = _wrong(trace)
     made = {name: {out.name for out in bsym.flat_proxy_outs} for group in groups for name, bsym in group.items()}
     instead = {name for group in groups if any(made[name] & wrong for name in group) for name in group}
-    return _without(trace, instead) if instead else trace
+    if not instead:
+        return trace
+    changed = from_trace(trace)
+    changed.names = trace.names
+    changed.bound_symbols = list(_without(trace.bound_symbols, instead))
+    changed.scopes = [changed.bound_symbols]
+    return changed
+
+
+def forward_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The forward of a `torch.autograd.Function`, without writes, and with what it gives apart from what it takes.
+
+    Thunder leaves to the backward what its results do not name, writes too; and what it hands on is the same tensor,
+    which autograd then knows by the history of what was given.
+
+    Parameters
+    ----------
+    function : callable
+        Takes Thunder's proxies; gives results and what is saved, of which each call is recorded.
+    """
+
+    def forward(*args: Any) -> Any:
+        trace = get_tracectx()
+        assert trace is not None
+        trace.push_scope([])
+        prims.python_return(function(*args))
+        inside = trace.pop_scope()
+        given = [proxy for proxy in args if is_tensor(proxy)]
+        instead = {name for group in _free(inside, {proxy.name for proxy in given}) for name in group}
+        if any(is_copy(leaf) and leaf.output.name not in instead for leaf in _leaves(inside)):
+            raise NotImplementedError(WRITTEN)
+        *made, returned = _without(inside, instead) if instead else inside
+        trace.scopes[-1].extend(made)
+        results, saved = returned.args[0]
+        handed_on = {proxy.name for proxy in given}
+        apart = thunder_functions[torch.Tensor.view_as]
+        return pytree.tree_map(lambda r: apart(r, r) if is_tensor(r) and r.name in handed_on else r, results), saved
+
+    return forward
 
 
 @dataclasses.dataclass
@@ -89,12 +135,12 @@ def _leaves(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
             yield bsym
 
 
-def _free(trace: TraceCtx, arguments: set[str]) -> list[dict[str, BoundSymbol]]:
+def _free(bsyms: Iterable[BoundSymbol], arguments: set[str]) -> list[dict[str, BoundSymbol]]:
     """Values that nobody else sees: all copies into each, by the name of what they give, with their operators."""
     memory = _Memory()
     copies: list[tuple[int, BoundSymbol, BoundSymbol]] = []
     position = 0
-    for bsym in trace.bound_symbols:
+    for bsym in bsyms:
         for leaf in _leaves([bsym]):
             position += 1
             given, made = ([p for p in flat if is_tensor(p)] for flat in (leaf.flat_proxy_args, leaf.flat_proxy_outs))
@@ -181,13 +227,11 @@ def _in_all_layers(few: Reduced, writes: set[int], joint: TraceCtx) -> set[int]:
     return writes | {origin_of(layers[left][at]) for left in few.run.left_out for at in places}
 
 
-def _without(trace: TraceCtx, copies: set[str]) -> TraceCtx:
-    """The trace without those copies, by the name of what they give: what they read stands for it, and for what it was.
+def _without(bsyms: Iterable[BoundSymbol], copies: set[str]) -> Iterator[BoundSymbol]:
+    """Statements without those copies, by the name of what they give: what they read is it, and what it was.
 
     An operator that held one is replaced by what it was made of.
     """
-    made = from_trace(trace)
-    made.names = trace.names
     instead: dict[object, Proxy] = {}
     same: dict[str, list[Proxy]] = {}
     """By name, all names so far of what was written in place."""
@@ -209,10 +253,8 @@ def _without(trace: TraceCtx, copies: set[str]) -> TraceCtx:
         else:
             yield bsym.from_bsym_swap_proxies(instead) if instead else bsym
 
-    for bsym in trace.bound_symbols:
+    for bsym in bsyms:
         for part in rewritten(bsym):
             # Parts of an operator have no place of their own.
             part.source_filename, part.source_positions = bsym.source_filename, bsym.source_positions
-            made.bound_symbols.append(part)
-    made.scopes = [made.bound_symbols]
-    return made
+            yield part

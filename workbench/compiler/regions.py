@@ -116,7 +116,9 @@ class Regions:
     def _fusion_without_repeats(self, fusion: BoundSymbol, redundant: dict[Any, Any]) -> BoundSymbol:
         here = _known_of(map(variableify, (*fusion.args, *fusion.output)), redundant)
         left, more = self._passed(fusion, "cse", here, _without_repeats)
-        redundant.update(more)
+        # Another may make a value of the same name, where this one does not hand out what stands for it inside.
+        given = {out.name for out in left.output}
+        redundant.update({variable: proxy for variable, proxy in more.items() if proxy.name in given})
         return left
 
     def _passed(

@@ -469,7 +469,10 @@ def _compare_double(
 
 
 def _finish(stepper: Stepper, outputs: Any) -> dict[str, Recorded]:
-    if not stepper.backward(outputs) and stepper.has_backward:
+    given = held(outputs).tensors.values()
+    # Thunder's own backward of whole numbers is one that autograd never asks for.
+    asked = not given or any(map(_is_differentiable, given))
+    if not stepper.backward(outputs) and stepper.has_backward and asked:
         raise ProgramError(
             "the plan has a backward, and the step ran none: no tensor that requires grad was found in what the "
             f"program returned, {shown(outputs)}"

@@ -1,0 +1,143 @@
+"""`torch.autograd.Function` in a program: what its forward writes in place, and what it hands on, is as in eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import workbench
+from workbench.errors import ProgramError
+
+pytestmark = pytest.mark.slow
+
+
+class Doubled(torch.autograd.Function):
+    """Writes over a value of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        y.mul_(2)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad * 3
+
+
+class Kept(torch.autograd.Function):
+    """Keeps what it wrote over for its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        y.add_(1)
+        ctx.save_for_backward(y)
+        return y * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        (y,) = ctx.saved_tensors
+        return grad * y
+
+
+class Viewed(torch.autograd.Function):
+    """Writes by another name."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        y.view(-1).mul_(2)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad * 4
+
+
+class Over(torch.autograd.Function):
+    """Writes over what it is given."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.mark_dirty(x)
+        x.mul_(2)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad * 2
+
+
+class Reversed(torch.autograd.Function):
+    """Hands on what it is given."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return -grad
+
+
+def applied(function: Any) -> Callable[[torch.Tensor], Any]:
+    def program(x: torch.Tensor) -> Any:
+        return function.apply(x.sin()) * 2
+
+    return program
+
+
+def reverses_its_input(x: torch.Tensor) -> Any:
+    return Reversed.apply(x)
+
+
+def reverses_what_is_given_too(x: torch.Tensor) -> tuple[torch.Tensor, Any]:
+    y = x.sin()
+    return y, Reversed.apply(y)
+
+
+def reads_what_was_written(x: torch.Tensor) -> Any:
+    y = x.sin()
+    return Over.apply(y) * y
+
+
+def parts(program: Callable[[torch.Tensor], Any], x: torch.Tensor) -> list[torch.Tensor]:
+    outs = program(x)
+    outs = outs if isinstance(outs, tuple) else (outs,)
+    loss = sum(((at + 1) * out.exp()).sum() for at, out in enumerate(outs))
+    return [*(out.detach() for out in outs), *torch.autograd.grad(loss, x)]
+
+
+@pytest.mark.parametrize(
+    ("program", "capture"),
+    [
+        (applied(Doubled), "dynamo"),
+        (applied(Kept), "dynamo"),
+        (applied(Viewed), "parts"),
+        (applied(Over), "parts"),
+        (reverses_its_input, "dynamo"),
+        (reverses_what_is_given_too, "dynamo"),
+    ],
+    ids=["a value of its own", "what it keeps", "a view", "what it is given", "an input reversed", "both given back"],
+)
+def test_outputs_and_gradients_are_those_of_eager(program: Callable[[torch.Tensor], Any], capture: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4, 5, requires_grad=True)
+    bench = workbench.open(program, x, device="cpu", executor="torch")
+    assert bench.capture == capture
+    sites = [site for site in bench.sites("saved") if "recompute" in site.options]
+    again = {site.id: "recompute" for site in sites if "recompute" not in site.illegal}
+    for choices in ({}, again):
+        bench.choose(choices)
+        for ours, eager in zip(parts(bench.config.jit(program), x), parts(program, x), strict=True):
+            torch.testing.assert_close(ours, eager)
+
+
+def test_what_is_written_and_read_by_its_old_name_is_refused() -> None:
+    line = r"test_custom_functions.py:\d+ \(return Over.apply\(y\) \* y\): .*have its forward give what it computes"
+    with pytest.raises(ProgramError, match=line):
+        workbench.open(reads_what_was_written, torch.randn(4, 5, requires_grad=True), device="cpu")
