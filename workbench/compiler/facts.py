@@ -200,6 +200,9 @@ def facts(
 
 _NOTHING = _Fact((), (), ())
 
+_ALONE = (((), ()), ((0,), (0,)))
+"""What none, and one, shares with itself."""
+
 _NUMBERS = itertools.count()
 """Numbers of tensors."""
 
@@ -288,6 +291,8 @@ class _Walk:
 
     def shared(self, inputs: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
         """Which inputs share memory, and which are one tensor."""
+        if len(inputs) < 2:
+            return _ALONE[len(inputs)]
         names = [proxy.name for proxy in inputs]
         return tuple(_alike([known.get(name, name) for name in names]) for known in (self.storage_of, self.tensor_of))
 

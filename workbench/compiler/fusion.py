@@ -20,7 +20,7 @@ from workbench.compiler import copies, patches
 from workbench.compiler.compile_times import RegionTimes
 from workbench.compiler.devices import nvfuser_module
 from workbench.compiler.direct import Direct
-from workbench.compiler.kept import STRUCTURE, Kept, identity, ids
+from workbench.compiler.kept import STRUCTURE, Kept, identity, ids, made_names
 from workbench.compiler.keys import fusion_key
 from workbench.compiler.neighbours import made_one
 from workbench.compiler.overwritten import seen_twice
@@ -431,7 +431,7 @@ def _define_once(trace: TraceCtx) -> TraceCtx:
     made: set[str] = set()
     for bsym in trace.bound_symbols:
         done.bound_symbols.append(_once(bsym, made, done) if bsym.sym.is_fusion else bsym)
-        made.update(out.name for out in bsym.flat_proxy_outs)
+        made.update(made_names(bsym))
     return done
 
 
@@ -439,7 +439,7 @@ def _once(fusion: BoundSymbol, made: Collection[str], trace: TraceCtx) -> BoundS
     taken = {a.name: a for a in fusion.args}
     outputs = [out for out in utils.sequencify(fusion.output) if out.name not in made]
     members = list(fusion.subsymbols)
-    if any(out.name in taken for member in members for out in member.flat_proxy_outs):
+    if any(name in taken for member in members for name in made_names(member)):
         with tracectx(trace):
             members = [_renamed(member, taken) for member in members]
     elif len(taken) == len(fusion.args) and len(outputs) == len(utils.sequencify(fusion.output)):

@@ -348,7 +348,7 @@ def _without_cast(
     """Put a statement behind those left, unless it is a cast to the type that its value had before other casts."""
     value, wanted = _float_cast(bsym)
     if value is None:
-        concerned = replaced and bsym.has_input(replaced)
+        concerned = replaced and any(v in replaced for v in bsym.flat_variableified_proxy_args)
         left.append(bsym.from_bsym_swap_proxies(replaced, skip_output=True) if concerned else bsym)
         return
     made = variableify(bsym.output)

@@ -226,7 +226,8 @@ def _place(trace: Any) -> tuple[Any, Any]:
 def renamed(proxy: Any, name: str) -> Any:
     """A tensor that differs in nothing but its name."""
     made = object.__new__(TensorProxy)
-    made.__dict__.update(proxy.__dict__, _name=name, _tags=set(proxy.__dict__["_tags"]))
+    state = made.__dict__ = proxy.__dict__.copy()
+    state["_name"], state["_tags"] = name, state["_tags"].copy()
     return made
 
 

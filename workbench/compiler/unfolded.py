@@ -431,7 +431,8 @@ class _Writer:
         if not self._shift and all(names[name] == name for name in names_in(bsym)):
             return bsym
         recipe, names_of = self._book.of(bsym)
-        self._marks.extend(map(self._mark, self._book.recipes.marks[len(self._marks) :]))
+        if len(self._marks) < len(self._book.recipes.marks):
+            self._marks.extend(map(self._mark, self._book.recipes.marks[len(self._marks) :]))
         made = recipe.written(self._values, self._marks)
         made.__dict__[NAMES] = made.subsymbols, tuple(dict.fromkeys(names_of(names)))
         return made
