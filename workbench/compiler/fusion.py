@@ -20,11 +20,11 @@ from workbench.compiler import copies, patches
 from workbench.compiler.compile_times import RegionTimes
 from workbench.compiler.devices import nvfuser_module
 from workbench.compiler.direct import Direct
-from workbench.compiler.kept import STRUCTURE, Kept, identity, ids, made_names
+from workbench.compiler.kept import STRUCTURE, Kept, Structure, identity, ids, made_names
 from workbench.compiler.keys import fusion_key
 from workbench.compiler.neighbours import made_one
 from workbench.compiler.overwritten import seen_twice
-from workbench.compiler.regions import KeptPasses, Parts, Regions
+from workbench.compiler.regions import KeptPasses, Parts, Regions, known_structure
 from workbench.compiler.remat import Members, RematOptions, Report, rematerialize
 from workbench.compiler.thunder_api import (
     BoundSymbol,
@@ -416,7 +416,7 @@ def _callable_again(trace: TraceCtx, control: Control) -> TraceCtx:
 
 def _made_again(bsym: BoundSymbol) -> BoundSymbol:
     args, outputs = ([proxy for proxy in proxies if proxy is not None] for proxies in (bsym.args, bsym.output))
-    region = _region(args, outputs, bsym.subsymbols)
+    region = _region(args, outputs, bsym.subsymbols, known_structure(bsym))
     made: BoundSymbol = bsym.sym.executor.fuse(region, int(re.sub(r".*\D", "", bsym.sym.name)))
     return made
 
@@ -498,10 +498,12 @@ def _timed(definition: Any, compilation: Compilation, name: str, defined_s: floa
     return definition
 
 
-def _region(inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol]) -> Any:
-    """What Thunder makes a fusion of."""
+def _region(
+    inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol], structure: Structure | None = None
+) -> Any:
+    """What Thunder makes a fusion of; with its structure, where that is known."""
     named = [[variableify(proxy) for proxy in proxies] for proxies in (inputs, outputs)]
-    return SimpleNamespace(inputs=named[0], outputs=named[1], bound_symbols=bsyms)
+    return SimpleNamespace(inputs=named[0], outputs=named[1], bound_symbols=bsyms, structure=structure)
 
 
 def nvfuser_executor(control: Control) -> FusionExecutor:
@@ -539,7 +541,9 @@ def _nvfuser_executor() -> Any:
 
         def _fuse(self, inputs: list[Any], outputs: list[Any], region: Region, fusion_counter: int) -> BoundSymbol:
             # Later copies share it, and so do fusions that differ in nothing but names.
-            structure = self.control.regions.structure(inputs, outputs, region.bound_symbols)
+            structure = getattr(region, "structure", None)
+            if structure is None:
+                structure = self.control.regions.structure(inputs, outputs, region.bound_symbols)
             first: list[BoundSymbol] = []
 
             def parts() -> Parts | None:
