@@ -24,6 +24,7 @@ from workbench.compiler.thunder_api import (
     CollectionProxy,
     FutureTensorProxy,
     NumberProxy,
+    TensorProxy,
     prims,
     tree_flatten,
 )
@@ -569,7 +570,7 @@ def _outputs(bsym: Any) -> Sequence[Any]:
 def _of(bsym: Any, name: str, leaves: Sequence[Any]) -> Sequence[Any]:
     found: Sequence[Any] | None = bsym.__dict__.get(name)
     if found is None:
-        found = _tensors(leaves)
+        found = leaves if len(leaves) == 1 and type(leaves[0]) is TensorProxy else _tensors(leaves)
         # What is in a collection may change.
         if not any(isinstance(leaf, CollectionProxy) for leaf in leaves):
             bsym.__dict__[name] = found
