@@ -292,20 +292,17 @@ class Unfolder:
         bsyms = trace.bound_symbols
         back = {y: x for x, y in both.pairs.items()}
         values, between, around = dict(self._arguments), _Book(), _Book()
-        # Of the names in this trace alone: those of all layers, for each of them, would be as many as their square.
-        stay = {name: self._names[name] for bsym in bsyms for name in names_in(bsym)}
         chain = [self._names, *self._copies, {x: self._names[y] for x, y in both.pairs.items()}]
         copies = []
         for at in range(1, self._gap + 1):
             below = {x: chain[at - 1][y] for x, y in both.before.items()}
             above = {x: chain[at + 1][back[x]] for x in both.after}
-            copies.append(
-                _Writer(between, {**stay, **chain[at], **below, **above}, values, self._places, at * self._length)
-            )
+            names = _Names(self._names, {**chain[at], **below, **above})
+            copies.append(_Writer(between, names, values, self._places, at * self._length))
         first, last = chain[1], chain[-2]
-        stays = _Writer(around, stay, values)
-        here = _Writer(around, {**stay, **{x: first[back[x]] for x in both.after}}, values)
-        there = _Writer(around, {**stay, **{y: last[y] for y in both.before.values()}}, values)
+        stays = _Writer(around, self._names, values)
+        here = _Writer(around, _Names(self._names, {x: first[back[x]] for x in both.after}), values)
+        there = _Writer(around, _Names(self._names, {y: last[y] for y in both.before.values()}), values)
         writers = dict.fromkeys(both.rows[0], here) | dict.fromkeys(both.rows[1], there)
         written = [copies[at - 1] for at in left_out]
         inserted = self._inserted(both)
@@ -377,6 +374,17 @@ def _number_of(name: str) -> tuple[str, int]:
 def _check_leaf(leaf: Any) -> None:
     if isinstance(leaf, Proxy):
         raise OtherwiseError
+
+
+class _Names(dict[str, str]):
+    """Names, some of which differ from others: all of them, for each layer, would be as many as their square."""
+
+    def __init__(self, others: Mapping[str, str], own: Mapping[str, str]) -> None:
+        super().__init__(own)
+        self._others = others
+
+    def __missing__(self, name: str) -> str:
+        return self._others[name]
 
 
 class _Book:
