@@ -71,6 +71,16 @@ def test_names_of_what_is_written_are_told_as_they_are() -> None:
     assert written
 
 
+def test_the_joint_trace_before_it_is_claimed_is_written_once_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THUNDER_WORKBENCH_CACHE", "off")
+    bench = workbench.open(stacks.Stack(count=COUNT).eval(), *batch(), device="planned", executor="nvfuser")
+    gradients = bench._captured.stage.gradients
+    assert left_out(bench)
+    assert "_made" not in vars(gradients)
+    assert any(name == "gradients" for name, _ in bench.plan.steps.value)
+    assert "_made" in vars(gradients)
+
+
 def without_names(bsym: Any) -> Any:
     """The like of a statement of which, and of what is in it, no names are known."""
     bare = dataclasses.replace(bsym)
