@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -135,6 +136,11 @@ class Ragged:
     def __iter__(self) -> Iterator[NDArray[np.int32]]:
         for row in range(len(self)):
             yield self[row]
+
+    def lists(self) -> list[list[int]]:
+        """The rows as lists of Python's own numbers."""
+        offsets, items = self.offsets.tolist(), self.items.tolist()
+        return [items[begin:end] for begin, end in itertools.pairwise(offsets)]
 
     def taken(self, rows: NDArray[np.intp]) -> Ragged:
         """Rows of this one, in the order given."""

@@ -12,6 +12,7 @@ import workbench
 from tests.levers.fuzz import drawn_program
 from workbench.bench import Workbench
 from workbench.compiler import replan
+from workbench.compiler.later import Later
 from workbench.compiler.primitives import lost_in_tracing, primitives
 from workbench.compiler.thunder_api import BoundSymbol, TraceCtx, from_trace
 
@@ -77,7 +78,9 @@ def test_a_joint_trace_that_computes_something_else_is_found(change: str) -> Non
     broken.bound_symbols = [changed(bsym, change) for bsym in primitives(joint.bound_symbols)]
     assert CHANGED[change] in lost(bench, broken)
     captured.bases.clear()
-    stock = replan.plan(dataclasses.replace(captured, stage=dataclasses.replace(captured.stage, joint=broken)), {})
+    stock = replan.plan(
+        dataclasses.replace(captured, stage=dataclasses.replace(captured.stage, gradients=Later(lambda: broken))), {}
+    )
     assert not stock.proof.proven
     assert CHANGED[change] in stock.proof.fault
     assert any("whatever is chosen" in warning for warning in stock.warnings)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import workbench
-from workbench.compiler import hooks, pipeline
+from workbench.compiler import fusion, hooks, pipeline
 from workbench.compiler import last_pass as last_pass_module
 from workbench.compiler.kept import PLANS, Kept, Structure, ids, structure_of
 from workbench.compiler.last_pass import last_pass
@@ -180,6 +180,25 @@ def test_more_layers_are_no_more_kinds_of_regions_on_the_way(monkeypatch: pytest
         asked.append(len(found))
     assert kinds[0] == kinds[1]
     assert asked[0] < asked[1]
+
+
+def test_what_a_pass_leaves_of_fusions_that_are_alike_is_what_is_found_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    stock, seen = fusion.known_structure, list[Structure]()
+
+    def held(bsym: Any) -> Structure | None:
+        found = stock(bsym)
+        if found is not None:
+            seen.append(found)
+            assert bsym.sym.executor.control.regions.structure(bsym.args, bsym.output, bsym.subsymbols) is found
+        return found
+
+    monkeypatch.setattr(fusion, "known_structure", held)
+    bench = workbench.open("llama", layers=7, dtype="bfloat16", device="planned", executor="nvfuser")
+    assert 0 < 2 * len(set(seen)) < len(seen)
+    draw = random.Random(0)
+    for _ in range(3):
+        choices = random_choices(bench, draw)
+        outcome(lambda chosen=choices: pipeline.plan(bench._captured, chosen))  # type: ignore[misc]
 
 
 def fusions(plan: Any) -> list[Any]:

@@ -28,6 +28,7 @@ from tests.strategies import choices_for
 from workbench.bench import Workbench
 from workbench.compiler import hooks, layers, outplace, pipeline, unfolded
 from workbench.compiler.kept import NAMES, names_in
+from workbench.compiler.later import Later
 from workbench.compiler.primitives import lost_in_tracing, primitives
 from workbench.compiler.thunder_api import from_trace
 
@@ -68,6 +69,16 @@ def test_names_of_what_is_written_are_told_as_they_are() -> None:
         told_of, bare = names_in(bsym), without_names(bsym)
         assert told_of == names_in(bare)
     assert written
+
+
+def test_the_joint_trace_before_it_is_claimed_is_written_once_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THUNDER_WORKBENCH_CACHE", "off")
+    bench = workbench.open(stacks.Stack(count=COUNT).eval(), *batch(), device="planned", executor="nvfuser")
+    gradients = bench._captured.stage.gradients
+    assert left_out(bench)
+    assert "_made" not in vars(gradients)
+    assert any(name == "gradients" for name, _ in bench.plan.steps.value)
+    assert "_made" in vars(gradients)
 
 
 def without_names(bsym: Any) -> Any:
@@ -245,10 +256,10 @@ def test_what_is_lost_in_tracing_is_found_in_the_layers_that_stayed() -> None:
     assert stage.few is not None
     assert len(stage.few.joint.bound_symbols) < len(stage.joint.bound_symbols)
     assert lost_in_tracing(stage) == ""
-    all_broken = dataclasses.replace(stage, joint=with_sums_for_products(stage.joint), few=None)
+    all_broken = dataclasses.replace(stage, gradients=Later(lambda: with_sums_for_products(stage.joint)), few=None)
     told = lost_in_tracing(all_broken)
     assert "mul computes what nothing in the program does" in told
-    few = dataclasses.replace(stage.few, joint=with_sums_for_products(stage.few.joint))
+    few = dataclasses.replace(stage.few, gradients=Later(lambda: with_sums_for_products(stage.few.joint)))
     assert lost_in_tracing(dataclasses.replace(all_broken, few=few)) == told
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import Any
 from unittest import mock
@@ -20,7 +20,7 @@ from tests.amount import amount
 from tests.compiler import test_repeats as layers
 from tests.strategies import RandomProgram, choices_for, programs
 from workbench.bench import Workbench
-from workbench.compiler import dynamo, templates
+from workbench.compiler import dynamo, fx_trace, repeats, templates
 from workbench.config import Config
 
 
@@ -28,7 +28,9 @@ from workbench.config import Config
 def all_made() -> Iterator[None]:
     """Inside, each layer is traced, and each operation's statements are made."""
 
-    def made(trace: Any, scope: Any, of: Any, args: Any, kwargs: Any, make: Callable[[], Any]) -> tuple[Any, None]:
+    def made(
+        trace: Any, scope: Any, of: Any, args: Any, kwargs: Any, make: Callable[[], Any], places: Any = None
+    ) -> tuple[Any, None]:
         return make(), None
 
     with (
@@ -155,6 +157,46 @@ def test_choices_in_programs_with_repeated_layers(name: str) -> None:
     assert opened(stock.config).plan.text() == stock.plan.text()
     with all_made():
         assert opened(bench.config).plan.text() == bench.plan.text()
+
+
+@pytest.mark.parametrize("name", ["alike", "pairs", "first and last special"])
+def test_layers_that_dynamo_did_not_trace_are_recorded_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Statements, where each comes from, and the names that are made for it are those of each layer recorded."""
+    kind, changes = CASES[name]
+    run: list[Any] = []
+    stock = fx_trace._Tracer._run
+
+    def counted(self: Any, *given: Any) -> Any:
+        run.append(given)
+        return stock(self, *given)
+
+    monkeypatch.setattr(fx_trace._Tracer, "_run", counted)
+
+    def opened(count: int) -> tuple[Workbench, int]:
+        torch.manual_seed(1)
+        stack = layers.Stack(kind, count)
+        for change in changes:
+            change(stack)
+        before = len(run)
+        bench = workbench.open(stack, torch.randn(4, layers.WIDTH), device="planned", executor="nvfuser")
+        return bench, len(run) - before
+
+    bench, made = opened(6)
+    assert opened(8)[1] == made
+    with mock.patch.object(repeats.Written, "blocks", return_value={}):
+        each, all_made = opened(6)
+    assert made < all_made
+    assert as_text(bench) == as_text(each)
+    ours, theirs = (list(places(b._captured.stage.program.bound_symbols)) for b in (bench, each))
+    assert ours == theirs
+
+
+def places(bsyms: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
+    """Where statements, and all that they are made of, come from, and what they are tagged with."""
+    for bsym in bsyms:
+        where = bsym.source_filename
+        yield bsym.sym.name, where, getattr(where, "scope", ""), bsym.source_positions, sorted(map(repr, bsym.tags))
+        yield from places(bsym.subsymbols)
 
 
 def test_an_operation_is_made_once_for_arguments_that_are_alike() -> None:

@@ -35,8 +35,8 @@ class Incremental:
         """Of each place the statement."""
         self.first_backward, self._count = found.first_backward, len(self.rows)
         self._transient = graph.statements.transient_bytes
-        self._inputs: list[list[int]] = [row.tolist() for row in graph.statements.inputs]
-        self._outputs: list[list[int]] = [row.tolist() for row in graph.statements.outputs]
+        self._inputs: list[list[int]] = graph.statements.inputs.lists()
+        self._outputs: list[list[int]] = graph.statements.outputs.lists()
         self._storage: list[int] = graph.values.storage.tolist()
         flags = graph.values.flags
         self._tensor: list[bool] = ((flags & ValueFlag.TENSOR) != 0).tolist()

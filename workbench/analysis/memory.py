@@ -254,8 +254,8 @@ class Predictor:
         statements, values = graph.statements, graph.values
         runs = (statements.parent < 0) & ~np.isin(statements.kind, (Kind.ARGUMENT, Kind.GET_GRAD, Kind.RETURN))
         self._runs: list[bool] = runs.tolist()
-        self._inputs = [row.tolist() for row in statements.inputs]
-        self._outputs = [row.tolist() for row in statements.outputs]
+        self._inputs = statements.inputs.lists()
+        self._outputs = statements.outputs.lists()
         self._inplace: list[bool] = ((statements.flags & StatementFlag.INPLACE) != 0).tolist()
         self._storage: list[int] = values.storage.tolist()
         self._tensor: list[bool] = ((values.flags & ValueFlag.TENSOR) != 0).tolist()

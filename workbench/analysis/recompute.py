@@ -59,13 +59,10 @@ def needed_by_forward(graph: Graph) -> NDArray[np.bool_]:
 def saved_values(graph: Graph, forward: NDArray[np.bool_]) -> NDArray[np.int32]:
     """Values of a joint graph that the forward would hand to the backward, arguments not counted."""
     statements, values = graph.statements, graph.values
-    read = np.zeros(len(values), bool)
-    for row in range(len(statements)):
-        if statements.parent[row] < 0 and not forward[row] and statements.kind[row] != Kind.GET_GRAD:
-            read[statements.inputs[row]] = True
-    made = np.zeros(len(values), bool)
-    for row in np.flatnonzero(forward).tolist():
-        made[statements.outputs[row]] = True
+    reads = (statements.parent < 0) & ~forward & (statements.kind != Kind.GET_GRAD)
+    read, made = np.zeros(len(values), bool), np.zeros(len(values), bool)
+    read[statements.inputs.taken(np.flatnonzero(reads)).items] = True
+    made[statements.outputs.taken(np.flatnonzero(forward)).items] = True
     tensor = (values.flags & ValueFlag.TENSOR) != 0
     return np.flatnonzero(read & made & tensor).astype(np.int32)
 
@@ -75,6 +72,9 @@ def backward_rows(graph: Graph, *, by_tag: bool) -> NDArray[np.bool_]:
     if by_tag:
         return np.asarray(graph.statements.side == BACKWARD)
     return ~needed_by_forward(graph) & (graph.statements.parent < 0)
+
+
+_RANDOM, _INPLACE = int(StatementFlag.RANDOM), int(StatementFlag.INPLACE)
 
 
 class Recomputer:
@@ -100,8 +100,10 @@ class Recomputer:
         self.last_write = self._last_writes()
         self._blocked: dict[int, str] = {}
         # As Python's own numbers: they are asked for one at a time, by the ten thousand.
-        self._inputs: list[list[int]] = [row.tolist() for row in graph.statements.inputs]
-        self._outputs: list[list[int]] = [row.tolist() for row in graph.statements.outputs]
+        self._inputs, self._outputs = graph.statements.inputs.lists(), graph.statements.outputs.lists()
+        self._flags: list[int] = graph.statements.flags.tolist()
+        self._kind: list[int] = graph.statements.kind.tolist()
+        self._last_write: list[int] = self.last_write.tolist()
         self._storage: list[int] = values.storage.tolist()
         self._producer: list[int] = values.producer.tolist()
         backward = self.backward.tolist()
@@ -208,20 +210,19 @@ class Recomputer:
 
     def why_not(self, storage: int) -> str:
         """The reason why a storage cannot be recomputed; empty where it can."""
-        statements, values = self.graph.statements, self.graph.values
-        if self.last_write[storage] >= 0:
+        if self._last_write[storage] >= 0:
             return "it is written in place: the backward reads what was written, not what would be computed again"
         queue = self.values_on(storage).tolist()
         seen: set[int] = set()
         while queue:
-            row = int(values.producer[queue.pop()])
+            row = self._producer[queue.pop()]
             if row in seen or row < 0:
                 continue
             seen.add(row)
             if reason := self._why_not_again(row):
                 return reason
             # What is saved may be a view: what it is a view of is made again as well.
-            queue += [v for v in statements.inputs[row].tolist() if values.storage[v] == storage]
+            queue += [v for v in self._inputs[row] if self._storage[v] == storage]
         return ""
 
     def gathered(self, storage: int) -> bool:
@@ -250,17 +251,17 @@ class Recomputer:
             return self._blocked[row]
         reason = ""
         name = statements.name[row]
-        flags = statements.flags[row]
-        if flags & StatementFlag.RANDOM:
+        flags, kind = self._flags[row], self._kind[row]
+        if flags & _RANDOM:
             reason = f"{name} draws random numbers: computed again it would draw others"
-        elif flags & StatementFlag.INPLACE or statements.kind[row] in (Kind.COPY, Kind.FENCE):
+        elif flags & _INPLACE or kind in (Kind.COPY, Kind.FENCE):
             reason = f"{name} writes in place: done twice it would write twice"
-        elif statements.kind[row] in (Kind.COLLECTIVE, Kind.WAIT) and not self._gathers_argument(row):
+        elif kind in (Kind.COLLECTIVE, Kind.WAIT) and not self._gathers_argument(row):
             reason = f"{name} is a collective: every rank would have to do it again"
         else:
-            for value in statements.inputs[row]:
-                storage = values.storage[value]
-                if storage >= 0 and self.last_write[storage] >= 0:
+            for value in self._inputs[row]:
+                storage = self._storage[value]
+                if storage >= 0 and self._last_write[storage] >= 0:
                     reason = (
                         f"{name} reads {values.name[value]}, which is written in place: by then it may have changed"
                     )

@@ -7,6 +7,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -139,15 +140,24 @@ def draws_again(bsym: BoundSymbol) -> bool:
 
 def _unknown(known: Any, keywords: Collection[str]) -> bool:
     """Whether one of some keywords is none of a function's."""
-    try:
-        parameters = inspect.signature(getattr(known, "meta", None) or known).parameters.values()
-    except (TypeError, ValueError):  # built in, without a signature
+    function = getattr(known, "meta", None) or known
+    parameters = (_parameters if isinstance(function, FunctionType) else _parameters.__wrapped__)(function)
+    if parameters is None:
         return False
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
         # Thunder's elementwise operators take whatever is given, and pass it on to what calls its tensors otherwise.
         return not _TENSORS.isdisjoint(keywords)
     names = {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
     return bool(set(keywords) - names)
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _parameters(function: Any) -> tuple[inspect.Parameter, ...] | None:
+    """Of what can be called; None of what is built in, without a signature."""
+    try:
+        return tuple(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return None
 
 
 def _signatures(target: Any) -> Iterator[inspect.Signature]:

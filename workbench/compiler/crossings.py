@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     TraceCtx,
-    has_tags,
     prims,
     utils,
 )
@@ -42,7 +41,9 @@ class Crossing:
 
 def tagged(bsym: BoundSymbol) -> bool:
     """Whether a statement is a reduction, a random op or a matmul, or has one inside: it is not computed again."""
-    return bool(has_tags(bsym, _NEVER_RECOMPUTED))
+    if not (_NEVER_RECOMPUTED.isdisjoint(bsym.sym.tags or ()) and _NEVER_RECOMPUTED.isdisjoint(bsym.tags)):
+        return True
+    return any(map(tagged, bsym.subsymbols))
 
 
 def crossings(trace: TraceCtx) -> list[Crossing]:

@@ -98,8 +98,8 @@ def whole_graph(
 
     def act(graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         codes = tuple(dynamo_utils.get_traced_code() or ())
-        whole = whole_of(program, args, kwargs, graph, inputs, shared=shared)
-        found.append(dataclasses.replace(whole, codes=codes, written=written))
+        whole = whole_of(program, args, kwargs, graph, inputs, shared=shared, written=written)
+        found.append(dataclasses.replace(whole, codes=codes))
         raise _CapturedError
 
     def call() -> None:
@@ -407,6 +407,7 @@ def whole_of(
     inputs: Sequence[Any],
     *,
     shared: bool = False,
+    written: Written | None = None,
 ) -> WholeGraph:
     """A graph of a call of a program, ready for `thunder.jit`; while Dynamo hands it on, if ranks share the program.
 
@@ -421,17 +422,18 @@ def whole_of(
     paths = {}
     if isinstance(program, torch.nn.Module):
         paths = {id(module): name for name, module in program.named_modules()}
-    constants = constants_of(graph)
+    constants, written = constants_of(graph), written or Written()
     if not shared:
         everything = tuple(range(len(inputs)))
-        return WholeGraph(graph, (*inputs, *constants), function_of(graph, names, paths), everything)
+        function = function_of(graph, names, paths, written.blocks(graph.graph))
+        return WholeGraph(graph, (*inputs, *constants), function, everything, written=written)
     assert isinstance(program, torch.nn.Module)
     if name := handed_on(program):
         raise ProgramError(
             f"it gives its parameter {name} back, or keeps it, and each rank has a part of that: give a copy of it"
         )
     module, taken = module_of(graph, names, paths, program, inputs)
-    return WholeGraph(graph, (*(inputs[at] for at in taken), *constants), module, taken)
+    return WholeGraph(graph, (*(inputs[at] for at in taken), *constants), module, taken, written=written)
 
 
 def _names_of(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[int, str]:

@@ -24,6 +24,7 @@ from workbench.compiler.thunder_api import (
     CollectionProxy,
     FutureTensorProxy,
     NumberProxy,
+    TensorProxy,
     prims,
     tree_flatten,
 )
@@ -200,6 +201,9 @@ def facts(
 
 _NOTHING = _Fact((), (), ())
 
+_ALONE = (((), ()), ((0,), (0,)))
+"""What none, and one, shares with itself."""
+
 _NUMBERS = itertools.count()
 """Numbers of tensors."""
 
@@ -288,6 +292,8 @@ class _Walk:
 
     def shared(self, inputs: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
         """Which inputs share memory, and which are one tensor."""
+        if len(inputs) < 2:
+            return _ALONE[len(inputs)]
         names = [proxy.name for proxy in inputs]
         return tuple(_alike([known.get(name, name) for name in names]) for known in (self.storage_of, self.tensor_of))
 
@@ -564,7 +570,7 @@ def _outputs(bsym: Any) -> Sequence[Any]:
 def _of(bsym: Any, name: str, leaves: Sequence[Any]) -> Sequence[Any]:
     found: Sequence[Any] | None = bsym.__dict__.get(name)
     if found is None:
-        found = _tensors(leaves)
+        found = leaves if len(leaves) == 1 and type(leaves[0]) is TensorProxy else _tensors(leaves)
         # What is in a collection may change.
         if not any(isinstance(leaf, CollectionProxy) for leaf in leaves):
             bsym.__dict__[name] = found

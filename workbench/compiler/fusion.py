@@ -20,11 +20,11 @@ from workbench.compiler import copies, patches
 from workbench.compiler.compile_times import RegionTimes
 from workbench.compiler.devices import nvfuser_module
 from workbench.compiler.direct import Direct
-from workbench.compiler.kept import STRUCTURE, Kept, identity, ids
+from workbench.compiler.kept import STRUCTURE, Kept, Structure, identity, ids, made_names
 from workbench.compiler.keys import fusion_key
 from workbench.compiler.neighbours import made_one
 from workbench.compiler.overwritten import seen_twice
-from workbench.compiler.regions import KeptPasses, Parts, Regions
+from workbench.compiler.regions import KeptPasses, Parts, Regions, known_structure
 from workbench.compiler.remat import Members, RematOptions, Report, rematerialize
 from workbench.compiler.thunder_api import (
     BoundSymbol,
@@ -416,7 +416,7 @@ def _callable_again(trace: TraceCtx, control: Control) -> TraceCtx:
 
 def _made_again(bsym: BoundSymbol) -> BoundSymbol:
     args, outputs = ([proxy for proxy in proxies if proxy is not None] for proxies in (bsym.args, bsym.output))
-    region = _region(args, outputs, bsym.subsymbols)
+    region = _region(args, outputs, bsym.subsymbols, known_structure(bsym))
     made: BoundSymbol = bsym.sym.executor.fuse(region, int(re.sub(r".*\D", "", bsym.sym.name)))
     return made
 
@@ -431,7 +431,7 @@ def _define_once(trace: TraceCtx) -> TraceCtx:
     made: set[str] = set()
     for bsym in trace.bound_symbols:
         done.bound_symbols.append(_once(bsym, made, done) if bsym.sym.is_fusion else bsym)
-        made.update(out.name for out in bsym.flat_proxy_outs)
+        made.update(made_names(bsym))
     return done
 
 
@@ -439,7 +439,7 @@ def _once(fusion: BoundSymbol, made: Collection[str], trace: TraceCtx) -> BoundS
     taken = {a.name: a for a in fusion.args}
     outputs = [out for out in utils.sequencify(fusion.output) if out.name not in made]
     members = list(fusion.subsymbols)
-    if any(out.name in taken for member in members for out in member.flat_proxy_outs):
+    if any(name in taken for member in members for name in made_names(member)):
         with tracectx(trace):
             members = [_renamed(member, taken) for member in members]
     elif len(taken) == len(fusion.args) and len(outputs) == len(utils.sequencify(fusion.output)):
@@ -498,10 +498,12 @@ def _timed(definition: Any, compilation: Compilation, name: str, defined_s: floa
     return definition
 
 
-def _region(inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol]) -> Any:
-    """What Thunder makes a fusion of."""
+def _region(
+    inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol], structure: Structure | None = None
+) -> Any:
+    """What Thunder makes a fusion of; with its structure, where that is known."""
     named = [[variableify(proxy) for proxy in proxies] for proxies in (inputs, outputs)]
-    return SimpleNamespace(inputs=named[0], outputs=named[1], bound_symbols=bsyms)
+    return SimpleNamespace(inputs=named[0], outputs=named[1], bound_symbols=bsyms, structure=structure)
 
 
 def nvfuser_executor(control: Control) -> FusionExecutor:
@@ -539,7 +541,9 @@ def _nvfuser_executor() -> Any:
 
         def _fuse(self, inputs: list[Any], outputs: list[Any], region: Region, fusion_counter: int) -> BoundSymbol:
             # Later copies share it, and so do fusions that differ in nothing but names.
-            structure = self.control.regions.structure(inputs, outputs, region.bound_symbols)
+            structure = getattr(region, "structure", None)
+            if structure is None:
+                structure = self.control.regions.structure(inputs, outputs, region.bound_symbols)
             first: list[BoundSymbol] = []
 
             def parts() -> Parts | None:

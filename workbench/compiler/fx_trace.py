@@ -17,13 +17,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dis import Positions
-from types import FunctionType
+from types import FunctionType, MappingProxyType
 from typing import Any, NoReturn
 
 import torch
 from torch import fx
 
-from workbench.compiler import defaults, operators, patches
+from workbench.compiler import defaults, operators, patches, templates
 from workbench.compiler.aliases import READ_BEHIND, Aliases, Shared, index_of, is_part, overwrites, undone, writes
 from workbench.compiler.calls import IN_PLACE, SOFT, placed, refuse_lists, unlisted, with_dimension, written
 from workbench.compiler.causes import remedy
@@ -32,7 +32,9 @@ from workbench.compiler.frames import Frame, place_of
 from workbench.compiler.gradients import lost_conjugate, without_gradient
 from workbench.compiler.lowered import LOWERED, number_of, power
 from workbench.compiler.outplace import forward_of, written_out_of_place
+from workbench.compiler.repeats import Block
 from workbench.compiler.scalars import spread
+from workbench.compiler.templates import Place
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     Proxy,
@@ -100,10 +102,13 @@ class GraphSource:
     graph : GraphModule
     paths : mapping of int to str
         Path of each module of the program by its `id`, where the program is a module.
+    blocks : mapping of Node to (Block, Block)
+        By its first node each block that is one as another is, and that; see `Written.blocks`.
     """
 
     graph: fx.GraphModule
     paths: Mapping[int, str]
+    blocks: Mapping[fx.Node, tuple[Block, Block]] = dataclasses.field(default_factory=dict)
 
 
 def constants_of(graph: fx.GraphModule) -> tuple[torch.Tensor, ...]:
@@ -117,7 +122,12 @@ def fetched(graph: fx.GraphModule, node: fx.Node) -> Any:
     return functools.reduce(getattr, str(node.target).split("."), graph)
 
 
-def function_of(graph: fx.GraphModule, names: Sequence[str], paths: Mapping[int, str]) -> Callable[..., Any]:
+def function_of(
+    graph: fx.GraphModule,
+    names: Sequence[str],
+    paths: Mapping[int, str],
+    blocks: Mapping[fx.Node, tuple[Block, Block]] = MappingProxyType({}),
+) -> Callable[..., Any]:
     """A function for `thunder.jit` whose trace is the graph's.
 
     It takes the graph's inputs, and then what `constants_of` gives; it returns what the graph returns.
@@ -130,10 +140,12 @@ def function_of(graph: fx.GraphModule, names: Sequence[str], paths: Mapping[int,
         Of the inputs; made fit to be names of arguments, each of its own.
     paths : mapping of int to str
         See `GraphSource`.
+    blocks : mapping of Node to (Block, Block), optional
+        See `GraphSource`.
     """
     arguments = unique_names((*names, *(f"constant{i}" for i, _ in enumerate(constants_of(graph)))))
     function = stand_in(graph, "program", arguments, (), arguments)
-    trace_as(function, GraphSource(graph, paths), _stood_in)
+    trace_as(function, GraphSource(graph, paths, blocks), _stood_in)
     return function
 
 
@@ -313,12 +325,39 @@ class _Tracer(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         if n.op in ("placeholder", "get_attr", "output"):
             return super().run_node(n)
+        if n in self.source.blocks and templates.settled():
+            return self._run_block(*self.source.blocks[n])
+        return self._run(n, *self._place(n))
+
+    def _place(self, n: fx.Node) -> tuple[Place, Frame]:
         scope, frame = place_of(n, self.source.paths)
+        file = patches.SourceFile(frame.file, scope, frame.file, frame.line)
+        return (file, Positions(lineno=frame.line or None)), frame
+
+    def _run_block(self, block: Block, first: Block) -> Any:
+        """Run a block, or write what was recorded for one like it; gives what its first node does."""
+        inside = set(block)
+        given = tuple([self.env[read] for n in block for read in n.all_input_nodes if read not in inside])
+        places = [self._place(n) for n in block]
+
+        def run() -> tuple[Any, ...]:
+            for n, place in zip(block, places, strict=True):
+                self.env[n] = self._run(n, *place)
+            return tuple([self.env[n] for n in block])
+
+        trace = get_tracectx()
+        assert trace is not None
+        where = [place for place, _ in places]
+        made, _ = templates.written(trace, trace.scopes[-1], first, given, {}, run, where)
+        self.env.update(zip(block, made, strict=True))
+        return made[0]
+
+    def _run(self, n: fx.Node, place: Place, frame: Frame) -> Any:
         self.running = n
         trace = get_tracectx()
         assert trace is not None
         recorded = len(trace.scopes[-1])
-        with _located(scope, frame):
+        with _located(place):
             try:
                 shared = self._shared(n)
                 made = self._power(n) if self.differentiated and _has_exponent_of_its_own(n) else super().run_node(n)
@@ -523,11 +562,10 @@ def _checkpointed(function: Callable[..., Any], *args: Any, use_reentrant: bool 
 
 
 @contextmanager
-def _located(scope: str, frame: Frame) -> Iterator[None]:
+def _located(place: Place) -> Iterator[None]:
     trace = get_tracectx()
     assert trace is not None
-    file = patches.SourceFile(frame.file, scope, frame.file, frame.line)
-    trace.set_current_source_location(file, Positions(lineno=frame.line or None))
+    trace.set_current_source_location(*place)
     yield
 
 

@@ -24,6 +24,7 @@ from workbench.compiler.fusion import (
 from workbench.compiler.gradients import cut_off_whole_numbers
 from workbench.compiler.kept import Kept
 from workbench.compiler.last_pass import last_pass
+from workbench.compiler.later import Later
 from workbench.compiler.layers import Reduced, reduced
 from workbench.compiler.names import tag_origins
 from workbench.compiler.reader import read_execution
@@ -276,20 +277,21 @@ class Hooks:
         # What shares a program among ranks changes shapes in the trace as interpreted: it is none any more.
         program = None if self.parallel else self.program
         if self.reduced:
-            few = self._stage(joint, trace, self.reduced[-1].trace)
+            gradients = Later(lambda: joint)
+            few = self._stage(gradients, trace, self.reduced[-1].trace)
             for found in reversed(self.reduced):
                 unfolder = Unfolder(found)
-                joint, trace = unfolder.unfolded(joint), unfolder.unfolded(trace)
-            self.stage = dataclasses.replace(self._stage(joint, trace, program), few=few)
+                gradients, trace = unfolder.later(gradients.value), unfolder.unfolded(trace)
+            self.stage = dataclasses.replace(self._stage(gradients, trace, program), few=few)
         else:
-            self.stage = self._stage(joint, trace, program)
+            self.stage = self._stage(Later(lambda: joint), trace, program)
         return self.stage
 
-    def _stage(self, joint: TraceCtx, claimed: TraceCtx, program: TraceCtx | None) -> Stage:
+    def _stage(self, gradients: Later[TraceCtx], claimed: TraceCtx, program: TraceCtx | None) -> Stage:
         return Stage(
             executor=self.executor,
             origins=self.origins,
-            joint=joint,
+            gradients=gradients,
             # Later passes, and the next round of choices, would find the names taken.
             claimed=_own_names(claimed),
             has_backward=any(BoundSymbolTag.BACKWARD in b.tags for b in claimed.bound_symbols),

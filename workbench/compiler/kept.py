@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from itertools import chain
 from typing import Any
 
 identity: Callable[[object], int] = object.__hash__
@@ -113,9 +114,8 @@ def names_in(bsym: Any) -> tuple[str, ...]:
     inside, found = bsym.__dict__.get(NAMES, (None, ()))
     if inside is bsym.subsymbols:
         return tuple(found)
-    names = [name for sub in bsym.subsymbols for name in names_in(sub)]
-    names.extend((*read_names(bsym), *made_names(bsym)))
-    once = tuple(dict.fromkeys(names))
+    inside = [names_in(sub) for sub in bsym.subsymbols]
+    once = tuple(dict.fromkeys(chain(*inside, read_names(bsym), made_names(bsym))))
     bsym.__dict__[NAMES] = (bsym.subsymbols, once)
     return once
 

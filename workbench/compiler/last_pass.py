@@ -161,8 +161,8 @@ class _Pass:
 
     def _append(self, bsym: BoundSymbol) -> None:
         """Take a statement in, with what stands in the place of the values in it."""
-        concerned = [self._instead[name] for name in names_in(bsym) if name in self._instead]
-        if concerned:
+        if not self._instead.keys().isdisjoint(names_in(bsym)):
+            concerned = [self._instead[name] for name in names_in(bsym) if name in self._instead]
             news = [new for _, new in concerned]
             swap = {variableify(old): new for old, new in concerned}
             key = ("swapped", identity(bsym), ids(news))

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from workbench.compiler.kept import structure_of
+from workbench.compiler.kept import identity, structure_of
 from workbench.compiler.names import origin_of
 from workbench.compiler.proxies import TOLD_APART_BY
 from workbench.compiler.thunder_api import PrimIDs, Proxy, TensorProxy, TraceCtx, from_trace, variableify
@@ -127,12 +127,12 @@ def _runs(container: str, layers: Sequence[list[Any]], readers: Mapping[str, lis
 
 
 def _readers(program: TraceCtx) -> Mapping[str, list[int]]:
-    """The `id` of the statements that read each value, less what returns."""
+    """The `identity` of the statements that read each value, less what returns."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for bsym in program.bound_symbols:
         if bsym.sym.id is not PrimIDs.RETURN:
             for arg in bsym.flat_proxy_args:
-                found[arg.name].append(id(bsym))
+                found[arg.name].append(identity(bsym))
     return found
 
 
@@ -218,7 +218,7 @@ def _alike(
         return None
     first, given = origin_of(one[0]), dict[str, str]()
     shift = origin_of(other[0]) - first
-    inside = set(map(id, one)), set(map(id, other))
+    inside = set(map(identity, one)), set(map(identity, other))
     for a, b in zip(one, other, strict=True):
         if origin_of(b) - origin_of(a) != shift or not like(a, b):
             return None
@@ -284,24 +284,24 @@ def _without(program: TraceCtx, run: Run) -> TraceCtx:
     OtherwiseError
         If anything else reads what is left out.
     """
-    gone = {id(bsym) for at in run.left_out for bsym in run.layers[at]}
+    gone = {identity(bsym) for at in run.left_out for bsym in run.layers[at]}
     lost = {out.name for at in run.left_out for bsym in run.layers[at] for out in bsym.flat_proxy_outs}
     private = {name for at in run.left_out for name in run.private[at]}
     # The layer after what is left out reads the one before that.
     after = run.left_out.stop
     pairs = zip(_outs(run.layers[after - 1]), _outs(run.layers[KEPT - 1]), strict=True)
     renamed = {variableify(old): new for old, new in pairs}
-    reader = {id(bsym) for bsym in run.layers[after]}
+    reader = {identity(bsym) for bsym in run.layers[after]}
     left = from_trace(program)
     for bsym in program.bound_symbols:
-        if id(bsym) in gone:
+        if identity(bsym) in gone:
             continue
         if bsym.sym.id is PrimIDs.UNPACK_TRIVIAL and any(out.name in private for out in bsym.flat_proxy_outs):
             continue
         if bsym.sym.id is PrimIDs.RETURN:
             left.bound_symbols.append(_returned(bsym, private, lost))
             continue
-        if id(bsym) in reader:
+        if identity(bsym) in reader:
             bsym = bsym.from_bsym_swap_proxies(renamed)
         if any(arg.name in lost or arg.name in private for arg in bsym.flat_proxy_args):
             raise OtherwiseError

@@ -34,7 +34,10 @@ class OriginTag:
 
 def origin_of(bsym: BoundSymbol) -> int:
     """Index of the origin that a statement comes from, or -1."""
-    return next((tag.index for tag in bsym.tags if isinstance(tag, OriginTag)), -1)
+    for tag in bsym.tags:
+        if type(tag) is OriginTag:
+            return tag.index
+    return -1
 
 
 def is_statement(bsym: BoundSymbol) -> bool:

@@ -31,8 +31,9 @@ from workbench.compiler import grouped, makers, operators
 from workbench.compiler.facts import settings
 from workbench.compiler.hooks import StageTime
 from workbench.compiler.kept import STRUCTURE, Structure, structure_of
+from workbench.compiler.later import Later
 from workbench.compiler.patches import SourceFile
-from workbench.compiler.plan import Later, Plan, Split
+from workbench.compiler.plan import Plan, Split
 from workbench.compiler.stage import Made
 from workbench.compiler.templates import OF_TRACING
 from workbench.compiler.thunder_api import (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Any
@@ -19,6 +18,7 @@ from workbench.analysis.memory import Timeline, alive_at
 from workbench.analysis.overlap import Overlap, overlap
 from workbench.compiler.fusion_code import FusionCode, code_of
 from workbench.compiler.hooks import StageTime
+from workbench.compiler.later import Later
 from workbench.compiler.passes import Pass, passes_of, printed
 from workbench.compiler.thunder_api import (
     TraceCtx,
@@ -27,29 +27,6 @@ from workbench.graph import Graph
 from workbench.lever import Site
 
 UNPROVEN = Proof(False)
-
-
-class Later[T]:
-    """What is made when it is first asked for.
-
-    Parameters
-    ----------
-    make : callable
-    """
-
-    def __init__(self, make: Callable[[], T]) -> None:
-        self._make = make
-        self._one_at_a_time = threading.RLock()
-
-    @property
-    def value(self) -> T:
-        """What was made; whoever asks meanwhile waits for it."""
-        with self._one_at_a_time:
-            return self._made
-
-    @cached_property
-    def _made(self) -> T:
-        return self._make()
 
 
 class Split:

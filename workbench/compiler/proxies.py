@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from typing import Any, NamedTuple
@@ -41,11 +42,15 @@ def traits_of(proxy: Any) -> Traits:
         if own["_shape"] is shape and own["_dtype"] is dtype and own["_device"] is device:
             return found
     shape = tuple(map(int, proxy.shape))
-    # By the shape: a sharded parameter's `numel` is stale in Thunder.
-    nbytes = math.prod(shape) * int(proxy.dtype.bytes)
-    found = Traits(shape, nbytes, str(proxy.dtype).rsplit(".", 1)[-1], str(proxy.device.device_str()))
+    found = _traits(shape, proxy.dtype, str(proxy.device.device_str()))
     own[TRAITS] = (_found_from(own), found)
     return found
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _traits(shape: tuple[int, ...], dtype: Any, device: str) -> Traits:
+    # By the shape: a sharded parameter's `numel` is stale in Thunder.
+    return Traits(shape, math.prod(shape) * int(dtype.bytes), str(dtype).rsplit(".", 1)[-1], device)
 
 
 def shape_of(proxy: Any) -> tuple[int, ...]:

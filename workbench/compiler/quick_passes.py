@@ -202,7 +202,7 @@ def _kept(bsym: Any) -> bool:
 
 def _remove_noop_subsymbols(bsym: Any) -> None:
     inside = bsym.subsymbols
-    if bsym.__dict__.get(_CLEAN) is inside:
+    if bsym.__dict__.get(_CLEAN) is inside or (type(inside) is list and not inside):
         return
     left = []
     for sub in inside:

@@ -299,9 +299,9 @@ def _views(
     """Per statement whether all that it makes lives where what it reads does, and nothing is written."""
     found = []
     for flag, taken, made in zip(flags, inputs, outputs, strict=True):
-        given = {storage[v] for v in taken if storage[v] >= 0}
         kept = [storage[v] for v in made if storage[v] >= 0]
-        found.append(bool(kept) and not flag & _INPLACE and all(s in given for s in kept))
+        given = [storage[v] for v in taken] if kept and not flag & _INPLACE else ()
+        found.append(bool(given) and all(s in given for s in kept))
     return found
 
 

@@ -146,6 +146,11 @@ class Regions:
             first = alike.once(kind, lambda: left)
             for mine, its in zip(left.subsymbols, first.subsymbols, strict=True):
                 mine.__dict__[STRUCTURE] = structure_of(its)
+            if left is not fusion:
+                own = (*kind, "left")
+                whole = alike.once(own, lambda: self.structure(first.args, first.output, first.subsymbols))
+                left.__dict__[STRUCTURE] = whole
+                left.__dict__[_LEFT] = left.args, left.output, left.subsymbols, whole
             stays = not more and _whole(fusion) == _whole(left)
             return (fusion if alike.once((*kind, "stays"), lambda: stays) else left), more
 
@@ -294,6 +299,17 @@ class KeptPasses:
         return self.control.regions.once(key, alive, make)
 
 
+_LEFT = "_workbench_left"
+"""Where what a pass left of a fusion has the structure of that, with what it was found from."""
+
+
+def known_structure(fusion: BoundSymbol) -> Structure | None:
+    """What `Regions.structure` gives for the arguments, outputs and statements of a fusion, where a pass left them."""
+    args, output, inside, found = fusion.__dict__.get(_LEFT, (None, None, None, None))
+    same = args is fusion.args and output is fusion.output and inside is fusion.subsymbols
+    return found if same else None
+
+
 def _same(fusion: BoundSymbol) -> tuple[Hashable, ...]:
     """Equal for fusions of one name that have the same statements, arguments and outputs."""
     return fusion.sym.name, ids(fusion.subsymbols), ids(fusion.args), ids(fusion.output)
@@ -350,7 +366,7 @@ def _without_cast(
     """Put a statement behind those left, unless it is a cast to the type that its value had before other casts."""
     value, wanted = _float_cast(bsym)
     if value is None:
-        concerned = replaced and bsym.has_input(replaced)
+        concerned = replaced and any(v in replaced for v in bsym.flat_variableified_proxy_args)
         left.append(bsym.from_bsym_swap_proxies(replaced, skip_output=True) if concerned else bsym)
         return
     made = variableify(bsym.output)

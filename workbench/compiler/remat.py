@@ -20,7 +20,7 @@ from typing import Any
 from workbench.compiler.copies import Writes, is_copy, leaves
 from workbench.compiler.crossings import tagged
 from workbench.compiler.cuts import Network
-from workbench.compiler.kept import identity
+from workbench.compiler.kept import identity, made_names, names_in, read_names
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     NumberProxy,
@@ -29,7 +29,6 @@ from workbench.compiler.thunder_api import (
     TraceCtx,
     TraceProvenance,
     from_trace,
-    order_proxies,
     prims,
 )
 
@@ -114,13 +113,13 @@ class Members:
         return [self._known.get(identity(bsym)) or self._add(bsym) for bsym in fusion.subsymbols]
 
     def _add(self, bsym: BoundSymbol) -> _Member:
-        args = tuple(a.name for a in bsym.flat_proxy_args)
+        args = read_names(bsym)
         outs = bsym.flat_proxy_outs
-        alike = self._alike[tuple(out.name for out in outs)]
+        alike = self._alike[made_names(bsym)]
         key = next((m.key for m in alike if hash(m.bsym) == hash(bsym) and m.bsym == bsym), identity(bsym))
         made = tuple(out.name for out in outs if out.name not in args)
         copied = tuple(leaf.output.name for leaf in leaves([bsym]) if is_copy(leaf))
-        member = _Member(bsym, key, args, outs, made, tuple(order_proxies([bsym])), tagged(bsym), copied)
+        member = _Member(bsym, key, args, outs, made, names_in(bsym), tagged(bsym), copied)
         alike.append(member)
         self._known[identity(bsym)] = member
         return member

@@ -12,7 +12,7 @@ from workbench.compiler.capture import Capture, PartsCapture
 from workbench.compiler.cycles import few_collections
 from workbench.compiler.hooks import Hooks
 from workbench.compiler.kept import Kept
-from workbench.compiler.plan import Later
+from workbench.compiler.later import Later
 from workbench.compiler.replan import Base, replan
 from workbench.compiler.stage import Stage
 from workbench.programs import Program, modes
@@ -73,7 +73,9 @@ def _from_disk(
         mode = program.fake_mode or FakeTensorMode()
         arguments, unread = on_disk.tensors_of(found["tensors"], mode)
     jitted._lc_cs.last_traces = [found["initial"]]
-    stage = Stage(**found["stage"], arguments=arguments, unread=unread)
+    of_stage = dict(found["stage"])
+    joint = of_stage.pop("joint")
+    stage = Stage(**of_stage, gradients=Later(lambda: joint), arguments=arguments, unread=unread)
     state = (jitted._lc_cd, jitted._lc_cs, found["cache_info"])
     captured = Capture(program, executor, stage, (), ranks, *state, found["way"], found["why"], kept=kept)
     vars(captured)["doubts"] = found["doubts"]

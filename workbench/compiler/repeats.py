@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -18,8 +19,13 @@ import torch
 from torch import fx
 
 from workbench.compiler import patches
+from workbench.compiler.aliases import writes
 from workbench.compiler.alike import Call, NotAlikeError, call_of, differing, reads
 from workbench.compiler.samples import EXISTING, Before, Sample, sample_of, told, write
+from workbench.torch_api import tree_iter
+
+Block = tuple[fx.Node, ...]
+"""Nodes that follow each other."""
 
 AT_LEAST = 3
 """Of a kind, so that there is one to write after two were traced."""
@@ -33,12 +39,35 @@ class Written:
     ----------
     modules : Counter of str
         Those whose nodes were written from one like them, by class.
+    nodes : mapping of Block to list of Block
+        Those of each that was traced, and those that were written from them.
     """
 
     modules: Counter[str] = dataclasses.field(default_factory=Counter)
+    nodes: dict[Block, list[Block]] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
         return " and ".join(f"{count} {name}" for name, count in self.modules.items())
+
+    def blocks(self, graph: fx.Graph) -> dict[fx.Node, tuple[Block, Block]]:
+        """By its first node each block of a graph that does to what it reads what another does, and that.
+
+        Only those whose nodes still follow each other, write nothing in place, and give tensors.
+        """
+        there = set(graph.nodes)
+        return {
+            block[0]: (block, first)
+            for first, others in self.nodes.items()
+            for block in (first, *others)
+            if there.issuperset(block)
+            and all(one.next is other for one, other in itertools.pairwise(block))
+            and all(writes(node) is None and _gives_tensors(node) for node in block)
+        }
+
+
+def _gives_tensors(node: fx.Node) -> bool:
+    leaves = tree_iter(node.meta.get("example_value"))
+    return all(isinstance(leaf, torch.Tensor) for leaf in leaves)
 
 
 @contextlib.contextmanager
@@ -122,6 +151,7 @@ class _Tracing:
             # It has begun again from the start.
             self._output, self._kinds = tx.output, []
             self._written.modules.clear()
+            self._written.nodes.clear()
             self._known.clear()
         if self._sampled is not None or id(var.value) not in self._repeated:
             self._known.add(id(var.value))
@@ -135,8 +165,9 @@ class _Tracing:
             return call(var, tx, args, kwargs)
         kind = self._kind_of(var.value, made)
         if kind is not None and kind.agreed and not again:
-            result = write(kind.sample, var, tx, made)
+            result, nodes = write(kind.sample, var, tx, made)
             self._written.modules[type(var.value).__name__] += 1
+            self._written.nodes.setdefault(kind.sample.nodes, []).append(nodes)
             return result
         if kind is not None and (kind.refused or kind.agreed):
             return call(var, tx, args, kwargs)

@@ -18,9 +18,10 @@ from workbench.compiler.cycles import few_collections
 from workbench.compiler.fusion import (
     compilations,
 )
-from workbench.compiler.hooks import Hooks, StageLog, StageTime, executed, sites_under
+from workbench.compiler.hooks import Executed, Hooks, StageLog, StageTime, executed, sites_under
 from workbench.compiler.keys import fusion_key
-from workbench.compiler.plan import UNPROVEN, Later, Plan, Split, unmatched
+from workbench.compiler.later import Later
+from workbench.compiler.plan import UNPROVEN, Plan, Split, unmatched
 from workbench.compiler.primitives import lost_in_tracing
 from workbench.compiler.reader import read_execution
 from workbench.compiler.reorder import UNPACK
@@ -166,13 +167,6 @@ def _replan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
             (log, found), captured.stock = captured.stock, None
         hooks, forward, backward = found.hooks, found.forward, found.backward
         hooks.restart()
-        traces = [
-            ("initial", (captured.initial,)),
-            ("gradients", (stage.joint,)),
-            ("claimed by executors", (stage.claimed,)),
-            ("choices before fusion", (found.edited,)),
-            *found.further,
-        ]
         validate(forward, backward)
         hooks.mark("after split")
         graph = read_execution(forward, backward, stage)
@@ -199,7 +193,7 @@ def _replan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
         unmatched=unmatched(choices, sites),
         warnings=stage.caveats,
         ranks=captured.ranks.count if captured.ranks is not None else 1,
-        steps=Later(lambda: tuple(traces)),
+        steps=Later(lambda: _steps(captured, found)),
         capture=captured.way,
         capture_reason=captured.why,
         places={
@@ -209,6 +203,17 @@ def _replan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
         },
     )
     return planned, made
+
+
+def _steps(captured: Capture, found: Executed) -> tuple[tuple[str, tuple[TraceCtx, ...]], ...]:
+    """The traces on the way to those that run, by name."""
+    return (
+        ("initial", (captured.initial,)),
+        ("gradients", (captured.stage.joint,)),
+        ("claimed by executors", (captured.stage.claimed,)),
+        ("choices before fusion", (found.edited,)),
+        *found.further,
+    )
 
 
 def read_again(

@@ -206,8 +206,8 @@ def _written(sample: Sample, node: fx.Node, numbers: Mapping[fx.Node, int]) -> t
     return (node.op, node.target, args, traits, around, node.stack_trace)
 
 
-def write(sample: Sample, var: Any, tx: Any, made: Call) -> Any:
-    """The nodes of a module like one that was traced, and what Dynamo takes for its result."""
+def write(sample: Sample, var: Any, tx: Any, made: Call) -> tuple[Any, tuple[fx.Node, ...]]:
+    """What Dynamo takes for the result of a module like one that was traced, and its nodes, which are written."""
     module = var.value
     ones, others = (dict(m.named_modules(remove_duplicate=False)) for m in (sample.module, module))
     ids = {str(id(one)): str(id(others[path])) for path, one in ones.items()}
@@ -245,7 +245,7 @@ def write(sample: Sample, var: Any, tx: Any, made: Call) -> Any:
             replaced[named]._rename(name)
     for name, count in sample.calls.items():
         tx.num_calls[made.name + name] = count
-    return _given(sample, sample.given, tx, made, replaced, {})
+    return _given(sample, sample.given, tx, made, replaced, {}), tuple([replaced[node] for node in sample.nodes])
 
 
 def _moved(

@@ -22,6 +22,7 @@ from workbench.compiler.crossings import Crossing, crossings
 from workbench.compiler.facts import FactsCache
 from workbench.compiler.fusion import FusionOptions, contains
 from workbench.compiler.kept import structure_of
+from workbench.compiler.later import Later
 from workbench.compiler.names import CLONE_PREFIX, name_places, origin_of
 from workbench.compiler.offload import Offloader
 from workbench.compiler.reader import read_joint
@@ -101,8 +102,9 @@ class Stage:
     executor : str
         Its name; see `workbench.executor`.
     origins : tuple of Origin
-    joint : TraceCtx
-        Before operator executors claim: random ops can still be told.
+    gradients : Later of TraceCtx
+        The joint trace before operator executors claim: random ops can still be told. Without choices and draws nothing
+        reads it.
     claimed : TraceCtx
         The joint trace as claimed, not yet fused.
     has_backward : bool
@@ -123,7 +125,7 @@ class Stage:
 
     executor: str
     origins: tuple[Origin, ...]
-    joint: TraceCtx
+    gradients: Later[TraceCtx]
     claimed: TraceCtx
     has_backward: bool
     arguments: Mapping[str, torch.Tensor] = dataclasses.field(default_factory=dict)
@@ -137,6 +139,11 @@ class Stage:
         """The same with the tensors behind it."""
         few = self.few and self.few.of_tensors(arguments, unread)
         return dataclasses.replace(self, arguments=arguments, unread=unread, few=few)
+
+    @property
+    def joint(self) -> TraceCtx:
+        """The joint trace before operator executors claim."""
+        return self.gradients.value
 
     @property
     def fuses(self) -> bool:
@@ -168,6 +175,8 @@ class Stage:
     @cached_property
     def random(self) -> frozenset[str]:
         """Names of values that random ops make."""
+        if self.few is not None and not self.few.random:
+            return frozenset()
         # What an executor claims loses the tag and gets values of other names: what is left is where it comes from
         # and, for a primitive, its name. What has neither may be anything that its origin became.
         asked: defaultdict[tuple[int, bool], set[str]] = defaultdict(set)

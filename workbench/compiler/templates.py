@@ -10,7 +10,7 @@ called for what it does, as `torch.set_grad_enabled` is.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,6 +27,9 @@ from workbench.compiler.thunder_api import (
     get_tracectx,
     transforms,
 )
+
+Place = tuple[Any, Any]
+"""Where a statement comes from: a file and positions in it."""
 
 _TEMPLATES = "_workbench_templates"
 _NUMBERS = (bool, int, complex, str, type(None), slice, type(...))
@@ -48,6 +51,8 @@ class _Template:
     given : tuple of str
         Names of the values that the call was given.
     recipes : Recipes
+    places : tuple of int
+        Of each of their marks, which of the places the call was given.
     statements : tuple of Recipe
     result : callable
         What gives the result, of values.
@@ -60,6 +65,7 @@ class _Template:
     names: tuple[tuple[str, str | None], ...]
     given: tuple[str, ...]
     recipes: Recipes
+    places: tuple[int, ...]
     statements: tuple[Recipe, ...]
     result: Callable[[Any], Any]
     structure: Structure
@@ -67,7 +73,13 @@ class _Template:
 
 
 def written(
-    trace: Any, scope: list[Any], of: Any, args: Any, kwargs: Any, make: Callable[[], Any]
+    trace: Any,
+    scope: list[Any],
+    of: Any,
+    args: Any,
+    kwargs: Any,
+    make: Callable[[], Any],
+    places: Sequence[Place] | None = None,
 ) -> tuple[Any, Structure | None]:
     """What `make` gives, which records statements in a scope of a trace; or the like of it, recorded by this.
 
@@ -83,7 +95,11 @@ def written(
     args, kwargs : tuple, mapping
         What it is called with.
     make : callable
+    places : sequence of Place, optional
+        Where statements come from, each object of its own and as many for all calls alike; else where the trace is.
     """
+    if places is None:
+        places = [_place(trace)]
     given: dict[str, tuple[int, Any]] = {}
     alive: list[Any] = [of]
     try:
@@ -92,18 +108,18 @@ def written(
         return make(), None
     known: dict[Hashable, _Template | None] = trace.__dict__.setdefault(_TEMPLATES, {})
     if key not in known:
-        return _recorded(trace, scope, key, given, alive, make, known)
+        return _recorded(trace, scope, key, given, alive, make, known, places)
     template = known[key]
     if template is None:
         return make(), None
     names = {old: trace.make_name(prefix=prefix) for old, prefix in template.names}
-    recipes, place = template.recipes, _place(trace)
+    recipes = template.recipes
     values = Values(
         recipes.leaves,
         lambda proxy: renamed(proxy, names[proxy.name]),
         zip(template.given, (proxy for _, proxy in given.values()), strict=True),
     )
-    marks = [(tags, *place) for tags, *_ in recipes.marks]
+    marks = [(tags, *places[at]) for (tags, *_), at in zip(recipes.marks, template.places, strict=True)]
     scope.extend([statement.written(values, marks) for statement in template.statements])
     return template.result(values), template.structure
 
@@ -116,8 +132,9 @@ def _recorded(
     alive: Any,
     make: Callable[[], Any],
     known: dict[Hashable, _Template | None],
+    places: Sequence[Place],
 ) -> tuple[Any, Structure | None]:
-    begun, place = len(scope), _place(trace)
+    begun = len(scope)
     with _noted(trace) as names:
         result = make()
     known[key] = None
@@ -127,12 +144,13 @@ def _recorded(
     recipes = Recipes(_check_leaf)
     try:
         for bsym in scope[begun:]:
-            _check_statement(bsym, place)
+            _check_statement(bsym, places)
         statements, get = tuple(map(recipes.statement, scope[begun:])), recipes.tree(result)
         _keep_values(recipes, given, {name for name, _ in names})
     except _OtherwiseError:
         return result, None
-    template = known[key] = _Template(tuple(names), tuple(given), recipes, statements, get, Structure(), alive)
+    at = tuple([_which(place, places) for _, *place in recipes.marks])
+    template = known[key] = _Template(tuple(names), tuple(given), recipes, at, statements, get, Structure(), alive)
     return result, template.structure
 
 
@@ -226,17 +244,28 @@ def _place(trace: Any) -> tuple[Any, Any]:
 def renamed(proxy: Any, name: str) -> Any:
     """A tensor that differs in nothing but its name."""
     made = object.__new__(TensorProxy)
-    made.__dict__.update(proxy.__dict__, _name=name, _tags=set(proxy.__dict__["_tags"]))
+    state = made.__dict__ = proxy.__dict__.copy()
+    state["_name"], state["_tags"] = name, state["_tags"].copy()
     return made
 
 
-def _check_statement(bsym: Any, place: tuple[Any, Any]) -> None:
+def _which(place: Sequence[Any], places: Sequence[Place]) -> int:
+    """Which of some places one is: the very same, if several are equal; -1 for none."""
+    same = [at for at, known in enumerate(places) if known[0] is place[0] and known[1] is place[1]]
+    return same[0] if same else next((at for at, known in enumerate(places) if known == tuple(place)), -1)
+
+
+def _check_statement(bsym: Any, places: Sequence[Place]) -> None:
     """Nothing is known of a statement but what is in it, and it comes from where all of them do."""
-    there = bsym.source_filename, bsym.source_positions
-    if there != place or bsym.header or bsym.sym._bind_postprocess or bsym.sym.is_fusion:
+    if (
+        _which((bsym.source_filename, bsym.source_positions), places) < 0
+        or bsym.header
+        or bsym.sym._bind_postprocess
+        or bsym.sym.is_fusion
+    ):
         raise _OtherwiseError
     for sub in bsym.subsymbols:
-        _check_statement(sub, place)
+        _check_statement(sub, places)
 
 
 def _keep_values(recipes: Recipes, given: Collection[str], made: set[str]) -> None:
@@ -258,6 +287,13 @@ def _plain(leaf: Any) -> bool:
     return not isinstance(leaf, list | tuple | dict | set) and not dataclasses.is_dataclass(leaf)
 
 
+def settled() -> bool:
+    """Whether what is recorded depends on nothing that is set for a part of a program."""
+    data = compile_data.get_compile_data()
+    plain = data is None or (data.is_grad_enabled and data.autocast_stack.is_empty())
+    return plain and not compile_data.using_symbolic_values()
+
+
 def gradient_rule(bsym: Any, **kwargs: Any) -> Any:
     """The gradient rule of a statement, as Thunder finds it, which writes what it wrote for one like it."""
     rule, executor = _stock_gradient_rule(bsym, **kwargs)
@@ -265,10 +301,9 @@ def gradient_rule(bsym: Any, **kwargs: Any) -> Any:
         return rule, executor
 
     def apply(*args: Any, **named: Any) -> Any:
-        trace, data = get_tracectx(), compile_data.get_compile_data()
+        trace = get_tracectx()
         scope = None if trace is None else trace.peek_scope()
-        plain = data is None or (data.is_grad_enabled and data.autocast_stack.is_empty())
-        if scope is None or not plain or compile_data.using_symbolic_values():
+        if scope is None or not settled():
             return rule(*args, **named)
         return written(trace, scope, rule, args, named, lambda: rule(*args, **named))[0]
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 from workbench.compiler.kept import NAMES, identity, names_in
+from workbench.compiler.later import Later
 from workbench.compiler.layers import KEPT, OtherwiseError, Reduced, like
 from workbench.compiler.names import OriginTag, origin_of
 from workbench.compiler.recipes import Mark, Recipe, Recipes, Values
@@ -95,9 +96,24 @@ class Unfolder:
             If the layers that stayed are not one as the other in this trace.
         """
         try:
-            return self._unfolded(trace)
+            return self._prepared(trace)(range(1, self._gap + 1))
         except KeyError as error:  # a value that no layer that stayed has
             raise OtherwiseError from error
+
+    def later(self, trace: TraceCtx) -> Later[TraceCtx]:
+        """As `unfolded`, written once it is asked for; what could be wrong is found now.
+
+        Raises
+        ------
+        OtherwiseError
+            If the layers that stayed are not one as the other in this trace.
+        """
+        try:
+            write = self._prepared(trace)
+            write((1, self._gap))  # the first and the last: those between are written as they are
+        except KeyError as error:
+            raise OtherwiseError from error
+        return Later(lambda: write(range(1, self._gap + 1)))
 
     def check(self, trace: TraceCtx) -> None:
         """Hold the layers on both sides of the gap to each other, and write nothing.
@@ -109,17 +125,23 @@ class Unfolder:
         """
         self._both(trace, self._parts(trace))
 
-    def _unfolded(self, trace: TraceCtx) -> TraceCtx:
+    def _prepared(self, trace: TraceCtx) -> Callable[[Sequence[int]], TraceCtx]:
+        """What writes the trace with as many of those that were left out as it is given, and takes as long as that."""
         both = self._both(trace, self._parts(trace))
         self._number(trace, both)
-        made = from_trace(trace)
-        made.args, made._siginfo = self._program.args, self._program.siginfo()
-        made.name_ctr = trace.name_ctr + self._moved
-        made._provenance = trace._provenance
-        made.bound_symbols = [b for b in self._program.bound_symbols if b.sym.id is PrimIDs.UNPACK_TRIVIAL]
-        self._write(trace, both, made.bound_symbols)
-        made.names.update(name for bsym in made.bound_symbols for name in names_in(bsym))
-        return made
+        name_ctr = trace.name_ctr + self._moved
+
+        def write(left_out: Sequence[int]) -> TraceCtx:
+            made = from_trace(trace)
+            made.args, made._siginfo = self._program.args, self._program.siginfo()
+            made.name_ctr = name_ctr
+            made._provenance = trace._provenance
+            made.bound_symbols = [b for b in self._program.bound_symbols if b.sym.id is PrimIDs.UNPACK_TRIVIAL]
+            self._write(trace, both, left_out, made.bound_symbols)
+            made.names.update(name for bsym in made.bound_symbols for name in names_in(bsym))
+            return made
+
+        return write
 
     def _parts(self, trace: TraceCtx) -> list[int]:
         """Which layer of the run each statement belongs to; -1 for none of them.
@@ -265,7 +287,7 @@ class Unfolder:
         if len(set(all_names)) != len(all_names):
             raise OtherwiseError
 
-    def _write(self, trace: TraceCtx, both: _Both, into: list[Any]) -> None:
+    def _write(self, trace: TraceCtx, both: _Both, left_out: Sequence[int], into: list[Any]) -> None:
         """All statements but those that unpack."""
         bsyms = trace.bound_symbols
         back = {y: x for x, y in both.pairs.items()}
@@ -275,16 +297,14 @@ class Unfolder:
         for at in range(1, self._gap + 1):
             below = {x: chain[at - 1][y] for x, y in both.before.items()}
             above = {x: chain[at + 1][back[x]] for x in both.after}
-            copies.append(
-                _Writer(
-                    between, {**self._names, **chain[at], **below, **above}, values, self._places, at * self._length
-                )
-            )
+            names = _Names(self._names, {**chain[at], **below, **above})
+            copies.append(_Writer(between, names, values, self._places, at * self._length))
         first, last = chain[1], chain[-2]
         stays = _Writer(around, self._names, values)
-        here = _Writer(around, {**self._names, **{x: first[back[x]] for x in both.after}}, values)
-        there = _Writer(around, {**self._names, **{y: last[y] for y in both.before.values()}}, values)
+        here = _Writer(around, _Names(self._names, {x: first[back[x]] for x in both.after}), values)
+        there = _Writer(around, _Names(self._names, {y: last[y] for y in both.before.values()}), values)
         writers = dict.fromkeys(both.rows[0], here) | dict.fromkeys(both.rows[1], there)
+        written = [copies[at - 1] for at in left_out]
         inserted = self._inserted(both)
         for row, bsym in enumerate(bsyms):
             if bsym.sym.id is PrimIDs.UNPACK_TRIVIAL:
@@ -295,7 +315,7 @@ class Unfolder:
             into.append(writers.get(row, stays).statement(bsym))
             if row in inserted:
                 backward, rows = inserted[row]
-                for writer in reversed(copies) if backward else copies:
+                for writer in reversed(written) if backward else written:
                     into.extend(writer.statement(bsyms[each]) for each in rows)
 
     @staticmethod
@@ -356,6 +376,17 @@ def _check_leaf(leaf: Any) -> None:
         raise OtherwiseError
 
 
+class _Names(dict[str, str]):
+    """Names, some of which differ from others: all of them, for each layer, would be as many as their square."""
+
+    def __init__(self, others: Mapping[str, str], own: Mapping[str, str]) -> None:
+        super().__init__(own)
+        self._others = others
+
+    def __missing__(self, name: str) -> str:
+        return self._others[name]
+
+
 class _Book:
     """Statements of one trace, taken apart as they are met."""
 
@@ -408,7 +439,8 @@ class _Writer:
         if not self._shift and all(names[name] == name for name in names_in(bsym)):
             return bsym
         recipe, names_of = self._book.of(bsym)
-        self._marks.extend(map(self._mark, self._book.recipes.marks[len(self._marks) :]))
+        if len(self._marks) < len(self._book.recipes.marks):
+            self._marks.extend(map(self._mark, self._book.recipes.marks[len(self._marks) :]))
         made = recipe.written(self._values, self._marks)
         made.__dict__[NAMES] = made.subsymbols, tuple(dict.fromkeys(names_of(names)))
         return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from workbench.analysis.equivalence import Proof
+from workbench.compiler.kept import made_names, read_names
 from workbench.compiler.thunder_api import TraceCtx, prims
 from workbench.errors import PlanError
 from workbench.graph import Graph
@@ -51,33 +52,33 @@ def _validate(trace: TraceCtx, side: str) -> None:
             defined.update(out.name for out in bsym.flat_proxy_outs)
             defined.update(arg.name for arg in bsym.flat_proxy_args)
             continue
-        for arg in bsym.flat_proxy_args:
-            if arg.name in deleted:
-                raise PlanError(f"{side}: {bsym.sym.name} reads {arg.name} after it was deleted")
-            if arg.name not in defined:
-                raise PlanError(f"{side}: {bsym.sym.name} reads {arg.name}, which nothing before it defines")
+        for name in read_names(bsym):
+            if name in deleted:
+                raise PlanError(f"{side}: {bsym.sym.name} reads {name} after it was deleted")
+            if name not in defined:
+                raise PlanError(f"{side}: {bsym.sym.name} reads {name}, which nothing before it defines")
         if bsym.sym.id is prims.PrimIDs.DEL:
-            deleted.update(arg.name for arg in bsym.flat_proxy_args)
+            deleted.update(read_names(bsym))
             continue
         _validate_members(bsym, side)
-        defined.update(out.name for out in bsym.flat_proxy_outs)
+        defined.update(made_names(bsym))
 
 
 def _validate_members(bsym: object, side: str) -> None:
     symbol = bsym.sym  # type: ignore[attr-defined]
     if not symbol.is_fusion:
         return
-    known = {arg.name for arg in bsym.flat_proxy_args}  # type: ignore[attr-defined]
+    known = set(read_names(bsym))
     for member in bsym.subsymbols:  # type: ignore[attr-defined]
-        missing = [arg.name for arg in member.flat_proxy_args if arg.name not in known]
-        if missing:
+        if not known.issuperset(read_names(member)):
+            missing = [name for name in read_names(member) if name not in known]
             raise PlanError(
                 f"{side}: in {symbol.name}, {member.sym.name} reads {missing[0]}, which is not handed to it"
             )
-        known.update(out.name for out in member.flat_proxy_outs)
-    for out in bsym.flat_proxy_outs:  # type: ignore[attr-defined]
-        if out.name not in known:
-            raise PlanError(f"{side}: {symbol.name} returns {out.name}, which it does not make")
+        known.update(made_names(member))
+    for name in made_names(bsym):
+        if name not in known:
+            raise PlanError(f"{side}: {symbol.name} returns {name}, which it does not make")
 
 
 def unequal(proof: Proof, program: str) -> str:

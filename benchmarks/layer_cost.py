@@ -1,0 +1,88 @@
+"""What each stage of opening costs for one more layer: the Llama of `size_point` at two depths, sampled.
+
+``python -m benchmarks.layer_cost [LAYERS MORE]`` (32 and 128) prints CPU seconds at both and CPU milliseconds for each
+layer, by stage, with what none of the stages is last. Each depth is opened in a process of its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from types import FrameType
+
+from benchmarks.size_point import SHAPES
+
+INTERVAL_S = 0.004
+"""CPU seconds between two samples."""
+
+STAGES = {
+    ("programs/resolving.py", "resolve"): "the module is made",
+    ("compiler/dynamo.py", "whole_graph"): "Dynamo",
+    ("compiler/fx_trace.py", "_results"): "Thunder traces its graph",
+    ("compiler/names.py", "tag_origins"): "origins",
+    ("compiler/layers.py", "reduced"): "layers are left out",
+    ("compiler/hooks.py", "claimed"): "their statements are written",
+    ("compiler/stage.py", "read"): "the joint graph",
+    ("compiler/regions.py", "partition"): "partition",
+    ("compiler/fusion.py", "_cut"): "cuts",
+    ("compiler/fusion.py", "_callable_again"): "fusions are made callable",
+    ("compiler/last_pass.py", "last_pass"): "the last pass",
+    ("compiler/hooks.py", "executed"): "the split, and values freed",
+    ("compiler/validate.py", "validate"): "validation",
+    ("compiler/reader.py", "read_execution"): "the graph",
+    ("compiler/hooks.py", "sites_under"): "sites",
+}
+"""By file and function; of several on the stack the innermost counts."""
+OTHER = "all else"
+
+
+def sampled(layers: int) -> dict[str, float]:
+    """CPU seconds of each stage of one opening, in this process."""
+    import workbench
+
+    importlib.import_module("workbench.compiler.pipeline")
+    found: Counter[str] = Counter()
+
+    def sample(_: int, frame: FrameType | None) -> None:
+        while frame is not None:
+            file = "/".join(frame.f_code.co_filename.rsplit("/", 2)[1:])
+            if stage := STAGES.get((file, frame.f_code.co_name)):
+                found[stage] += 1
+                return
+            frame = frame.f_back
+        found[OTHER] += 1
+
+    signal.signal(signal.SIGPROF, sample)
+    begun = time.process_time()
+    signal.setitimer(signal.ITIMER_PROF, INTERVAL_S, INTERVAL_S)
+    workbench.open("llama", layers=layers, device="planned", executor="nvfuser", **SHAPES)
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    seconds = time.process_time() - begun
+    share = seconds / sum(found.values())
+    return {stage: found[stage] * share for stage in (*STAGES.values(), OTHER)} | {"in all": seconds}
+
+
+def main(few: int, many: int) -> None:
+    """Both depths, one after the other."""
+    both = [
+        json.loads(subprocess.check_output([sys.executable, "-m", "benchmarks.layer_cost", "sample", str(layers)]))
+        for layers in (few, many)
+    ]
+    print(f"{'':32}{few:>8}{many:>8}   ms a layer")
+    for stage in both[0]:
+        less, more = both[0][stage], both[1][stage]
+        print(f"{stage:32}{less:8.2f}{more:8.2f}{1e3 * (more - less) / (many - few):13.1f}")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("THUNDER_WORKBENCH_CACHE", "off")
+    if sys.argv[1:2] == ["sample"]:
+        print(json.dumps(sampled(int(sys.argv[2]))))
+    else:
+        main(*map(int, sys.argv[1:] or (32, 128)))
