@@ -8,7 +8,7 @@ are one as the other, so that each value is read in the place of one like it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import pairwise
 from typing import Any
 
@@ -86,16 +86,19 @@ def shortened(stage: Stage, longer: str = "") -> Shortened | None:
     """
     trace, found = stage.claimed, list[Run]()
     for stem, numbers in _runs(stage.origins):
+        layers = _Layers(trace, _places(trace, stage.origins, stem, numbers), len(numbers))
         for turns in range(1, MOST_IN_TURNS + 1):
             before = 2 * turns + 1
             after = 2 * turns + (len(numbers) - before) % turns
-            before += turns * (stem == longer)
-            if before + after >= len(numbers):
+            if before + after + turns > len(numbers):
                 break
-            try:
-                trace = _Gap(trace, _places(trace, stage.origins, stem, numbers), before, len(numbers) - after).left()
-            except OtherwiseError:
+            if not layers.alike(range(before - turns, len(numbers) - after), turns):
                 continue
+            before += turns * (stem == longer)
+            try:
+                trace = layers.without(before, len(numbers) - after)
+            except OtherwiseError:
+                break
             found.append(Run(stem, tuple(numbers), turns, before, after))
             break
     if not found:
@@ -104,12 +107,13 @@ def shortened(stage: Stage, longer: str = "") -> Shortened | None:
         Stage(
             executor=stage.executor,
             origins=stage.origins,
-            joint=stage.joint,
+            gradients=stage.gradients,
             claimed=trace,
             has_backward=stage.has_backward,
             arguments=stage.arguments,
             unread=stage.unread,
             gathers_again=stage.gathers_again,
+            few=stage.few,
         ),
         tuple(found),
     )
@@ -155,97 +159,96 @@ def _places(trace: TraceCtx, origins: Sequence[Origin], stem: str, numbers: Sequ
     return places
 
 
-class _Gap:
-    """Layers to be left out of a joint trace.
+class _Layers:
+    """The layers of a joint trace, some of which are to be left out.
 
     Parameters
     ----------
     trace : TraceCtx
     places : sequence of int
         Of each statement, the place of its layer.
-    begin, end : int
-        The first place that is left out, and the first after it that is not.
+    count : int
+        How many layers there are.
     """
 
-    def __init__(self, trace: TraceCtx, places: Sequence[int], begin: int, end: int) -> None:
+    def __init__(self, trace: TraceCtx, places: Sequence[int], count: int) -> None:
         self._trace, self._places = trace, places
-        gone = [begin <= place < end for place in places]
-        statements = list(zip(trace.bound_symbols, gone, strict=True))
-        self._left = [bsym for bsym, out in statements if not out]
-        self._lost = {value.name for bsym, out in statements if out for value in bsym.flat_proxy_outs}
-        read = {arg.name for bsym in self._left if not _gives(bsym) for arg in bsym.flat_proxy_args}
-        self._private = {
-            arg.name
-            for bsym, out in statements
-            if out
-            for arg in bsym.flat_proxy_args
-            if arg.name not in self._lost and arg.name not in read
-        } - {value.name for bsym in self._left if not _gives(bsym) for value in bsym.flat_proxy_outs}
-        self._renamed = {
-            variableify(old): new
-            for one, other, backward in ((end - 1, begin - 1, False), (begin, end, True))
-            for old, new in self._pairs(one, other, backward=backward)
-        }
+        self._statements: list[list[Any]] = [[] for _ in range(count)]
+        for bsym, place in zip(trace.bound_symbols, places, strict=True):
+            if place >= 0:
+                self._statements[place].append(bsym)
 
-    def _pairs(self, one: int, other: int, *, backward: bool) -> Iterator[tuple[Any, Any]]:
-        """Values that two layers make, one by one, forward or backward.
+    def alike(self, places: Iterable[int], turns: int) -> bool:
+        """Whether each of some layers is as the one so many further on."""
+        pairs = ((self._statements[at], self._statements[at + turns]) for at in places)
+        return all(len(one) == len(other) and all(map(like, one, other)) for one, other in pairs)
 
-        Raises
-        ------
-        OtherwiseError
-            If they are not alike.
-        """
-        here, there = (
-            [bsym for bsym, place in zip(self._trace.bound_symbols, self._places, strict=True) if place == at]
-            for at in (one, other)
-        )
-        if len(here) != len(there) or not all(map(like, here, there)):
-            raise OtherwiseError
-        for a, b in zip(here, there, strict=True):
-            if (BoundSymbolTag.BACKWARD in a.tags or origin_of(a) < 0) == backward:
-                yield from zip(a.flat_proxy_outs, b.flat_proxy_outs, strict=True)
+    def without(self, begin: int, end: int) -> TraceCtx:
+        """The trace without some layers.
 
-    def left(self) -> TraceCtx:
-        """The trace without them.
+        Parameters
+        ----------
+        begin, end : int
+            The first that is left out, and the first after it that is not; both, and the one before each, are alike.
 
         Raises
         ------
         OtherwiseError
             If anything else reads what is left out.
         """
-        left, away = from_trace(self._trace), self._lost | self._private
-        for bsym in self._left:
-            if bsym.sym.id is PrimIDs.UNPACK_TRIVIAL:
-                if any(out.name in self._private for out in bsym.flat_proxy_outs):
-                    continue
-            elif bsym.sym.id is PrimIDs.RETURN:
-                bsym = self._returned(bsym)
-            elif any(arg.name in self._lost for arg in bsym.flat_proxy_args):
-                bsym = bsym.from_bsym_swap_proxies(self._renamed)
+        statements = list(zip(self._trace.bound_symbols, self._places, strict=True))
+        gone = [bsym for bsym, place in statements if begin <= place < end]
+        stay = [bsym for bsym, place in statements if not begin <= place < end]
+        lost = {value.name for bsym in gone for value in bsym.flat_proxy_outs}
+        read = {arg.name for bsym in stay if not _gives(bsym) for arg in bsym.flat_proxy_args}
+        private = {arg.name for bsym in gone for arg in bsym.flat_proxy_args} - lost - read
+        private &= {
+            value.name for bsym in stay if bsym.sym.id is PrimIDs.UNPACK_TRIVIAL for value in bsym.flat_proxy_outs
+        }
+        renamed = {
+            variableify(old): new
+            for one, other, backward in ((end - 1, begin - 1, False), (begin, end, True))
+            for old, new in self._pairs(one, other, backward=backward)
+        }
+        left, away = from_trace(self._trace), lost | private
+        for bsym in stay:
+            if bsym.sym.id is PrimIDs.UNPACK_TRIVIAL and any(out.name in private for out in bsym.flat_proxy_outs):
+                continue
+            if bsym.sym.id is PrimIDs.RETURN:
+                bsym = _returned(bsym, private)
+            elif any(arg.name in lost for arg in bsym.flat_proxy_args):
+                bsym = bsym.from_bsym_swap_proxies(renamed)
             if any(arg.name in away for arg in bsym.flat_proxy_args):
                 raise OtherwiseError
             left.bound_symbols.append(bsym)
         left.names = set(self._trace.names)
-        left.args = tuple(arg for arg in self._trace.args if arg.name not in self._private)
+        left.args = tuple(arg for arg in self._trace.args if arg.name not in private)
         return left
 
-    def _returned(self, bsym: Any) -> Any:
-        """What returns, less the arguments that are gone and their gradients.
+    def _pairs(self, one: int, other: int, *, backward: bool) -> Iterator[tuple[Any, Any]]:
+        """Values that two layers make, one by one, forward or backward."""
+        for a, b in zip(self._statements[one], self._statements[other], strict=True):
+            if (BoundSymbolTag.BACKWARD in a.tags or origin_of(a) < 0) == backward:
+                yield from zip(a.flat_proxy_outs, b.flat_proxy_outs, strict=True)
 
-        Raises
-        ------
-        OtherwiseError
-            If it is not written as Thunder writes it.
-        """
-        if len(bsym.args) != 1 or not isinstance(bsym.args[0], dict) or "flat_args" not in bsym.args[0]:
-            raise OtherwiseError
-        given = bsym.args[0]
-        stay = [getattr(arg, "name", None) not in self._private for arg in given["flat_args"]]
-        returned = dict(given)
-        returned["flat_args"] = [arg for arg, here in zip(given["flat_args"], stay, strict=True) if here]
-        if "fw_flat_out" in given:
-            returned["output"] = tuple(each for each, here in zip(given["output"], stay, strict=True) if here)
-        return bsym.from_bsym(args=(returned,))
+
+def _returned(bsym: Any, private: Set[str]) -> Any:
+    """What returns, less the arguments that are gone and their gradients.
+
+    Raises
+    ------
+    OtherwiseError
+        If it is not written as Thunder writes it.
+    """
+    if len(bsym.args) != 1 or not isinstance(bsym.args[0], dict) or "flat_args" not in bsym.args[0]:
+        raise OtherwiseError
+    given = bsym.args[0]
+    stay = [getattr(arg, "name", None) not in private for arg in given["flat_args"]]
+    returned = dict(given)
+    returned["flat_args"] = [arg for arg, here in zip(given["flat_args"], stay, strict=True) if here]
+    if "fw_flat_out" in given:
+        returned["output"] = tuple(each for each, here in zip(given["output"], stay, strict=True) if here)
+    return bsym.from_bsym(args=(returned,))
 
 
 def _gives(bsym: Any) -> bool:
