@@ -71,8 +71,8 @@ class Chooser:
         As for `ByArithmetic`.
     go_on : callable, optional
         Called while a linear program is solved; what it raises ends the work.
-    guides : callable, optional
-        Makes choosers for the same storages that weigh in milliseconds and nearly right: what they find is weighed
+    guides : sequence of callable, optional
+        Each makes a chooser for the same storages that weigh in milliseconds and nearly right: what they find is weighed
         exactly here, and their limits moved by what is found.
     remade : collection of int
         Storages that are not saved where nothing is chosen, either: fusions make them again. A guide may take them as
@@ -100,7 +100,7 @@ class Chooser:
         gather: bool = False,
         ahead: int = 4,
         go_on: Callable[[], None] = lambda: None,
-        guides: Callable[[], Sequence[Chooser]] = tuple,
+        guides: Sequence[Callable[[], Chooser]] = (),
         remade: Collection[int] = (),
         dragged: Collection[int] = (),
         stands_for: Callable[[Mapping[int, str]], Mapping[int, str]] | None = None,
@@ -108,7 +108,7 @@ class Chooser:
     ) -> None:
         self._dragged, self.stands_for = frozenset(dragged), stands_for
         self._solver_s, self._remade = solver_s, frozenset(remade)
-        self._go_on, self._guides = go_on, functools.cache(guides)
+        self._go_on, self._guides = go_on, tuple(functools.cache(make) for make in guides)
         self._work, self._places, self._rates, self._weigh, self._quick = work, places, rates, weigh, quick
         self._fixed = dict(fixed)
         self._along, self._gather, self._ahead = along, gather, ahead
@@ -227,13 +227,13 @@ class Chooser:
 
     def _guided(self, limit_bytes: int) -> Point | None:
         """The quickest within a limit of what guides find, set right until it fits here."""
-        for number, guide in enumerate(self._guides()):
+        for number, guide in enumerate(self._guides):
             # The first is nearest to what is planned; the others go further down, in many more plans.
             if self._closing.within(limit_bytes, _NEAR if number else _WORTH):
                 break
-            if self._ask(guide, limit_bytes) and self._plans() == _PLANS_TO_SAVE_AGAIN:
+            if self._ask(guide(), limit_bytes) and self._plans() == _PLANS_TO_SAVE_AGAIN:
                 break
-        return self.known(limit_bytes) if self._guides() else None
+        return self.known(limit_bytes) if self._guides else None
 
     def _ask(self, guide: Chooser, limit_bytes: int) -> bool:
         """Plan what a guide finds; it finds again with as much more alive at each place as there was, until it fits.
@@ -353,8 +353,8 @@ class Chooser:
             if solved.x is None or np.array_equal(np.round(solved.x[:-1]), x):
                 break
             x = np.round(solved.x[:-1])
-        for guide in self._guides():
-            self._as_guided(guide, guide.least())
+        for make in self._guides:
+            self._as_guided(guide := make(), guide.least())
         if self._quick:
             away = self.point({storage: OFFLOAD for storage, option in self._variables if option == OFFLOAD})
             self._lower(best)

@@ -153,17 +153,20 @@ class Fitter:
 
             return Chooser(*given, weighed, free, fixed, quick=True, go_on=go_on, **how, **settings)
 
-        def guides() -> tuple[Chooser, ...]:
-            fused_how = _How(**{**how, "ahead": self._places.ahead_of(self.before.graph, how["ahead"])})
-            further = exactly(free, fixed, fused_how, solver_s=GUIDE_S)
+        def nearest() -> Chooser:
             along, gather = how["along"], how["gather"]
             fusing = Fusing(stage.recomputer, self.before.graph, free, remade, along=along, gather=gather)
-            # Nearer to what is planned, the nearest first; but the last goes further down.
-            near = exactly(fusing.free, beside, fused_how, fusing, solver_s=GUIDE_S, stands_for=fusing.chosen)
-            if not remade:
-                return near, further
+            return exactly(fusing.free, beside, fused_how(), fusing, solver_s=GUIDE_S, stands_for=fusing.chosen)
+
+        def nearer() -> Chooser:
             guided = {storage: options for storage, options in free.items() if storage not in remade}
-            return near, exactly(guided, beside, fused_how, solver_s=GUIDE_S, dragged=remade), further
+            return exactly(guided, beside, fused_how(), solver_s=GUIDE_S, dragged=remade)
+
+        def further() -> Chooser:
+            return exactly(free, fixed, fused_how(), solver_s=GUIDE_S)
+
+        def fused_how() -> _How:
+            return _How(**{**how, "ahead": self._places.ahead_of(self.before.graph, how["ahead"])})
 
         self.chooser = (
             Chooser(
@@ -175,7 +178,8 @@ class Fitter:
                 fixed,
                 quick=False,
                 go_on=go_on,
-                guides=guides,
+                # Nearer to what is planned first; but the last goes further down.
+                guides=(nearest, nearer, further) if remade else (nearest, further),
                 remade=remade,
                 **how,
             )
