@@ -188,7 +188,7 @@ def test_a_guide_says_what_it_takes_to_make_again_what_fusions_made_again_for_ot
 def test_the_first_guide_frees_as_much_at_each_place_as_the_plan_that_it_stands_for(large: Fitter) -> None:
     chooser, guide = large.chooser, large.chooser._guides[0]()
     assert guide.stands_for is not None
-    inner = [(s, o) for s, o in guide._variables if guide._bytes[s] >= 1 << 26]
+    inner = [(s, o) for s, o in guide._variables if guide._bytes[s] >= 1 << 27]
     assert {o for _, o in inner} == {"recompute", "offload"}
     # The product beside the gate is saved by the execution graph alone.
     assert any(s not in large._free for s, _ in inner)

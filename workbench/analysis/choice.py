@@ -72,8 +72,8 @@ class Chooser:
     go_on : callable, optional
         Called while a linear program is solved; what it raises ends the work.
     guides : sequence of callable, optional
-        Each makes a chooser for the same storages that weigh in milliseconds and nearly right: what they find is weighed
-        exactly here, and their limits moved by what is found.
+        Each makes a chooser that weighs in milliseconds and nearly right: what it finds is weighed exactly here, and
+        its limits moved by what is found.
     remade : collection of int
         Storages that are not saved where nothing is chosen, either: fusions make them again. A guide may take them as
         made again, and not choose for them; where what is made again then reads one, it is made again with it, for it
