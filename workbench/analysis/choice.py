@@ -42,7 +42,7 @@ _WORTH = 1e-4
 _AIMS = 8
 """Limits tried of a guide, each a plan."""
 _NEAR = 0.01
-"""Share of a limit that what a guide found may stay under it."""
+"""Share of a limit that what a guide found may stay under it, and of a step that it may be from the bound."""
 _TURNS = (40, 400)
 """Single changes weighed to better what the linear model has ended at: at least, and at most."""
 _TURNED = 400_000
@@ -71,15 +71,17 @@ class Chooser:
         As for `ByArithmetic`.
     go_on : callable, optional
         Called while a linear program is solved; what it raises ends the work.
-    guides : callable, optional
-        Makes choosers for the same storages that weigh in milliseconds and nearly right: what they find is weighed
-        exactly here, and their limits moved by what is found.
+    guides : sequence of callable, optional
+        Each makes a chooser that weighs in milliseconds and nearly right: what it finds is weighed exactly here, and
+        its limits moved by what is found.
     remade : collection of int
         Storages that are not saved where nothing is chosen, either: fusions make them again. A guide may take them as
         made again, and not choose for them; where what is made again then reads one, it is made again with it, for it
         would be saved otherwise.
     dragged : collection of int
         Of `fixed` those whose statements count as run again only where something chosen reads them.
+    stands_for : callable, optional
+        Of a guide that chooses for other storages: the options of these that come to the same.
     solver_s : float, optional
         For each linear program of whole choices.
     """
@@ -98,14 +100,15 @@ class Chooser:
         gather: bool = False,
         ahead: int = 4,
         go_on: Callable[[], None] = lambda: None,
-        guides: Callable[[], Sequence[Chooser]] = tuple,
+        guides: Sequence[Callable[[], Chooser]] = (),
         remade: Collection[int] = (),
         dragged: Collection[int] = (),
+        stands_for: Callable[[Mapping[int, str]], Mapping[int, str]] | None = None,
         solver_s: float = _SOLVER_S,
     ) -> None:
-        self._dragged = frozenset(dragged)
+        self._dragged, self.stands_for = frozenset(dragged), stands_for
         self._solver_s, self._remade = solver_s, frozenset(remade)
-        self._go_on, self._guides = go_on, functools.cache(guides)
+        self._go_on, self._guides = go_on, tuple(functools.cache(make) for make in guides)
         self._work, self._places, self._rates, self._weigh, self._quick = work, places, rates, weigh, quick
         self._fixed = dict(fixed)
         self._along, self._gather, self._ahead = along, gather, ahead
@@ -224,17 +227,20 @@ class Chooser:
 
     def _guided(self, limit_bytes: int) -> Point | None:
         """The quickest within a limit of what guides find, set right until it fits here."""
-        for guide in self._guides():
-            if self._closing.within(limit_bytes, _WORTH):
+        for number, guide in enumerate(self._guides):
+            # The first is nearest to what is planned; the others go further down, in many more plans.
+            if self._closing.within(limit_bytes, _NEAR if number else _WORTH):
                 break
-            self._ask(guide, limit_bytes)
-            # What is further off seldom betters what is found, in plans that take seconds each.
-            if self.known(limit_bytes) is not None and self._plans() == _PLANS_TO_SAVE_AGAIN:
+            if self._ask(guide(), limit_bytes) and self._plans() == _PLANS_TO_SAVE_AGAIN:
                 break
-        return self.known(limit_bytes) if self._guides() else None
+        return self.known(limit_bytes) if self._guides else None
 
-    def _ask(self, guide: Chooser, limit_bytes: int) -> None:
-        """Plan what a guide finds; it finds again with as much more alive at each place as there was, until it fits."""
+    def _ask(self, guide: Chooser, limit_bytes: int) -> bool:
+        """Plan what a guide finds; it finds again with as much more alive at each place as there was, until it fits.
+
+        Whether any of it does.
+        """
+        fits = False
         more = self._stock_peaks - guide._stock_peaks
         asked: set[frozenset[tuple[int, str]]] = set()
         for _ in range(_AIMS):
@@ -242,6 +248,7 @@ class Chooser:
             point = nearer.fit(limit_bytes) or nearer.least()
             key = frozenset(point.options.items())
             found = self._as_guided(guide, point)
+            fits |= found.peak_bytes <= limit_bytes
             close = (1 - _NEAR) * limit_bytes <= found.peak_bytes <= limit_bytes
             if close or key in asked or self._closing.within(limit_bytes, _WORTH):
                 break
@@ -252,12 +259,15 @@ class Chooser:
             more = np.where(peaks > limit_bytes, np.maximum(more, seen), more) if over else seen
         # What the guide has weighed on its way may do where what it prefers does not.
         for point in nearer.weighed(limit_bytes)[:_AIMS]:
-            if self.known(limit_bytes) is not None:
+            if fits:
                 break
-            self._as_guided(guide, point)
+            fits = self._as_guided(guide, point).peak_bytes <= limit_bytes
+        return fits
 
     def _as_guided(self, guide: Chooser, point: Point) -> Point:
         """A guide's point as it is here: with what fusions make again anyhow, where what is made again reads it."""
+        if guide.stands_for is not None:
+            return self.point(self._with_read(guide.stands_for(point.options), self._remade))
         return self.point(self._with_read(point.options, self._remade - {storage for storage, _ in guide._variables}))
 
     def _with_read(self, given: Mapping[int, str], taken: Collection[int]) -> dict[int, str]:
@@ -343,8 +353,8 @@ class Chooser:
             if solved.x is None or np.array_equal(np.round(solved.x[:-1]), x):
                 break
             x = np.round(solved.x[:-1])
-        for guide in self._guides():
-            self._as_guided(guide, guide.least())
+        for make in self._guides:
+            self._as_guided(guide := make(), guide.least())
         if self._quick:
             away = self.point({storage: OFFLOAD for storage, option in self._variables if option == OFFLOAD})
             self._lower(best)

@@ -98,11 +98,19 @@ class Incremental:
         """Whether a statement is among those that run in the backward."""
         return row in self._runs
 
-    def absent(self, storage: int) -> tuple[int, int] | None:
-        """After its last use in the forward, and the first in the backward; None if one of both does not use it."""
-        if storage not in self._last_forward or storage not in self._touches:
+    def absent(self, storage: int, read: int | None = None) -> tuple[int, int] | None:
+        """After its last use in the forward, and the first in the backward; None if one of both does not use it.
+
+        Parameters
+        ----------
+        storage : int
+        read : int, optional
+            A statement of the backward before which it is read, too.
+        """
+        touches = self._touches.get(storage, [])[:1] + ([] if read is None else [self.place_of(read)])
+        if storage not in self._last_forward or not touches:
             return None
-        return self._last_forward[storage] + 1, self._touches[storage][0]
+        return self._last_forward[storage] + 1, min(touches)
 
     def last_touch(self, storage: int) -> int:
         """The last place in the backward that uses a storage."""

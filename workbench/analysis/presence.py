@@ -113,8 +113,9 @@ class Presence:
         self._always_at = frozenset(stock.place_of(row) for storage in always for row in work.read_by(storage))
         self.ahead, self.first_backward = ahead, stock.first_backward
         self.spans: dict[int, tuple[int, int]] = {}
+        first = work.first_kept(always, along=along, gather=gather)
         for storage, _ in free:
-            if (span := stock.absent(storage)) is not None:
+            if (span := stock.absent(storage, first.get(storage))) is not None:
                 self.spans[storage] = span
         self._again = frozenset(storage for storage, option in free if option == RECOMPUTE)
         self._made_at = {

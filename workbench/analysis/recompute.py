@@ -86,12 +86,15 @@ class Recomputer:
         The claimed joint trace.
     by_tag : bool
         Whether a fusion pass decides by tags which statements are the backward's.
+    kept : collection of int, optional
+        Values that are saved beside what the backward reads: what it reads is made again of them.
     """
 
-    def __init__(self, graph: Graph, *, by_tag: bool) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, *, by_tag: bool, kept: Collection[int] = ()) -> None:
+        self.graph, self.by_tag, self.kept = graph, by_tag, frozenset(kept)
         self.backward = backward_rows(graph, by_tag=by_tag)
-        self.saved = saved_values(graph, ~self.backward & (graph.statements.parent < 0))
+        saved = saved_values(graph, ~self.backward & (graph.statements.parent < 0))
+        self.saved = np.union1d(saved, np.asarray(sorted(kept), np.int32)).astype(np.int32) if kept else saved
         values = graph.values
         argument = np.zeros(len(graph.storages), bool)
         held = values.storage[(values.flags & ValueFlag.ARGUMENT) != 0]
@@ -157,6 +160,22 @@ class Recomputer:
                 if self._storage[value] == storage:
                     found.setdefault(value, row)
         return {value: found[value] for value in self._saved_on.get(storage, ()) if value in found}
+
+    def first_kept(self, always: Collection[int], *, along: bool, gather: bool) -> dict[int, int]:
+        """Where what is made again for storages reads others first: statements of the backward, by storage.
+
+        Nothing where nothing is kept that the backward does not read.
+        """
+        found: dict[int, int] = {}
+        for storage in always if self.kept else ():
+            if not (readers := self.read_by(storage)):
+                continue
+            for row in self.again((storage,), along=along, gather=gather):
+                for value in self._inputs[row]:
+                    lives = self._storage[value]
+                    if self._made_by_forward[value] and lives in self._held:
+                        found[lives] = min(found.get(lives, readers[0]), readers[0])
+        return found
 
     def read_again(self, value: int, storage: int, *, along: bool, gather: bool) -> frozenset[int]:
         """Saved storages that are read where a value of a storage is made again.

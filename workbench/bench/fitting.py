@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from workbench.analysis import fused
 from workbench.analysis.choice import GUIDE_S, Chooser
+from workbench.analysis.fusing import Fusing
+from workbench.analysis.memory import Predictor
 from workbench.analysis.overlap import costs
 from workbench.analysis.places import RECOMPUTE, SAVE, ByArithmetic, Places, Weighed
 from workbench.analysis.points import Point, Rates
@@ -130,23 +132,41 @@ class Fitter:
         beside = {**fixed, **dict.fromkeys(remade, RECOMPUTE)}
         self._arithmetic = weigher(beside, **how)
 
-        def exactly(free: Mapping[int, Sequence[str]], fixed: Mapping[int, str], how: _How, **settings: Any) -> Chooser:
-            weigh, given = weigher(fixed, **how), (stage.recomputer, self._places, rates)
+        def exactly(
+            free: Mapping[int, Sequence[str]],
+            fixed: Mapping[int, str],
+            how: _How,
+            fusing: Fusing | None = None,
+            **settings: Any,
+        ) -> Chooser:
+            given, by = (stage.recomputer, self._places, rates), weigher(fixed, **how)
+            if fusing is not None:
+                predictor = Predictor(fusing.work.graph)
+                places = Places(fusing.work, predictor)
+                made, _ = fused.again(fusing.work, self.before.graph, machine, seconds, remade)
+                given = fusing.work, places, dataclasses.replace(rates, again=made)
+                by = ByArithmetic(fusing.work, predictor, places, fixed, **how)
 
             def weighed(options: Mapping[int, str]) -> Weighed:
                 go_on()
-                return weigh(options)
+                return by(options)
 
             return Chooser(*given, weighed, free, fixed, quick=True, go_on=go_on, **how, **settings)
 
-        def guides() -> tuple[Chooser, ...]:
-            fused_how = _How(**{**how, "ahead": self._places.ahead_of(self.before.graph, how["ahead"])})
-            further = exactly(free, fixed, fused_how, solver_s=GUIDE_S)
-            if not remade:
-                return (further,)
-            # Nearer to what is planned; but the other goes further down.
+        def nearest() -> Chooser:
+            along, gather = how["along"], how["gather"]
+            fusing = Fusing(stage.recomputer, self.before.graph, free, remade, along=along, gather=gather)
+            return exactly(fusing.free, beside, fused_how(), fusing, solver_s=GUIDE_S, stands_for=fusing.chosen)
+
+        def nearer() -> Chooser:
             guided = {storage: options for storage, options in free.items() if storage not in remade}
-            return exactly(guided, beside, fused_how, solver_s=GUIDE_S, dragged=remade), further
+            return exactly(guided, beside, fused_how(), solver_s=GUIDE_S, dragged=remade)
+
+        def further() -> Chooser:
+            return exactly(free, fixed, fused_how(), solver_s=GUIDE_S)
+
+        def fused_how() -> _How:
+            return _How(**{**how, "ahead": self._places.ahead_of(self.before.graph, how["ahead"])})
 
         self.chooser = (
             Chooser(
@@ -158,7 +178,8 @@ class Fitter:
                 fixed,
                 quick=False,
                 go_on=go_on,
-                guides=guides,
+                # Nearer to what is planned first; but the last goes further down.
+                guides=(nearest, nearer, further) if remade else (nearest, further),
                 remade=remade,
                 **how,
             )
