@@ -151,6 +151,23 @@ def test_what_is_chosen_in_one_layer_comes_to_what_its_plan_does(stock: wb.Workb
     assert moving >= 2
 
 
+def test_layers_that_are_chosen_otherwise_are_taken_to_be_like_the_others_where_they_are_few(
+    stock: wb.Workbench,
+) -> None:
+    id, option = "saved:layers.2.attention.qkv/linear", "recompute"
+    elsewhere = [each for each in kinds(stock) if ".mlp" in each[0] and each[1] == "save"][:3]
+    stock.choose({id: option for each in elsewhere for id, option in in_layers(stock, *each, layers=[9]).items()})
+    choices = in_layers(stock, id, option)
+    found = Few(stock._captured, Alike()).estimate(stock.plan, stock.choices, choices)
+    assert found is not None
+    assert (found.peak_bytes, found.saved_bytes) == moved(stock, choices)
+    assert found.words == "plans of 5 and 6 of the 20 layers; 1 of these layers taken to be like it"
+    # Six of twenty are too many.
+    for layer in (4, 6, 8, 12, 14):
+        stock.choose(in_layers(stock, *elsewhere[0], layers=[layer]))
+    assert estimated(stock, choices) is None
+
+
 def test_of_what_few_layers_do_not_say_nothing_is_said(stock: wb.Workbench) -> None:
     id, option = next(each for each in kinds(stock) if each[1] == "recompute")
     assert estimated(stock, {"no such": "site"}) is None

@@ -119,4 +119,4 @@ def test_what_is_given_back_is_a_view_that_autograd_knows() -> None:
     text = "b = torch.matmul(a, a)\nc = other(b)\nreturn (c, d)"
     body = ast.parse(f"def f():\n{''.join(f'    {line}\n' for line in text.splitlines())}").body[0]
     assert isinstance(body, ast.FunctionDef)
-    assert inlined._kept(body.body, {"torch": torch, "other": torch.sin}) == {"b", "c", "d", "other"}
+    assert inlined._kept(body.body, {"torch": torch, "other": torch.sin}, {"a"}) == {"b", "c", "d", "other"}

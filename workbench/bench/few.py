@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -31,11 +31,16 @@ _KEPT = 64
 """Estimates that are kept, of choices on top of the plan in force."""
 _WORTH = 0.6
 """So many of the program's statements may be planned to say what choices in all layers come to."""
-_FEW_LAYERS = 5
-"""Layers in which choices may be planned one by one, to say what they come to in others: all kinds there are of one."""
+_MOST = 2
+"""Layers in which choices in several are planned, to say what they come to in the others."""
+_TIMES = 4
+"""So many times as many layers as are chosen otherwise there have to be."""
 
-type _Alive = dict[tuple[int, int, int], NDArray[np.int64]]
-"""By side, run of layers and layer in it, or -1 and origin: the bytes alive in each statement."""
+type _Place = tuple[int, int, int]
+"""A side, a run of layers and a layer in it; or a side, -1 and an origin."""
+
+type _Alive = dict[_Place, NDArray[np.int64]]
+"""The bytes alive in each statement, by place."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,29 +77,23 @@ class _Program:
         found = [_in_run(self.runs, layer_of(origin.scope)) for origin in self.captured.stage.origins]
         return [place if place[0] >= 0 else (-1, origin) for origin, place in enumerate(found)]
 
-    def alive(self, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> _Alive:
-        """The bytes alive in each statement under choices.
-
-        Raises
-        ------
-        ChoiceError, PlanError, Superseded
-            As `plan`.
-        """
-        plan = self.plan(choices, newer)
+    def alive(self, plan: Plan) -> _Alive:
+        """The bytes alive in each statement of a plan, of this program or of the whole one."""
         statements, line = plan.graph.statements, plan.timeline
-        found: dict[tuple[int, int, int], list[int]] = {}
+        found: dict[_Place, list[int]] = {}
         last = (-1, -1)
         columns = statements.origin, statements.side, line.statement_peak_bytes
         for origin, side, peak_bytes in zip(*(column.tolist() for column in columns), strict=True):
             # What has no origin, as where gradients are summed up, goes with the statement before it.
             last = self._places[origin] if origin >= 0 else last
             found.setdefault((side, *last), []).append(peak_bytes)
-        found[_WHOLE] = [line.after_bytes, line.baseline_bytes, plan.saved_bytes]
+        whole = zip((_AFTER, _BEFORE, _SAVED), (line.after_bytes, line.baseline_bytes, plan.saved_bytes), strict=True)
+        found.update((place, [of_all]) for place, of_all in whole)
         return {place: np.asarray(peaks, np.int64) for place, peaks in found.items()}
 
 
-_WHOLE = (-1, -1, -1)
-"""Not a statement: what is alive after the last one, from the beginning, and what is saved for the backward."""
+_AFTER, _BEFORE, _SAVED = (-1, -1, -1), (-1, -1, -2), (-1, -1, -3)
+"""Not statements: what is alive after the last and before the first, and what is saved for the backward."""
 
 
 class Few:
@@ -188,36 +187,15 @@ class Few:
     ) -> Estimate | None:
         if not plan.census.count or not choices or not (programs := self._made()):
             return None
-        then = {**in_force, **choices}
+        runs = programs[0].runs
+        (now, differing), (then, also) = (_uniform(runs, each) for each in (in_force, {**in_force, **choices}))
         try:
-            if self._same_in_all(programs[0].runs, then):
-                if not self._same_in_all(programs[0].runs, in_force):
-                    return None
-                before, after = (_extended(programs, each, newer) for each in (in_force, then))
-                # What is not found of the plan in force is not found of another one.
-                if before is None or after is None or before != (plan.peak_bytes, plan.saved_bytes):
-                    return None
-                moved = after[0] - before[0], after[1] - before[1]
-                return Estimate(*moved, like=_words(programs[0].runs))
+            if now != then and also <= differing:
+                return _carried_on(programs, plan, now, then, len(differing), newer)
             self._learn(programs[0], plan, in_force, choices, newer)
         except (ChoiceError, PlanError):
             return None
         return self._alike.estimate(plan, choices)
-
-    @staticmethod
-    def _same_in_all(runs: tuple[Run, ...], choices: Mapping[str, str]) -> bool:
-        """Whether each layer that is left out is chosen as the one that it is like."""
-        by_layer: dict[tuple[int, int], set[tuple[str, str]]] = {}
-        for id, option in choices.items():
-            place = layer_in(id)
-            where = _in_run(runs, place)
-            if where[0] >= 0:
-                by_layer.setdefault(where, set()).add((local(id, place), local(option, place)))
-        return all(
-            by_layer.get((number, at)) == by_layer.get((number, run.place(at)))
-            for number, run in enumerate(runs)
-            for at in range(run.before, len(run.all) - run.after)
-        )
 
     def _learn(
         self,
@@ -241,19 +219,13 @@ class Few:
             if key in planned:
                 continue
             planned.add(key)
-            if len(planned) > _FEW_LAYERS:
+            if len(planned) > _MOST:
                 return
             before, after = (program.plan(each, newer) for each in (moved, {**moved, **chosen}))
             change = self._alike.learn(before, after, chosen)
             # What reaches beyond its layer does not add up.
             if change is None or (len(choices) > 1 and not change.apart):
                 return
-
-
-def _words(runs: Sequence[Run]) -> str:
-    run = max(runs, key=lambda run: len(run.all))
-    few = len(run.kept)
-    return f"plans of {few} and {few + run.turns} of the {len(run.all)} layers"
 
 
 def _moved(run: Run, at: int, choices: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -278,7 +250,7 @@ def _renamed(text: str, layer: str, other: str) -> str:
     return text.replace(f"{layer}.", f"{other}.").replace(f"{layer}/", f"{other}/")
 
 
-def _in_run(runs: tuple[Run, ...], layer: str) -> tuple[int, int]:
+def _in_run(runs: Sequence[Run], layer: str) -> tuple[int, int]:
     """Which run a layer is of, and which of its layers it is; -1 for none."""
     for number, run in enumerate(runs):
         if layer.startswith(run.stem) and layer[len(run.stem) :].isdecimal():
@@ -288,16 +260,91 @@ def _in_run(runs: tuple[Run, ...], layer: str) -> tuple[int, int]:
     return -1, -1
 
 
+def _uniform(runs: Sequence[Run], choices: Mapping[str, str]) -> tuple[dict[str, str], set[tuple[int, int]]]:
+    """Choices as they are where all inner layers of a kind are chosen as most of them.
+
+    Returns
+    -------
+    dict of str to str
+    set of (int, int)
+        The layers that are chosen otherwise: the run, and which of its layers.
+    """
+    by_layer: dict[tuple[int, int], dict[str, str]] = {}
+    for id, option in choices.items():
+        by_layer.setdefault(_in_run(runs, layer_in(id)), {})[id] = option
+    found, differing = dict(choices), set[tuple[int, int]]()
+    for number, run in enumerate(runs):
+        of_kind: dict[int, list[int]] = {}
+        for at in range(run.turns + 1, len(run.all) - 1 - run.turns):
+            of_kind.setdefault(run.place(at), []).append(at)
+        for layers in of_kind.values():
+            chosen: dict[int, frozenset[tuple[str, str]]] = {}
+            for at in layers:
+                name, here = f"{run.stem}{run.all[at]}", by_layer.get((number, at), {})
+                chosen[at] = frozenset((local(id, name), local(option, name)) for id, option in here.items())
+            most = Counter(chosen.values()).most_common(1)[0][0]
+            like = next(at for at in layers if chosen[at] == most)
+            name, as_most = f"{run.stem}{run.all[like]}", by_layer.get((number, like), {})
+            for at in layers:
+                other = f"{run.stem}{run.all[at]}"
+                if chosen[at] != most:
+                    differing.add((number, at))
+                    for id in by_layer.get((number, at), ()):
+                        del found[id]
+                    found.update((_renamed(id, name, other), _renamed(o, name, other)) for id, o in as_most.items())
+    return found, differing
+
+
+def _carried_on(
+    programs: Sequence[_Program],
+    plan: Plan,
+    now: Mapping[str, str],
+    then: Mapping[str, str],
+    differing: int,
+    newer: Callable[[], bool] | None,
+) -> Estimate | None:
+    """What a plan comes to where choices that are the same in all layers become others.
+
+    Parameters
+    ----------
+    programs : sequence of _Program
+    plan : Plan
+        In force.
+    now, then : mapping of str to str
+        As `_uniform` gives them.
+    differing : int
+        How many layers of the plan are chosen otherwise.
+    newer : callable, optional
+    """
+    run = max(programs[0].runs, key=lambda run: len(run.all))
+    if _TIMES * differing > len(run.all):
+        return None
+    before, after = (_extended(programs, each, newer) for each in (now, then))
+    alive = {place: int(peaks.max()) for place, peaks in programs[0].alive(plan).items()}
+    # What is not found of the plan in force is not found of another one.
+    if before is None or after is None or (before != alive if not differing else before.keys() != alive.keys()):
+        return None
+    came_to = {place: alive[place] + after.get(place, here) - here for place, here in before.items()}
+    saved_bytes = came_to.pop(_SAVED)
+    moved = max(came_to.values()) - plan.peak_bytes, saved_bytes - plan.saved_bytes
+    # Where nothing moves in the others, those that are taken to be like them decide.
+    if differing and not all(moved):
+        return None
+    few = len(run.kept)
+    like = f"plans of {few} and {few + run.turns} of the {len(run.all)} layers"
+    return Estimate(*moved, like=like, supposed=differing)
+
+
 def _extended(
     programs: Sequence[_Program], choices: Mapping[str, str], newer: Callable[[], bool] | None
-) -> tuple[int, int] | None:
-    """Peak and saved bytes of the whole program under choices that are the same in all layers.
+) -> dict[_Place, int] | None:
+    """The most alive at each place of the whole program under choices that are the same in all layers.
 
     What is alive in a statement grows by the same bytes with each layer before it, and with each after it.
 
     Returns
     -------
-    tuple of int, or None
+    dict or None
         None where one more layer changes anything else.
 
     Raises
@@ -305,30 +352,31 @@ def _extended(
     ChoiceError, PlanError, Superseded
         As `_Program.plan`.
     """
-    few, *longer = [program.alive(choices, newer) for program in programs]
-    runs, peak_bytes, saved_bytes = programs[0].runs, 0, 0
+    few, *longer = [program.alive(program.plan(choices, newer)) for program in programs]
+    runs, found = programs[0].runs, dict[_Place, int]()
     for grown, (run, more) in enumerate(zip(runs, longer, strict=True)):
-        if more.keys() != {stands for place in few for stands in _stands_at(place, grown, run)}:
+        own = ((side, of, at + run.turns) for side, of, at in few if _is_inner(run, of == grown, at))
+        if more.keys() != {*few, *own}:
             return None
-    for place, here in few.items():
-        found = [here]
-        for grown, (run, more) in enumerate(zip(runs, longer, strict=True)):
-            there = [more[stands] for stands in _stands_at(place, grown, run)]
-            if any(len(one) != len(here) for one in there):
+    for (side, number, at), here in few.items():
+        added = [more[side, number, at] for more in longer]
+        if any(len(one) != len(here) for one in added):
+            return None
+        total = here.copy()
+        for run, one in zip(runs, added, strict=True):
+            total += run.left_out * (one - here)
+        found[side, number, at] = int(total.max())
+        run = runs[number]
+        if _is_inner(run, number >= 0, at):
+            after, before = added[number], longer[number][side, number, at + run.turns]
+            if len(before) != len(here):
                 return None
-            found = [before + run.left_out * (one - here) for before in found for one in there]
-        if place == _WHOLE:
-            *found, saved_bytes = found[0].tolist()
-        peak_bytes = max(peak_bytes, *(int(np.max(one)) for one in found))
-    return peak_bytes, saved_bytes
+            for further in range(1, run.left_out + 1):
+                # Of those that were after it, as many are before it.
+                found[side, number, at + further * run.turns] = int((total + further * (before - after)).max())
+    return found
 
 
-def _stands_at(place: tuple[int, int, int], grown: int, run: Run) -> Iterator[tuple[int, int, int]]:
-    """Where the statements of a place are once a run has one more layer of each kind: after them, or before them.
-
-    In between, as where a layer has some of the others on each side, there is no more alive than at one of these ends.
-    """
-    side, number, at = place
-    yield place
-    if number == grown and run.turns < at < run.before:
-        yield side, number, at + run.turns
+def _is_inner(run: Run, of_run: bool, at: int) -> bool:
+    """Whether layers that are left out stand as this one does."""
+    return of_run and run.turns < at < 2 * run.turns + 1

@@ -176,7 +176,6 @@ _NAMES: Mapping[str, str] = {
     "last_traces": "thunder:last_traces",
     "make_compiled": "thunder.executors.torch_compile:make_compiled",
     "opcode_handlers": "thunder.core.interpreter:_default_opcode_handler_map",
-    "order_proxies": "thunder.core.transform_common:order_proxies",
     "passes": "thunder.executors.passes",
     "prims": "thunder.core.prims",
     "proxies": "thunder.core.proxies",
