@@ -217,7 +217,7 @@ def test_where_statements_are_fused_the_same_choice_in_another_layer_is_an_estim
     slow, now = Slow(bench, monkeypatch), bench.plan
     app._on_message({"type": "alone", "on": True})
     app.preview.point({"id": other, "option": "recompute"})
-    until(lambda: "the same choice came to that in layers.2" in app.preview.content.get("how", ""))
+    until(lambda: "it came to that in layers.2" in app.preview.content.get("how", ""))
     assert not any("step" in shown["name"] for shown in app.preview.content["figures"])
     app._on_message({"type": "choose", "id": other, "option": "recompute"})
     assert bench.plan is now

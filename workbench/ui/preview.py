@@ -144,7 +144,7 @@ class Preview(Panel):
             figures.append({"name": "step, predicted", "text": text, "tone": "bad" if step_s > 0 else "good"})
         how = "estimated; the plan may differ a little" if then.estimated else "by arithmetic, as the plan will have it"
         if then.like:
-            how = f"estimated: the same choice came to that in {then.like}"
+            how = f"estimated: it came to that in {then.like}"
         return {"figures": figures, "how": how}
 
     @staticmethod
