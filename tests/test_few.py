@@ -168,6 +168,22 @@ def test_layers_that_are_chosen_otherwise_are_taken_to_be_like_the_others_where_
     assert estimated(stock, choices) is None
 
 
+def test_among_ranks_gathers_and_waits_of_left_out_layers_are_left_out() -> None:
+    ranks = wb.open("fsdp_llama", device="planned", executor="nvfuser", layers=LAYERS, ranks=8)
+    whole, few = ranks._captured.stage, shortened(ranks._captured.stage)
+    assert few is not None
+    counts = [sum("all_gather" in b.sym.name for b in stage.claimed.bound_symbols) for stage in (whole, few.stage)]
+    assert counts == [3 + 7 * LAYERS, 3 + 7 * 5]
+    moving = 0
+    for site in ("attn.attn/linear", "mlp.fc_1/linear", "norm_2/mul.1"):
+        for layers in (range(LAYERS), [0], [9]):
+            choices = {f"saved:transformer.h.{layer}.{site}": "recompute" for layer in layers}
+            exact = moved(ranks, choices)
+            assert estimated(ranks, choices) == exact, choices
+            moving += any(exact)
+    assert moving >= 4
+
+
 def test_of_what_few_layers_do_not_say_nothing_is_said(stock: wb.Workbench) -> None:
     id, option = next(each for each in kinds(stock) if each[1] == "recompute")
     assert estimated(stock, {"no such": "site"}) is None

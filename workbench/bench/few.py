@@ -359,18 +359,18 @@ def _extended(
         if more.keys() != {*few, *own}:
             return None
     for (side, number, at), here in few.items():
-        added = [more[side, number, at] for more in longer]
+        added, run = [more[side, number, at] for more in longer], runs[number]
+        inner = _is_inner(run, number >= 0, at)
+        added += [longer[number][side, number, at + run.turns]] if inner else []
         if any(len(one) != len(here) for one in added):
-            return None
+            # Statements of all layers together, as where shards are gathered ahead: only the most of them is followed.
+            here, *added = (one.max(keepdims=True) for one in (here, *added))
         total = here.copy()
-        for run, one in zip(runs, added, strict=True):
-            total += run.left_out * (one - here)
+        for left_out, one in zip((run.left_out for run in runs), added, strict=False):
+            total += left_out * (one - here)
         found[side, number, at] = int(total.max())
-        run = runs[number]
-        if _is_inner(run, number >= 0, at):
-            after, before = added[number], longer[number][side, number, at + run.turns]
-            if len(before) != len(here):
-                return None
+        if inner:
+            after, before = added[number], added[-1]
             for further in range(1, run.left_out + 1):
                 # Of those that were after it, as many are before it.
                 found[side, number, at + further * run.turns] = int((total + further * (before - after)).max())

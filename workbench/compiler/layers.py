@@ -17,7 +17,15 @@ from typing import Any
 from workbench.compiler.kept import identity, structure_of
 from workbench.compiler.names import origin_of
 from workbench.compiler.proxies import TOLD_APART_BY
-from workbench.compiler.thunder_api import PrimIDs, Proxy, TensorProxy, TraceCtx, from_trace, variableify
+from workbench.compiler.thunder_api import (
+    FutureTensorProxy,
+    PrimIDs,
+    Proxy,
+    TensorProxy,
+    TraceCtx,
+    from_trace,
+    variableify,
+)
 from workbench.graph import Origin
 
 KEPT = 2
@@ -257,7 +265,7 @@ def like(a: Any, b: Any) -> bool:
 
 
 def _like_proxies(x: Any, y: Any) -> bool:
-    if type(x) is not TensorProxy or type(y) is not TensorProxy:
+    if type(x) is not type(y) or type(x) not in (TensorProxy, FutureTensorProxy):
         return False
     return all(x.__dict__.get(name) == y.__dict__.get(name) for name in TOLD_APART_BY)
 

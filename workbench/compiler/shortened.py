@@ -119,6 +119,10 @@ def shortened(stage: Stage, longer: str = "") -> Shortened | None:
     )
 
 
+_UNKNOWN = -2
+"""Of what is read first is not known yet."""
+
+
 def _runs(origins: Sequence[Origin]) -> Iterator[tuple[str, list[int]]]:
     """What paths of layers begin with, and the numbers of the layers, in the order of the program."""
     found: dict[str, dict[int, None]] = {}
@@ -135,7 +139,8 @@ def _places(trace: TraceCtx, origins: Sequence[Origin], stem: str, numbers: Sequ
     """The place of each statement's layer among `numbers`; -1 for what is in none.
 
     What stands between two layers belongs to the one before it. What has no origin, as where gradients are summed up,
-    belongs where the last of what it reads was made.
+    belongs where the last of what it reads was made; what reads arguments alone, as where a shard of them is gathered,
+    where it is read first.
     """
     place_of = {f"{stem}{number}": place for place, number in enumerate(numbers)}
     of_origin = [place_of.get(layer_of(origin.scope), -1) for origin in origins]
@@ -145,17 +150,27 @@ def _places(trace: TraceCtx, origins: Sequence[Origin], stem: str, numbers: Sequ
             of_origin[index] = of_origin[index - 1]
     made: dict[str, int] = {}
     places: list[int] = []
-    for bsym in trace.bound_symbols:
+    of_arguments: list[int] = []
+    for row, bsym in enumerate(trace.bound_symbols):
         origin = origin_of(bsym)
-        if origin >= 0:
-            place = of_origin[origin]
-        elif bsym.sym.id is PrimIDs.RETURN:
-            place = -1
-        else:
-            place = next((made[arg.name] for arg in reversed(bsym.flat_proxy_args) if arg.name in made), -1)
-        if bsym.sym.id is not PrimIDs.UNPACK_TRIVIAL:
+        place = of_origin[origin] if origin >= 0 else -1
+        if origin < 0 and not _gives(bsym):
+            place = next((made[arg.name] for arg in reversed(bsym.flat_proxy_args) if arg.name in made), _UNKNOWN)
+        if place == _UNKNOWN:
+            of_arguments.append(row)
+        elif bsym.sym.id is not PrimIDs.UNPACK_TRIVIAL:
             made.update((out.name, place) for out in bsym.flat_proxy_outs)
         places.append(place)
+    if of_arguments:
+        read_at = {
+            arg.name: row
+            for row, bsym in reversed(list(enumerate(trace.bound_symbols)))
+            if not _gives(bsym)
+            for arg in bsym.flat_proxy_args
+        }
+        for row in reversed(of_arguments):
+            readers = [read_at[out.name] for out in trace.bound_symbols[row].flat_proxy_outs if out.name in read_at]
+            places[row] = places[min(readers)] if readers else -1
     return places
 
 
