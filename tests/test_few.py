@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import itertools
 import random
 import re
@@ -182,6 +183,18 @@ def test_among_ranks_gathers_and_waits_of_left_out_layers_are_left_out() -> None
             assert estimated(ranks, choices) == exact, choices
             moving += any(exact)
     assert moving >= 4
+
+
+def test_of_plans_that_are_no_longer_in_force_nothing_is_kept(stock: wb.Workbench) -> None:
+    few, (id, option) = Few(stock._captured, Alike()), kinds(stock)[0]
+    choices, before = in_layers(stock, id, option), stock.plan
+    few.estimate(before, {}, choices)
+    assert few.known(before, choices) is not None
+    later = dataclasses.replace(before)
+    few.estimate(later, {}, choices)
+    assert few.known(later, choices) is not None
+    assert few.known(before, choices) is None
+    assert not any(held is before for held in gc.get_referents(few._known))
 
 
 def test_of_what_few_layers_do_not_say_nothing_is_said(stock: wb.Workbench) -> None:

@@ -83,9 +83,7 @@ class Change:
         count : int
             How many layers follow each other there.
         """
-        moved = self.inside.get(side)
-        if moved is None:
-            return np.zeros(len(at), np.int64)
+        moved = self.inside[side]
         # As far from the choice there as here; the first and the last as these, and no other as one of them.
         known = np.clip(at - of + self.at, min(1, len(moved) - 1), max(len(moved) - 2, 0))
         known = np.where(at == 0, 0, np.where(at == count - 1, len(moved) - 1, known))

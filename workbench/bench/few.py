@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from workbench.compiler.pipeline import Capture, Plan
     from workbench.compiler.shortened import Run, Shortened
 
-_KEPT = 64
-"""Estimates that are kept, of choices on top of the plan in force."""
 _WORTH = 0.6
 """So many of the program's statements may be planned to say what choices in all layers come to."""
 _MOST = 2
@@ -110,7 +108,8 @@ class Few:
         self._captured, self._alike = captured, alike
         self._lock = threading.RLock()
         self._programs: list[_Program] | None = None
-        self._known: OrderedDict[tuple[int, frozenset[tuple[str, str]]], tuple[Plan, Estimate | None]] = OrderedDict()
+        self._known: tuple[Plan | None, dict[frozenset[tuple[str, str]], Estimate | None]] = (None, {})
+        """Of one plan, the last that was asked about: others are not held on to."""
 
     def prepare(self) -> None:
         """Make what estimates need, while nobody waits for it."""
@@ -120,8 +119,8 @@ class Few:
 
     def known(self, plan: Plan, choices: Mapping[str, str]) -> Estimate | None:
         """What was found that choices come to on top of a plan; None where that was not asked for, or is not known."""
-        found = self._known.get((id(plan), frozenset(choices.items())))
-        return found[1] if found is not None else None
+        of, found = self._known
+        return found.get(frozenset(choices.items())) if of is plan else None
 
     def estimate(
         self,
@@ -146,14 +145,14 @@ class Few:
         Superseded
             If something newer is to be found.
         """
-        key = id(plan), frozenset(choices.items())
+        key = frozenset(choices.items())
         with self._lock:
-            if key not in self._known:
-                # The plan is held, so that no other one has its id.
-                self._known[key] = plan, self._estimate(plan, in_force, choices, newer)
-                if len(self._known) > _KEPT:
-                    self._known.popitem(last=False)
-            return self._known[key][1]
+            if self._known[0] is not plan:
+                self._known = plan, {}
+            found = self._known[1]
+            if key not in found:
+                found[key] = self._estimate(plan, in_force, choices, newer)
+            return found[key]
 
     def _made(self) -> list[_Program]:
         """The program with few layers, and with more of each run in turn; empty where that is not worth it."""

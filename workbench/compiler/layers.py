@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from workbench.compiler.kept import identity, structure_of
@@ -307,8 +307,7 @@ def _without(program: TraceCtx, run: Run) -> TraceCtx:
         if bsym.sym.id is PrimIDs.UNPACK_TRIVIAL and any(out.name in private for out in bsym.flat_proxy_outs):
             continue
         if bsym.sym.id is PrimIDs.RETURN:
-            left.bound_symbols.append(_returned(bsym, private, lost))
-            continue
+            bsym = returned(bsym, private)
         if identity(bsym) in reader:
             bsym = bsym.from_bsym_swap_proxies(renamed)
         if any(arg.name in lost or arg.name in private for arg in bsym.flat_proxy_args):
@@ -324,13 +323,21 @@ def _outs(layer: Sequence[Any]) -> list[Any]:
     return [out for bsym in layer for out in bsym.flat_proxy_outs]
 
 
-def _returned(bsym: Any, private: set[str], lost: set[str]) -> Any:
-    """What returns, less the arguments that are gone."""
+def returned(bsym: Any, private: Set[str]) -> Any:
+    """What returns, less the arguments that are gone and their gradients.
+
+    Raises
+    ------
+    OtherwiseError
+        If it is not written as Thunder writes it.
+    """
     if len(bsym.args) != 1 or not isinstance(bsym.args[0], dict) or "flat_args" not in bsym.args[0]:
         raise OtherwiseError
-    returned = dict(bsym.args[0])
-    returned["flat_args"] = [arg for arg in returned["flat_args"] if getattr(arg, "name", None) not in private]
-    made = bsym.from_bsym(args=(returned,))
-    if any(arg.name in lost or arg.name in private for arg in made.flat_proxy_args):
-        raise OtherwiseError
-    return made
+    given = bsym.args[0]
+    stay = [getattr(arg, "name", None) not in private for arg in given["flat_args"]]
+    left = dict(given)
+    left["flat_args"] = [arg for arg, here in zip(given["flat_args"], stay, strict=True) if here]
+    if "fw_flat_out" in given:
+        # A gradient for each argument.
+        left["output"] = tuple(each for each, here in zip(given["output"], stay, strict=True) if here)
+    return bsym.from_bsym(args=(left,))

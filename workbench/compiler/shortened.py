@@ -1,18 +1,19 @@
 """A program of few of its layers, in which what a choice comes to is found in a fraction of the time.
 
 Of a claimed joint trace layers in the middle are left out, forward and backward: the layer after them reads the one
-before them, and that one's backward the backward of the layer after them. Only where the layers at both ends of the gap
-are one as the other, so that each value is read in the place of one like it.
+before them, and that one's backward the backward of the layer after them. Only where all of these are one as the other,
+so that each value is read in the place of one like it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from workbench.compiler.layers import MOST_IN_TURNS, OtherwiseError, like
+from workbench.compiler.facts import FactsCache
+from workbench.compiler.layers import MOST_IN_TURNS, OtherwiseError, like, returned
 from workbench.compiler.names import origin_of
 from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import BoundSymbolTag, PrimIDs, TraceCtx, from_trace, variableify
@@ -103,20 +104,7 @@ def shortened(stage: Stage, longer: str = "") -> Shortened | None:
             break
     if not found:
         return None
-    return Shortened(
-        Stage(
-            executor=stage.executor,
-            origins=stage.origins,
-            gradients=stage.gradients,
-            claimed=trace,
-            has_backward=stage.has_backward,
-            arguments=stage.arguments,
-            unread=stage.unread,
-            gathers_again=stage.gathers_again,
-            few=stage.few,
-        ),
-        tuple(found),
-    )
+    return Shortened(dataclasses.replace(stage, claimed=trace, program=None, cache=FactsCache()), tuple(found))
 
 
 _UNKNOWN = -2
@@ -230,7 +218,7 @@ class _Layers:
             if bsym.sym.id is PrimIDs.UNPACK_TRIVIAL and any(out.name in private for out in bsym.flat_proxy_outs):
                 continue
             if bsym.sym.id is PrimIDs.RETURN:
-                bsym = _returned(bsym, private)
+                bsym = returned(bsym, private)
             elif any(arg.name in lost for arg in bsym.flat_proxy_args):
                 bsym = bsym.from_bsym_swap_proxies(renamed)
             if any(arg.name in away for arg in bsym.flat_proxy_args):
@@ -245,25 +233,6 @@ class _Layers:
         for a, b in zip(self._statements[one], self._statements[other], strict=True):
             if (BoundSymbolTag.BACKWARD in a.tags or origin_of(a) < 0) == backward:
                 yield from zip(a.flat_proxy_outs, b.flat_proxy_outs, strict=True)
-
-
-def _returned(bsym: Any, private: Set[str]) -> Any:
-    """What returns, less the arguments that are gone and their gradients.
-
-    Raises
-    ------
-    OtherwiseError
-        If it is not written as Thunder writes it.
-    """
-    if len(bsym.args) != 1 or not isinstance(bsym.args[0], dict) or "flat_args" not in bsym.args[0]:
-        raise OtherwiseError
-    given = bsym.args[0]
-    stay = [getattr(arg, "name", None) not in private for arg in given["flat_args"]]
-    returned = dict(given)
-    returned["flat_args"] = [arg for arg, here in zip(given["flat_args"], stay, strict=True) if here]
-    if "fw_flat_out" in given:
-        returned["output"] = tuple(each for each, here in zip(given["output"], stay, strict=True) if here)
-    return bsym.from_bsym(args=(returned,))
 
 
 def _gives(bsym: Any) -> bool:
