@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from workbench.analysis.places import OFFLOAD, RECOMPUTE
 from workbench.errors import ChoiceError, shown
 
-ORDER, WAITS = "order", "waits"
-USING = (RECOMPUTE, OFFLOAD, ORDER, WAITS)
+CUTS, ORDER, WAITS = "cuts", "order", "waits"
+USING = (RECOMPUTE, OFFLOAD, CUTS, ORDER, WAITS)
 """All that a fit may use, in the order in which a curve adds one to the others."""
 STORAGES = (RECOMPUTE, OFFLOAD)
 """What it uses unless told."""
@@ -65,6 +65,19 @@ def points_of(given: object) -> int:
     """
     if isinstance(given, bool) or not isinstance(given, int) or given < 2:
         raise ChoiceError(f"a curve has at least 2 points; given {shown(given)}")
+    return given
+
+
+def compilations_of(given: object) -> int:
+    """The most compilations.
+
+    Raises
+    ------
+    ChoiceError
+        If they are no whole number above zero.
+    """
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise ChoiceError(f"compilations is a whole number above zero; given {shown(given)}")
     return given
 
 

@@ -23,17 +23,20 @@ class Found(Point):
     Attributes
     ----------
     beside : mapping of str to str
-        Choices of `order` and `waits`.
+        Choices of `order`, of `waits` and of `cuts`.
     planned_bytes : int
         Peak of the plan, which is `peak_bytes` where nothing is fused and nothing is chosen beside it.
     waiting_s : float
         Seconds of a step, simulated, in which compute stands still: for collectives, or until the host launches what
         is next. Zero where there are no collectives.
+    compilations : int
+        Fusions to compile.
     """
 
     beside: Mapping[str, str]
     planned_bytes: int = 0
     waiting_s: float = 0.0
+    compilations: int = 0
 
     @property
     def whole_s(self) -> float:
@@ -52,6 +55,11 @@ def orders(before: Plan, using: Collection[str], pinned: Collection[str]) -> tup
         early = {id: "at once" for id in _AT_ONCE if id in known and "at once" not in known[id].illegal}
         found += [{"order.statements": "recompute just in time", **early}, {"order.statements": "least peak"}]
     return tuple(found)
+
+
+def shares(before: Plan, pinned: Collection[str]) -> bool:
+    """Whether identical fusions may be compiled once."""
+    return "sharing.identical" in before.site_of and "sharing.identical" not in pinned
 
 
 def moves_waits(before: Plan, using: Collection[str], pinned: Collection[str]) -> bool:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from workbench.analysis.memory import Prediction
     from workbench.analysis.search import Search
     from workbench.bench.curve import Curve
+    from workbench.bench.cutting import Cuts
     from workbench.bench.fits import Fit
     from workbench.bench.parts import OpaquePart, Part
     from workbench.bench.worth import Worth
@@ -343,6 +344,26 @@ class Workbench(WayIn, Files):
         choices, planned = self.choices, functools.partial(self._planner.plan_unless_newer, keep=False)
         return Worth(self._captured, choices, self._planner.plan(choices), machine, planned)
 
+    def cuts(self, *, machine: str | Machine | None = None) -> Cuts:
+        """Weigh cuts between fusions: compilations against peak, saved bytes and step; a table, and nothing is changed.
+
+        What fusions hand to each other is made again, or the reverse, the same in all layers; and the presets of cuts.
+        Plans are predicted with identical fusions compiled once, beside what was chosen by hand.
+
+        Parameters
+        ----------
+        machine : str or Machine, optional
+            As for `fit`.
+
+        Raises
+        ------
+        PlanError
+            If nothing is fused.
+        """
+        from workbench.bench.cutting import Cutter
+
+        return Cutter(self, of_device(self, machine)).table()
+
     def search_waits(
         self, *, limit_bytes: int | None = None, machine: str | Machine | None = None, buckets: Sequence[str] = ()
     ) -> Search:
@@ -386,6 +407,7 @@ class Workbench(WayIn, Files):
         *,
         peak_bytes: int | None = None,
         step_s: float | None = None,
+        compilations: int | None = None,
         using: Sequence[str] = ("recompute", "offload"),
         machine: str | Machine | None = None,
     ) -> Fit:
@@ -399,20 +421,23 @@ class Workbench(WayIn, Files):
             Bytes, or a text such as ``'24 GiB'``; parameters and inputs are counted.
         step_s : float, optional
             Seconds of a step, in place of a peak.
+        compilations : int, optional
+            The most fusions to compile, beside either or alone; identical ones are compiled once, and ``cuts`` is used.
         using : sequence of str
-            What may be chosen: ``recompute``, ``offload``, ``order`` of statements, ``waits`` of collectives.
+            What may be chosen: ``recompute``, ``offload``, ``cuts`` between fusions, ``order`` of statements, ``waits``
+            of collectives.
         machine : str or Machine, optional
             Whose rates say what recomputing costs; by default `machine`, and on the CPU the one that runs this.
 
         Raises
         ------
         ChoiceError, PlanError
-            As `workbench.bench.fitting.fit`.
+            As `workbench.bench.among.fit`.
         """
-        from workbench.bench import fitting
+        from workbench.bench import among
 
         given = peak if peak_bytes is None else peak_bytes
-        found = fitting.fit(self, self._captured, of_device(self, machine), given, step_s, using)
+        found = among.fit(self, self._captured, of_device(self, machine), given, step_s, using, compilations)
         self.choose_found(found.choices)
         return found
 

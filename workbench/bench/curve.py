@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.places import OFFLOAD, RECOMPUTE
+from workbench.bench.among import Among
 from workbench.bench.around import Found
-from workbench.bench.fits import Fit, best_of
-from workbench.bench.fitting import Fitter
+from workbench.bench.fits import Fit, best_of, moved_in_words
 from workbench.errors import PlanError, WorkbenchError
 from workbench.limits import STORAGES, points_of, size_bytes, uses
 from workbench.summary import human_bytes, human_seconds
@@ -50,7 +50,7 @@ class CurvePoint:
     recomputed, offloaded : int
         Storages.
     beside : mapping of str to str
-        Of `choices` those that move statements and collectives.
+        Of `choices` those that move statements and collectives, and those that cut between fusions.
     """
 
     peak_bytes: int
@@ -75,8 +75,9 @@ class CurvePoint:
 
     @property
     def moved(self) -> str:
-        """In which other order it is, to be put behind what is recomputed and offloaded."""
-        return "".join(f", {id}={option}" for id, option in self.beside.items())
+        """In which other order and with which cuts it is, to be put behind what is recomputed and offloaded."""
+        words = moved_in_words(self.beside)
+        return f", {words}" if words else ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -152,7 +153,7 @@ class Curve:
         self._made: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], CurvePoint] = {}
         self._done, self._ended = 0, False
         self.error: WorkbenchError | None = None
-        self._fitter: Fitter | None = None
+        self._fitter: Among | None = None
         self._prepared, self._turn, self._waiting = threading.Event(), threading.RLock(), 0
         if not captured.stage.has_backward:
             raise PlanError(f"{bench.program.name} has no backward, for which something could be saved or not")
@@ -228,16 +229,15 @@ class Curve:
 
     def _work(self, bench: Workbench, captured: Capture) -> None:
         try:
-            known: tuple[Found, ...] = ()
+            fitter: Among | None = None
             tried: list[int] = []
             for using in self._sets:
-                fitter = Fitter(bench, captured, self.machine, self._go_on, keep=False, using=using, known=known)
+                fitter = Among(bench, captured, self.machine, self._go_on, keep=False, using=using, after=fitter)
                 with self._turn:
                     fitter.least()
                     self._fitter, self._lines = fitter, (*self._lines, Line(using=using, points=()))
                 self._prepared.set()
                 self._find(fitter, tried)
-                known = fitter.found
         except _Cancelled:
             pass
         except WorkbenchError as error:
@@ -258,7 +258,7 @@ class Curve:
         Raises
         ------
         ChoiceError, PlanError
-            As `workbench.bench.fitting.fit`.
+            As `workbench.bench.among.fit`.
         """
         limit_bytes = size_bytes(peak)
         with self._asked() as fitter:
@@ -273,12 +273,10 @@ class Curve:
     def step_s(self, choices: Mapping[str, str]) -> float:
         """Seconds of a step under choices beside those pinned."""
         with self._asked() as fitter:
-            return fitter.step_s + (
-                fitter.found_of(choices)[0].whole_s if fitter.before_waiting_s else fitter.point(choices).added_s
-            )
+            return fitter.step_under(choices)
 
     @contextlib.contextmanager
-    def _asked(self) -> Iterator[Fitter]:
+    def _asked(self) -> Iterator[Among]:
         """The fitter, between two limits of the curve."""
         self._prepared.wait()
         if self._fitter is None:
@@ -290,10 +288,10 @@ class Curve:
         finally:
             self._waiting -= 1
 
-    def _find(self, fitter: Fitter, tried: list[int]) -> None:
+    def _find(self, fitter: Among, tried: list[int]) -> None:
         """One line; `tried` has the limits of those before it, and takes its own."""
         stock, (_, lowest) = fitter.before.peak_bytes, fitter.least()
-        fitter.plan(fitter.chooser.stock)
+        fitter.start()
         for part in _filling(self._each_of):
             while self._waiting:
                 time.sleep(_BETWEEN_S)
@@ -304,7 +302,7 @@ class Curve:
             tried.append(limit_bytes)
             self._keep(fitter, tried)
 
-    def _keep(self, fitter: Fitter, tried: Iterable[int]) -> None:
+    def _keep(self, fitter: Among, tried: Iterable[int]) -> None:
         """Take points over, each the best of all that is known now under its limit."""
         front: list[CurvePoint] = []
         for limit_bytes in sorted(tried):
@@ -316,11 +314,11 @@ class Curve:
             self._lines, self._done = (*self._lines[:-1], line), self._done + 1
         self._tell()
 
-    def _point(self, fitter: Fitter, point: Found) -> CurvePoint:
+    def _point(self, fitter: Among, point: Found) -> CurvePoint:
         choices, peak_bytes = fitter.choices(point), point.planned_bytes
         key = fitter.using, tuple(sorted(choices.items()))
         if key not in self._made:
-            bound = fitter.chooser.bound(peak_bytes)
+            bound = fitter.bound(point, peak_bytes)
             step_s = fitter.step_s + point.whole_s
             options = list(point.options.values())
             self._made[key] = CurvePoint(

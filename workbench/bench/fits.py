@@ -8,6 +8,7 @@ from typing import Any
 
 from workbench.analysis.places import OFFLOAD, RECOMPUTE, SAVE
 from workbench.analysis.relaxed import Bound
+from workbench.bench.cutting import BY_CUTS, in_words
 from workbench.limits import STORAGES
 from workbench.summary import human_bytes, human_seconds
 
@@ -18,6 +19,14 @@ _OWN = ("why", "bound", *_STEPS)
 def best_of(beside: Mapping[str, str]) -> str:
     """What a gap is to the best of, to be put behind that: in another order there may be a better one."""
     return " of storages alone" if beside else ""
+
+
+def moved_in_words(beside: Mapping[str, str]) -> str:
+    """Orders and cuts that are chosen beside storages; empty for none."""
+    order = ", ".join(f"{id}={option}" for id, option in beside.items() if not id.startswith(BY_CUTS))
+    cuts = in_words(beside)
+    parts = (f"in another order ({order})" if order else "", f"with other cuts ({cuts})" if cuts else "")
+    return " and ".join(filter(None, parts))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,12 +117,14 @@ class Fit:
     using : tuple of str
         What could be chosen from.
     beside : mapping of str to str
-        Of `choices` those that move statements and collectives.
+        Of `choices` those that move statements and collectives, and those that cut between fusions.
     beside_peak_bytes : int
         By which the peak would rise without these.
     before_waiting_s, waiting_s : float
         Seconds of a step in which compute waits, for collectives or the host, before and now; simulated. Zero where
         there are no collectives.
+    before_compilations, compilations : int
+        Fusions to compile, before and now.
     """
 
     limit_bytes: int
@@ -135,6 +146,8 @@ class Fit:
     beside_peak_bytes: int = 0
     before_waiting_s: float = 0.0
     waiting_s: float = 0.0
+    before_compilations: int = 0
+    compilations: int = 0
 
     @property
     def gap(self) -> float:
@@ -174,10 +187,10 @@ class Fit:
             + (f"; the next GiB less costs {human_seconds(self.s_per_gib)}" if self.s_per_gib > 0 else ""),
         ]
         if self.beside:
-            lines.append(
-                f"in another order ({', '.join(f'{id}={option}' for id, option in self.beside.items())}): without it "
-                f"the peak is {human_bytes(self.beside_peak_bytes, signed=True)}"
-            )
+            without = human_bytes(self.beside_peak_bytes, signed=True)
+            lines.append(f"{moved_in_words(self.beside)}: without it the peak is {without}")
+        if self.compilations != self.before_compilations:
+            lines.append(f"{self.compilations} compilations (before: {self.before_compilations})")
         if self.before_waiting_s or self.waiting_s:
             now, before = human_seconds(self.waiting_s), human_seconds(self.before_waiting_s)
             lines.append(f"compute waits {now} of a step for collectives or the host (before: {before}; simulated)")

@@ -1,10 +1,11 @@
-"""`fit`: what to save, recompute, offload and move so that the peak is at most so many bytes, in the least time."""
+"""`Fitter`: what to save, recompute, offload and move so that the peak is at most so many bytes, in the least time."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
@@ -19,12 +20,12 @@ from workbench.analysis.places import RECOMPUTE, SAVE, ByArithmetic, Places, Wei
 from workbench.analysis.points import Point, Rates
 from workbench.bench import around
 from workbench.bench.around import Found
+from workbench.bench.cutting import compute_s, kind_of
 from workbench.bench.fits import Chosen, Fit, Step
+from workbench.bench.unmet import held, peak_line, too_many, too_quick, too_small
 from workbench.compiler.cycles import few_collections
-from workbench.errors import ChoiceError, PlanError
-from workbench.graph import Kind
-from workbench.limits import STORAGES, seconds, size_bytes, uses
-from workbench.summary import human_bytes, human_seconds
+from workbench.errors import PlanError
+from workbench.limits import STORAGES, uses
 
 if TYPE_CHECKING:
     from workbench.analysis.machines import Machine
@@ -38,7 +39,6 @@ _TRIES_BESIDE = 4
 _PLANNED_BESIDE = 4_000
 """Statements of all plans made to lower the peak under one order; not fewer than the plans above."""
 _HALVINGS = 12
-_HELD = 3
 _TIGHTER = 16
 
 
@@ -68,6 +68,10 @@ class Fitter:
         Of `workbench.limits.USING`: what may be chosen.
     known : iterable of Found
         What another for the same program, machine and choices by hand has planned.
+    base : mapping of str to str
+        Choices that stay as they are, too: cuts between fusions; see `workbench.bench.among`.
+    compilations : int, optional
+        The most that a plan may have.
 
     Raises
     ------
@@ -86,6 +90,8 @@ class Fitter:
         keep: bool = True,
         using: Sequence[str] = STORAGES,
         known: Iterable[Found] = (),
+        base: Mapping[str, str] = MappingProxyType({}),
+        compilations: int | None = None,
     ) -> None:
         stage = captured.stage
         if not stage.has_backward:
@@ -98,7 +104,8 @@ class Fitter:
         self._options = (SAVE, *(option for option in STORAGES if option in self.using))
         self._found: dict[_Key, Found] = {_key(found.options, found.beside): found for found in known}
         self._least: Point | None = None
-        self.pinned = bench.pinned
+        self.base, self._most = dict(base), compilations
+        self.pinned = {**bench.pinned, **base}
         self.before = bench.plan_under(self.pinned)
         self.before_waiting_s = self._waiting_s(self.before)
         self.step_s = self._compute_s(self.before)
@@ -219,19 +226,21 @@ class Fitter:
         self._go_on()
         made = self.choices(point)
         plan = self._planned({**self.pinned, **made}) if made else self.before
-        self._keep(point, _beside(point), plan.peak_bytes, self._waiting_s(plan))
+        compilations = plan.counts["compilations"]
+        self._keep(point, _beside(point), plan.peak_bytes, self._waiting_s(plan), compilations)
         return plan
 
-    def _keep(self, point: Point, beside: Mapping[str, str], planned_bytes: int, waiting_s: float) -> Found:
-        found = dataclasses.replace(_moved_by(point, beside), planned_bytes=planned_bytes, waiting_s=waiting_s)
+    def _keep(
+        self, point: Point, beside: Mapping[str, str], planned_bytes: int, waiting_s: float, compilations: int
+    ) -> Found:
+        found = dataclasses.replace(
+            _moved_by(point, beside), planned_bytes=planned_bytes, waiting_s=waiting_s, compilations=compilations
+        )
         self._found[_key(point.options, beside)] = found
         return found
 
     def _compute_s(self, plan: Plan) -> float:
-        """Seconds of a step's statements, transfers to the host and back not counted."""
-        cost, kind = costs(plan.graph, self.machine, self._bench.ranks), plan.graph.statements.kind
-        seconds = cost.compute_s + (cost.host_s if self._bench.program.device == "cpu" else 0.0)
-        return float(seconds[~np.isin(kind, (Kind.OFFLOAD, Kind.RELOAD))].sum())
+        return compute_s(self._bench, plan, self.machine)
 
     def _waiting_s(self, plan: Plan) -> float:
         known = plan.overlap_on(self.machine)
@@ -250,8 +259,11 @@ class Fitter:
 
     def planned(self, limit_bytes: int) -> Found | None:
         """Of all points that were planned so far the quickest within a limit."""
-        within = (found for found in self._found.values() if found.planned_bytes <= limit_bytes)
-        return min(within, key=_quickest, default=None)
+        within = (found for found in self._found.values() if found.planned_bytes <= limit_bytes and self._few(found))
+        return min(within, key=quickest, default=None)
+
+    def _few(self, found: Found) -> bool:
+        return self._most is None or found.compilations <= self._most
 
     def _moved(self, point: Point, order: Mapping[str, str]) -> Found:
         """A point in another order of statements, with collectives where they were and moved: the lowest of these."""
@@ -263,7 +275,8 @@ class Fitter:
             made = {**self.pinned, **self.choices(found[0])}
             for waits, peak_bytes, waiting_s in around.waits(self._captured, made, self.machine):
                 self._go_on()
-                found.append(self._keep(point, {**order, **waits}, peak_bytes, waiting_s))
+                compilations = found[0].compilations
+                found.append(self._keep(point, {**order, **waits}, peak_bytes, waiting_s, compilations))
         return min(found, key=lambda one: (one.planned_bytes, one.whole_s))
 
     def _around(self, limit_bytes: int) -> None:
@@ -363,13 +376,33 @@ class Fitter:
             # A plan may be a little off what arithmetic says.
             aim -= plan.peak_bytes - limit_bytes
         self._around(limit_bytes)
-        found = self.planned(limit_bytes)
+        found = self.planned(limit_bytes) or self._alike(limit_bytes)
         if found is None:
-            raise PlanError(_too_small(self._bench, limit_bytes, self.before, self.least()[1]))
+            within = [found.compilations for found in self.found if found.planned_bytes <= limit_bytes]
+            if self._most is not None and within:
+                raise too_many(self._bench, self._most, limit_bytes, min(within))
+            raise too_small(self._bench, limit_bytes, self.before, self.least()[1])
         stock = self._found.get(_key({}, {}))
-        if stock is not None and stock.planned_bytes <= limit_bytes and stock.whole_s <= found.whole_s:
+        fits = stock is not None and stock.planned_bytes <= limit_bytes and self._few(stock)
+        if stock is not None and fits and stock.whole_s <= found.whole_s:
             found = stock
         return found, self.plan(found)
+
+    def _alike(self, limit_bytes: int) -> Found | None:
+        """The quickest with few enough compilations, once what is made again is so in every layer."""
+        if self._most is None:
+            return None
+        of_kind: dict[str, list[int]] = {}
+        for storage in self._free:
+            of_kind.setdefault(kind_of(self._site_of[storage].id), []).append(storage)
+        within = [found for found in self.found if found.planned_bytes <= limit_bytes]
+        for found in sorted(within, key=quickest)[:_TRIES_BESIDE]:
+            options = dict(found.options)
+            for alike in of_kind.values():
+                if any(found.options.get(storage) == RECOMPUTE for storage in alike):
+                    options |= {storage: RECOMPUTE for storage in alike if RECOMPUTE in self._free[storage]}
+            self._moved(self.chooser.point(options), found.beside)
+        return self.planned(limit_bytes)
 
     @few_collections()
     def within_time(self, step_s: float) -> tuple[Found, Plan]:
@@ -386,7 +419,7 @@ class Fitter:
         saved_s = self.step_s + min(found.waiting_s for found in self._found.values() if not found.options)
         # With fusions some plans are quicker than the one that saves everything.
         if step_s < saved_s and not self._stage.fuses:
-            raise PlanError(_too_quick(self._bench, step_s, saved_s, self.machine))
+            raise too_quick(self._bench, step_s, saved_s, self.machine)
         low, high = self.chooser.least().peak_bytes, self.chooser.stock.peak_bytes
         for _ in range(_HALVINGS):
             middle = (low + high) // 2
@@ -399,10 +432,10 @@ class Fitter:
         self.within(point.peak_bytes)
         for order in self._orders:
             self._moved(point, order)
-        quick = [found for found in self._found.values() if self.step_s + found.whole_s <= step_s]
+        quick = [found for found in self.found if self.step_s + found.whole_s <= step_s and self._few(found)]
         if not quick:
-            raise PlanError(_too_quick(self._bench, step_s, saved_s, self.machine))
-        found = min(quick, key=lambda found: (found.planned_bytes, *_quickest(found)))
+            raise too_quick(self._bench, step_s, saved_s, self.machine)
+        found = min(quick, key=lambda found: (found.planned_bytes, *quickest(found)))
         return found, self.plan(found)
 
     @few_collections()
@@ -423,13 +456,15 @@ class Fitter:
             added_s=point.added_s,
             bound=self.chooser.bound(limit_bytes),
             machine=self.machine.name,
-            binding=_peak_line(plan),
-            held=tuple(_held(plan)),
+            binding=peak_line(plan),
+            held=tuple(held(plan)),
             looser=self._looser(point),
             tighter=self._tighter(point),
             using=self.using,
             beside=beside,
             beside_peak_bytes=higher_bytes,
+            before_compilations=self.before.counts["compilations"],
+            compilations=plan.counts["compilations"],
             before_waiting_s=self.before_waiting_s,
             waiting_s=self._waiting_s(plan),
         )
@@ -502,86 +537,6 @@ def _moved_by(point: Point, beside: Mapping[str, str]) -> Found:
     return Found(**of_point, beside=beside)
 
 
-def _quickest(found: Found) -> tuple[float, int, int]:
+def quickest(found: Found) -> tuple[float, int, int]:
+    """What the quickest has least of: seconds, then bytes, then choices."""
     return found.whole_s, found.planned_bytes, len(found.options) + len(found.beside)
-
-
-def fit(
-    bench: Workbench,
-    captured: Capture,
-    machine: Machine,
-    peak: int | str | None,
-    step_s: float | None = None,
-    using: Sequence[str] = STORAGES,
-) -> Fit:
-    """What to choose, beside the choices pinned; nothing is made.
-
-    Parameters
-    ----------
-    bench : Workbench
-    captured : Capture
-        Its program.
-    machine : Machine
-        Whose rates tell what recomputing costs.
-    peak : int or str, optional
-    step_s : float, optional
-        In place of a peak.
-    using : sequence of str
-        As for `Fitter`.
-
-    Raises
-    ------
-    ChoiceError
-        If `peak` is no size or `step_s` no time; if both are given, or none; if there is nothing of that name to use.
-    PlanError
-        If no plan that is found is within it, with the least that is; if the program has no backward.
-    """
-    if (peak is None) == (step_s is None):
-        raise ChoiceError("fit takes a peak, such as '24 GiB', or step_s=, the seconds of a step: one of the two")
-    if step_s is not None:
-        step_s = seconds(step_s)
-        fitter = Fitter(bench, captured, machine, using=using)
-        point, plan = fitter.within_time(step_s)
-        return fitter.explained(point, plan, plan.peak_bytes)
-    assert peak is not None
-    limit_bytes = size_bytes(peak)
-    fitter = Fitter(bench, captured, machine, using=using)
-    return fitter.explained(*fitter.within(limit_bytes), limit_bytes)
-
-
-def _held(plan: Plan) -> Iterator[str]:
-    """The largest alive at the peak, beside parameters and inputs, in words."""
-    made = [held for held in plan.alive_at_peak() if held["statement"] >= 0]
-    for held in made[:_HELD]:
-        yield f"{human_bytes(held['bytes'])} {held['name'] or held['value']} {held['source']}".rstrip()
-
-
-def _peak_line(plan: Plan) -> str:
-    graph, at = plan.graph, plan.timeline.peak_statement
-    origin = int(graph.statements.origin[at]) if 0 <= at < len(graph.statements) else -1
-    if origin < 0 or not graph.origins[origin].line:
-        return ""
-    place = graph.origins[origin]
-    return f"{place.file}:{place.line}  {place.text}"
-
-
-def _too_quick(bench: Workbench, step_s: float, saved_s: float, machine: Machine) -> str:
-    return (
-        f"no plan of {bench.program.name} takes {human_seconds(step_s)} a step or less by the rates of {machine.name}: "
-        f"where all is saved it takes {human_seconds(saved_s)}"
-    )
-
-
-def _too_small(bench: Workbench, limit_bytes: int, before: Plan, least: Plan) -> str:
-    least_bytes = min(before.peak_bytes, least.peak_bytes)
-    stated, can = human_bytes(limit_bytes), f"{human_bytes(least_bytes)} ({least_bytes} bytes)"
-    if stated == human_bytes(least_bytes):
-        stated += f" ({limit_bytes} bytes)"
-    message = f"no plan of {bench.program.name} that peaks at {stated} or less was found; the least is {can}"
-    pinned = sum(id in bench.pinned for id in least.site_of)
-    if pinned:
-        message += f" beside {pinned} choice{'s' * (pinned > 1)} made by hand, which stay{'s' * (pinned == 1)}"
-    if limit_bytes < before.baseline_bytes:
-        return f"{message}, for parameters and inputs alone are {human_bytes(before.baseline_bytes)}"
-    at = f" at {line}" if (line := _peak_line(least)) else ""
-    return f"{message}, reached{at}, where the largest are {'; '.join(_held(least))}"

@@ -482,7 +482,8 @@ def in_one_line(message: str, frames: Sequence[Frame], intro: str) -> str:
     parts = {key: value for key, _, value in (line.partition(": ") for line in lines)}
     reason = lines[0]
     # Of an error of the program's own, Dynamo's explanation says no more than that there is one.
-    detail = parts.get("Developer debug context" if reason == "Observed exception" else "Explanation", "")
+    context = parts.get("Developer debug context", "")
+    detail = context if reason == "Observed exception" else parts.get("Explanation") or context
     own = [frame for frame in frames if not patches.is_library(frame.file)]
     where = f"{own[-1].file}:{own[-1].line} ({own[-1].text}): " if own else ""
     advice = remedy(" ".join((reason, detail, *(frame.file for frame in frames)))) if intro else ""
