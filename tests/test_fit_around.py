@@ -16,7 +16,7 @@ from workbench.errors import ChoiceError, PlanError
 from workbench.levers import orders
 from workbench.limits import USING
 
-STORAGES, ORDERED = USING[:2], USING[:3]
+STORAGES, ORDERED = ("recompute", "offload"), ("recompute", "offload", "order")
 
 
 def early_and_wide(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -159,7 +159,7 @@ def test_moving_collectives_shortens_the_step(sharded: Workbench) -> None:
 @pytest.mark.slow
 def test_a_curve_has_a_line_for_what_each_adds(wide: Workbench) -> None:
     curve = wide.curve(points=3, using=ORDERED, each=True).wait()
-    assert [line.using for line in curve.lines] == [USING[:1], USING[:2], USING[:3]]
+    assert [line.using for line in curve.lines] == [ORDERED[:1], ORDERED[:2], ORDERED]
     assert [line.name for line in curve.lines] == ["recompute", "with offload", "with order"]
     assert curve.points == curve.lines[-1].points
     assert (curve.done, curve.state) == (curve.count, "done") == (9, "done")
@@ -174,5 +174,5 @@ def test_a_curve_has_a_line_for_what_each_adds(wide: Workbench) -> None:
 
 @pytest.mark.parametrize("using", [(), ("orders",), ("recompute", "")])
 def test_what_there_is_nothing_of_is_refused(wide: Workbench, using: tuple[str, ...]) -> None:
-    with pytest.raises(ChoiceError, match="a fit uses one or more of recompute, offload, order, waits"):
+    with pytest.raises(ChoiceError, match="a fit uses one or more of recompute, offload, cuts, order, waits"):
         wide.fit("1MiB", using=using)

@@ -126,6 +126,14 @@ class Cuts(tuple[Cut, ...]):
             "predicted": True,
         }
 
+    heads = _HEADS
+    """Of the columns of `rows`."""
+
+    @property
+    def every(self) -> tuple[Cut, ...]:
+        """What Thunder makes, and all others."""
+        return (self.stock, *(cut for cut in self if cut is not self.stock))
+
     def __repr__(self) -> str:
         return text_columns(_HEADS, self.rows())
 
@@ -133,7 +141,7 @@ class Cuts(tuple[Cut, ...]):
         return html_columns(_HEADS, self.rows())
 
     def rows(self) -> list[tuple[str, ...]]:
-        """The table's cells: what Thunder makes first, and of the others how far they are from that."""
+        """The cells of `every`: what Thunder makes, and of the others how far they are from that."""
         stock = self.stock
 
         def row(cut: Cut) -> tuple[str, ...]:
@@ -147,7 +155,7 @@ class Cuts(tuple[Cut, ...]):
                 )
             return f"{cut.compilations} of {cut.fusions}", f"{cut.largest} ops", peak, saved, step, cut.label
 
-        return [row(stock), *(row(cut) for cut in self if cut is not stock)]
+        return [row(cut) for cut in self.every]
 
 
 def share(now: float, before: float) -> str:

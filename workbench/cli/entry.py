@@ -14,6 +14,7 @@ from workbench.cli.about import doctor, lab, programs
 from workbench.cli.cache import cache
 from workbench.cli.check import check
 from workbench.cli.compare import compare
+from workbench.cli.cuts import cuts
 from workbench.cli.fit import fit
 from workbench.cli.gpu_check import gpu_check
 from workbench.cli.plan import plan
@@ -43,6 +44,7 @@ for name, command in (
     ("plan", plan),
     ("check", check),
     ("fit", fit),
+    ("cuts", cuts),
     ("run", run_program),
     ("compare", compare),
     ("sweep", sweep),

@@ -33,11 +33,15 @@ def fit(
     step: Annotated[
         str | None, typer.Option("--step", metavar="SECONDS", help="In place of a peak: the longest step.")
     ] = None,
+    compilations: Annotated[
+        int | None,
+        typer.Option("--compilations", metavar="NUMBER", help="The most fusions to compile, beside either or alone."),
+    ] = None,
     curve: Annotated[
         int | None, typer.Option("--curve", metavar="POINTS", help="Step time against peak, from stock to the least.")
     ] = None,
     using: Annotated[
-        str, typer.Option("--using", metavar="LIST", help="What may be chosen: recompute,offload,order,waits.")
+        str, typer.Option("--using", metavar="LIST", help="What may be chosen: recompute,offload,cuts,order,waits.")
     ] = "recompute,offload",
     each: Annotated[
         bool, typer.Option("--each", help="With --curve: a line for what each of these adds to those before it.")
@@ -59,11 +63,20 @@ def fit(
 ) -> int:
     """Choose what to save, recompute, offload and move: the least time under a peak. Nothing runs."""
     check_program(program, settings)
-    from workbench.limits import points_of, seconds, size_bytes, uses
+    from workbench.limits import compilations_of, points_of, seconds, size_bytes, uses
     from workbench.runs import rates
 
-    if (peak is not None) + (step is not None) + (curve is not None) != 1:
-        raise ChoiceError("fit takes one of --peak SIZE, --step SECONDS and --curve POINTS")
+    if (peak is not None) + (step is not None) + (curve is not None) != 1 and (
+        compilations is None or peak is not None or curve is not None
+    ):
+        raise ChoiceError(
+            "fit takes one of --peak SIZE, --step SECONDS and --curve POINTS; and --compilations NUMBER, "
+            "beside a peak or a step, or alone"
+        )
+    if curve is not None and compilations is not None:
+        raise ChoiceError("--compilations is for --peak and --step, or alone: a curve keeps to no number")
+    if compilations is not None:
+        compilations_of(compilations)
     if curve is not None and export is not None:
         raise ChoiceError("a curve is of many plans: --export goes with --peak or --step, which choose one")
     if each and curve is None:
@@ -82,7 +95,7 @@ def fit(
         else:
             print_line(repr(line))
         return DONE
-    found = bench.fit(limit_bytes, step_s=step_s, using=may_use, machine=machine)
+    found = bench.fit(limit_bytes, step_s=step_s, compilations=compilations, using=may_use, machine=machine)
     document = found.to_json()
     if export is not None:
         document["exported"] = str(bench.export(export, overwrite=force))

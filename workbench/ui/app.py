@@ -29,7 +29,7 @@ from workbench.ui.controls import Controls, Readout
 from workbench.ui.experiments import Experiments
 from workbench.ui.figures import Against, Before, Strip, figures, while_planned
 from workbench.ui.fit import FitTab
-from workbench.ui.fusions import Fusions, fusions_content
+from workbench.ui.fusions import Fusions
 from workbench.ui.graph_view import GraphView
 from workbench.ui.help import Help
 from workbench.ui.memory_tab import MemoryTab
@@ -97,7 +97,7 @@ class App:
         asks = (self.graph.shown_ids, self.graph.reveal, self.choosing.choose, self.preview.ask)
         self.outline, self.beside = OutlineTab(bench, *asks), OutlinePane(bench, *asks)
         self.compile = CompileTab()
-        self.fusions = Fusions(self._on_message)
+        self.fusions = Fusions(bench, self._in_background, self._on_message, self._say)
         self.passes = Passes(self.graph.reveal_value)
         self.timeline = TimelineTab(self._on_message, content=timeline_content(None, {}))
         self.experiments = Experiments(bench.program, on_pinned=self._on_pinned, act=self._act, bench=bench)
@@ -467,7 +467,7 @@ class App:
     def _show_fusions(self) -> None:
         # What another plan's fusions took says nothing about this one's of the same name.
         seconds = self.compile.compiled_s if self._has_choices(self._shown_run) else {}
-        self.fusions.content = fusions_content(self.bench.plan, self.graph.shown_ids(), seconds)
+        self.fusions.show_plan(self.graph.shown_ids(), seconds)
 
     def _show_times(self) -> None:
         plan, clocked = self.bench.plan, self._clocked_run

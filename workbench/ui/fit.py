@@ -15,7 +15,7 @@ from bokeh.plotting import figure
 
 from workbench.bench.fits import best_of
 from workbench.errors import WorkbenchError
-from workbench.limits import STORAGES, USING, WAITS
+from workbench.limits import CUTS, STORAGES, USING, WAITS
 from workbench.summary import human_bytes, human_seconds
 from workbench.ui.panel import Panel, esm
 from workbench.ui.plotting import BYTE_TICKS, DARK, LIBRARY, LIGHT, paint
@@ -31,7 +31,12 @@ _ROOM = 0.06
 _NEAR = 3.0
 """Times the longest predicted step up to which a measured one is on the axis."""
 _COLUMNS = "x y label why"
-_ADDING = {"recompute": ("start", "2 3"), "offload": ("chosen", "6 3"), "order": ("measured", "solid")}
+_ADDING = {
+    "recompute": ("start", "2 3"),
+    "offload": ("chosen", "6 3"),
+    "cuts": ("start", "10 4"),
+    "order": ("measured", "solid"),
+}
 """Lines below that of all there is to choose from, each by what it adds: colour and dashes."""
 
 
@@ -110,7 +115,9 @@ class FitTab:
     @property
     def _all(self) -> tuple[str, ...]:
         """What a fit of this program may use."""
-        return USING if self._bench.plan.overlap is not None else tuple(name for name in USING if name != WAITS)
+        plan = self._bench.plan
+        none = {WAITS: plan.overlap is None, CUTS: not plan.census.count}
+        return tuple(name for name in USING if not none.get(name))
 
     def _receive(self, message: dict[str, Any]) -> None:
         kind = message.get("type")

@@ -1,4 +1,5 @@
-// The census of fusions: a row for each group of identical ones, its members as links into the graph.
+// The census of fusions: a row for each group of identical ones, its members as links into the graph. And what other
+// cuts between fusions come to, once that is asked for.
 
 const MEMBERS = 24; // members named in a row before "more"
 
@@ -6,15 +7,31 @@ const MEMBERS = 24; // members named in a row before "more"
 function render({ model, el }) {
   panel(el, "fusions");
   const opened = new Set();
+  const weigh = h("button", { title: "Plan other cuts between fusions: what is handed on and what is made again, the same in all layers. Takes seconds; nothing is changed", onclick: () => model.send({ type: "cuts" }) }, "Weigh other cuts");
+  const note = h("span", { class: "wb-muted" }), cuts = h("div", {}), census = h("div", {}), head = h("p", { class: "wb-muted" });
+  const asking = h("div", { class: "wb-row" }, weigh, note);
+  el.replaceChildren(head, asking, cuts, census);
+  function drawCuts() {
+    const { heads = [], rows = [], note: said = "" } = model.get("cuts");
+    note.textContent = said;
+    weigh.textContent = rows.length ? "Weigh again" : "Weigh other cuts";
+    cuts.replaceChildren(...(rows.length ? [scrolled("Cuts between fusions", h("table", {},
+      h("thead", {}, h("tr", {}, heads.map((name, n) => h("th", n < heads.length - 1 ? { class: "wb-right" } : {}, name)), h("th", {}))),
+      h("tbody", {}, rows.map(({ cells, chosen }, i) => h("tr", { class: chosen ? "wb-chosen" : null },
+        cells.map((cell, n) => h("td", n < cells.length - 1 ? { class: "wb-right wb-nowrap" } : {}, cell)),
+        h("td", {}, chosen ? h("span", { class: "wb-muted" }, "in force") : h("button", { "aria-label": `Choose ${cells[cells.length - 1]}`, onclick: () => model.send({ type: "cut", index: i }) }, "Choose")))))))] : []));
+  }
   function draw() {
-    const { head, groups = [] } = model.get("content"), selected = model.get("selected");
+    const { head: text, groups = [] } = model.get("content"), selected = model.get("selected");
     const all = groups.reduce((sum, { count, size }) => sum + count * size, 0) || 1, share = ({ count, size }) => 100 * count * size / all;
     const compiled = groups.some((group) => group.compiled);
     const right = (text) => h("th", { class: "wb-right" }, text);
     const member = ({ id, name }) => h("button", {
       class: `wb-link ${id === selected ? "wb-chosen" : ""}`, "data-fusion": id, onclick: () => model.send({ type: "go", id }), title: "show it in the graph",
     }, name);
-    el.replaceChildren(h("p", { class: "wb-muted" }, head ?? ""), scrolled("Fusions", h("table", {},
+    head.textContent = text ?? "";
+    asking.hidden = !groups.length;
+    census.replaceChildren(scrolled("Fusions", h("table", {},
       h("thead", {}, h("tr", {}, right("identical"), right("ops in each"), h("th", {}, "share of all fused ops"), h("th", {}, "where"), compiled && right("compiled in"), h("th", {}, "what it computes"), h("th", {}, "fusions"))),
       h("tbody", {}, groups.map((group, i) => {
         const whole = opened.has(group.members[0].id), shown = whole ? group.members : group.members.slice(0, MEMBERS), rest = group.members.length - shown.length;
@@ -27,7 +44,8 @@ function render({ model, el }) {
             rest > 0 && [" ", h("button", { class: "wb-link", onclick: () => { opened.add(group.members[0].id); draw(); } }, `and ${rest} more`)]));
       }))), { hidden: !groups.length }));
   }
-  return follow(model, ["content", "selected"], draw);
+  const ends = [follow(model, ["content", "selected"], draw), follow(model, ["cuts"], drawCuts)];
+  return () => ends.forEach((end) => end());
 }
 
 export default { render };

@@ -1,0 +1,211 @@
+"""Cuts between fusions, weighed against compilations: exact, beaten by nothing, and kept to by a fit."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+import workbench
+from workbench.bench.among import Among
+from workbench.bench.around import Found
+from workbench.bench.bench import Workbench
+from workbench.bench.cutting import _PRESETS, Cut, Cuts, _kinds, beaten, compute_s, in_words, kind_of
+from workbench.errors import ChoiceError, PlanError
+
+STORAGES = ("recompute", "offload")
+SHARED = {"sharing.identical": "shared"}
+
+
+def opened(name: str, **settings: object) -> Workbench:
+    return workbench.open(name, device="planned", executor="nvfuser", **settings)
+
+
+@pytest.fixture(scope="module")
+def made() -> Workbench:
+    return opened("llama", layers=2)
+
+
+@pytest.fixture
+def bench(made: Workbench) -> Iterator[Workbench]:
+    yield made
+    while made.can_undo:
+        made.undo()
+
+
+@pytest.fixture(scope="module")
+def chain() -> Workbench:
+    return opened("residual_chain", layers=4, grad=True, size=1024)
+
+
+@pytest.fixture(scope="module")
+def table(made: Workbench) -> Cuts:
+    return made.cuts()
+
+
+def weighed(bench: Workbench, choices: dict[str, str]) -> Cut:
+    """By a plan of its own."""
+    plan = bench.plan_under({**choices, **SHARED})
+    return Cut(
+        compilations=plan.census.unique,
+        fusions=plan.census.count,
+        largest=plan.census.largest,
+        peak_bytes=plan.peak_bytes,
+        saved_bytes=plan.saved_bytes,
+        step_s=compute_s(bench, plan, bench.machine),
+        choices={**SHARED, **choices},
+    )
+
+
+def test_each_is_what_its_plan_comes_to_and_is_proven(made: Workbench, table: Cuts) -> None:
+    for cut in table.every:
+        assert cut == weighed(made, dict(cut.choices))
+        assert made.plan_under(cut.choices).proof.proven
+        assert not made.plan_under(cut.choices).unmatched
+
+
+def test_none_is_beaten_by_another_or_by_a_choice_alone(made: Workbench, table: Cuts) -> None:
+    assert len(table) > 1
+    assert not any(beaten(a, b) for a, b in itertools.permutations(table, 2))
+    alone = (*_PRESETS, *_kinds(made.plan.sites, {}))
+    assert len(alone) > 20
+    for choices in alone:
+        cut = weighed(made, choices)
+        assert any(beaten(cut, known) for known in table), choices
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("residual_chain", {"layers": 4, "grad": True, "size": 1024}),
+        ("mlp", {"layers": 2}),
+        pytest.param("dropout_mlp", {"layers": 2}, marks=pytest.mark.slow),
+    ],
+)
+def test_of_all_combinations_of_a_small_program_none_is_better(name: str, settings: dict[str, object]) -> None:
+    small = opened(name, **settings)
+    table = small.cuts()
+    kinds = _kinds(small.plan.sites, {})
+    assert len(kinds) > 1
+    tried = 0
+    for preset in ({}, *_PRESETS):
+        for chosen in itertools.product((False, True), repeat=len(kinds)):
+            choices = dict(preset)
+            for made, is_chosen in zip(kinds, chosen, strict=True):
+                choices |= made if is_chosen else {}
+            try:
+                cut = weighed(small, choices)
+            except (ChoiceError, PlanError):
+                continue
+            tried += 1
+            assert any(beaten(cut, known) for known in table), choices
+    assert tried > 9
+
+
+def test_of_the_patch_that_makes_all_fusions_different_nothing_is_left(chain: Workbench) -> None:
+    patch, stock = weighed(chain, {"remat.weight": "0.0"}), weighed(chain, {})
+    assert patch.compilations > stock.compilations
+    assert any(beaten(patch, cut) and cut.compilations <= stock.compilations for cut in chain.cuts())
+
+
+def test_beside_choices_by_hand_only_others_are_weighed(bench: Workbench) -> None:
+    id = "remat:layers.0/add"
+    bench.choose({"remat.weight": "1.0", id: "save"})
+    table = bench.cuts()
+    assert table.stock.peak_bytes == bench.plan.peak_bytes
+    for cut in table:
+        assert "remat.weight" not in cut.choices
+        assert "remat.preset" not in cut.choices
+        assert id not in cut.choices
+    assert bench.choices == {"remat.weight": "1.0", id: "save"}
+
+
+def test_what_is_the_same_in_all_layers_is_named_once() -> None:
+    choices = {f"remat:layers.{n}.mlp/silu": "recompute" for n in range(4)}
+    assert in_words({"remat.weight": "0.0", **choices}) == "remat.weight=0.0; recompute layers.*.mlp/silu (4)"
+    assert kind_of("remat:residual_chain/add.3") == kind_of("remat:residual_chain/add") == "remat:residual_chain/add"
+    assert kind_of("remat:h.1.attn/mul.2") != kind_of("remat:h.1.attn/mul.1")
+
+
+def test_a_table_reads_as_one(table: Cuts) -> None:
+    lines = repr(table).splitlines()
+    assert lines[0].split() == ["compilations", "largest", "peak", "saved", "step", "choices"]
+    assert lines[1].endswith("as Thunder cuts")
+    assert len(lines) == 1 + len(table.every)
+    document = table.to_json()
+    assert [cut["label"] for cut in document["cuts"]] == [cut.label for cut in table]
+    assert document["predicted"] is True
+
+
+def test_where_nothing_is_fused_there_is_nothing_to_cut() -> None:
+    bench = workbench.open("mlp", device="planned", executor="torch", layers=1)
+    with pytest.raises(PlanError, match="nothing of mlp is fused by the executor torch: there is nothing to cut"):
+        bench.cuts()
+
+
+def test_a_fit_keeps_to_a_number_of_compilations(bench: Workbench, table: Cuts) -> None:
+    few = table.within(table.stock.compilations)
+    found = bench.fit(compilations=table.stock.compilations)
+    assert bench.plan.counts["compilations"] == found.compilations <= table.stock.compilations
+    assert found.before_compilations > found.compilations
+    assert found.step_s + found.added_s == pytest.approx(few.step_s)
+    assert bench.choices == dict(found.choices)
+    assert f"{found.compilations} compilations (before: {found.before_compilations})" in repr(found)
+
+
+@pytest.mark.slow
+def test_under_a_peak_a_fit_keeps_to_a_number_of_compilations() -> None:
+    bench = opened("llama", layers=1)
+    limit = round(0.95 * bench.plan.peak_bytes)
+    most = bench.plan.census.unique + 1
+    found = bench.fit(limit, compilations=most, using=("recompute",))
+    assert found.peak_bytes == bench.plan.peak_bytes <= limit
+    assert bench.plan.counts["compilations"] <= most
+    assert bench.plan.proof.proven
+
+
+def test_fewer_compilations_than_there_can_be_are_refused_with_the_fewest(bench: Workbench, table: Cuts) -> None:
+    fewest = min(cut.compilations for cut in table)
+    words = f"no plan of llama with {fewest - 1} compilations or less was found; the fewest are {fewest}$"
+    with pytest.raises(PlanError, match=words):
+        bench.fit(compilations=fewest - 1)
+    with pytest.raises(PlanError, match=words.replace(" of llama", "")):
+        table.within(fewest - 1)
+    bench.choose({"remat.preset": "off"})
+    with pytest.raises(PlanError, match="beside the choices made by hand, which stay"):
+        bench.fit(compilations=1)
+    assert bench.choices == {"remat.preset": "off"}
+
+
+@pytest.mark.parametrize("given", [0, -1, 2.5, "6", True])
+def test_what_is_no_number_of_compilations_is_refused(made: Workbench, given: object) -> None:
+    with pytest.raises(ChoiceError, match="compilations is a whole number above zero"):
+        made.fit(compilations=given)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_with_cuts_no_step_is_longer() -> None:
+    bench = opened("llama", layers=1)
+    without = Among(bench, bench._captured, bench.machine, using=("recompute",))
+    cutting = Among(bench, bench._captured, bench.machine, using=("recompute", "cuts"), after=without)
+    gained = 0
+    for share in (0.92,):
+        limit = round(share * bench.plan.peak_bytes)
+        with_cuts, plan = cutting.within(limit)
+        assert plan.peak_bytes <= limit
+        choices = cutting.choices(with_cuts)
+        assert bench.plan_under(choices).peak_bytes == with_cuts.planned_bytes
+        assert cutting.step_s + with_cuts.added_s == pytest.approx(
+            compute_s(bench, bench.plan_under(choices), bench.machine)
+        )
+        told = cutting.explained(with_cuts, plan, limit)
+        assert dict(told.choices) == choices
+        assert told.gap >= 0
+        try:
+            alone: Found | None = without.within(limit)[0]
+        except PlanError:
+            alone = None
+        assert alone is None or with_cuts.whole_s <= alone.whole_s
+        gained += alone is None or with_cuts.whole_s < alone.whole_s
+    assert gained > 0

@@ -1,0 +1,53 @@
+"""`cuts`: compilations against memory and step, under other cuts between fusions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from workbench.cli.opening import check_program, open_bench
+from workbench.cli.options import (
+    CaptureOption,
+    ChooseOption,
+    ConfigOption,
+    DeviceOption,
+    ExecutorOption,
+    JsonOption,
+    ParallelOption,
+    ProgramArgument,
+    RanksOption,
+    SetOption,
+)
+from workbench.cli.output import print_json, print_line
+from workbench.cli.statuses import DONE
+
+
+def cuts(
+    program: ProgramArgument,
+    settings: SetOption = None,
+    choices: ChooseOption = None,
+    config: ConfigOption = None,
+    device: DeviceOption = None,
+    executor: ExecutorOption = None,
+    ranks: RanksOption = None,
+    parallel: ParallelOption = "",
+    capture: CaptureOption = None,
+    machine: Annotated[
+        str | None, typer.Option("--machine", metavar="NAME", help="Whose rates the step rests on.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Weigh cuts between fusions: compilations against peak, saved bytes and step. Nothing runs."""
+    check_program(program, settings)
+    from workbench.runs import rates
+
+    if machine is not None:
+        rates.checked(machine)
+    bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, capture=capture)
+    table = bench.cuts(machine=machine)
+    if as_json:
+        print_json(table.to_json())
+    else:
+        print_line(repr(table))
+    return DONE
