@@ -13,6 +13,7 @@ from workbench.bench.around import Found
 from workbench.bench.bench import Workbench
 from workbench.bench.cutting import _PRESETS, Cut, Cuts, _kinds, beaten, compute_s, in_words, kind_of
 from workbench.errors import ChoiceError, PlanError
+from workbench.ui.fusions import Fusions
 
 STORAGES = ("recompute", "offload")
 SHARED = {"sharing.identical": "shared"}
@@ -209,3 +210,22 @@ def test_with_cuts_no_step_is_longer() -> None:
         assert alone is None or with_cuts.whole_s <= alone.whole_s
         gained += alone is None or with_cuts.whole_s < alone.whole_s
     assert gained > 0
+
+
+def test_the_fusions_tab_weighs_cuts_and_takes_one(bench: Workbench, table: Cuts) -> None:
+    said: list[str] = []
+    tab = Fusions(bench, lambda _busy, act: act(), lambda message: said.append(message["type"]), said.append)
+    tab.show_plan([""] * len(bench.plan.graph.statements), {})
+    assert tab.cuts["rows"] == []
+    tab._handle_custom_msg({"type": "cuts"}, [])
+    assert [row["cells"] for row in tab.cuts["rows"]] == [list(cells) for cells in table.rows()]
+    assert said == [f"{table.planned} plans weighed: {len(table)} that nothing beats, beside Thunder's"]
+    tab._handle_custom_msg({"type": "cut", "index": 1}, [])
+    tab.show_plan([""] * len(bench.plan.graph.statements), {})
+    assert bench.choices == dict(table.every[1].choices)
+    assert bench.pinned == {}
+    assert [row["chosen"] for row in tab.cuts["rows"]] == [at == 1 for at in range(len(table.every))]
+    # Made by hand, they are what others stand beside.
+    bench.choose({"remat.weight": "1.0"})
+    tab.show_plan([""] * len(bench.plan.graph.statements), {})
+    assert tab.cuts["rows"] == []

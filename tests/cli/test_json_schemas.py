@@ -85,6 +85,20 @@ def test_a_check_s_steps(printed: Printed, tmp_path: Path, monkeypatch: pytest.M
     assert len(document["parts"][trials.NAME]["steps"]) == 3
 
 
+@pytest.mark.slow
+def test_cuts_and_a_fit_to_them(printed: Printed) -> None:
+    fused = ("mlp", "--set", "layers=1", "--device", "planned", "--executor", "nvfuser")
+    table = printed("cuts", *fused)
+    held("cuts", table)
+    stock = table["stock"]
+    assert table["cuts"]
+    found = printed("fit", *fused, "--compilations", str(stock["compilations"]))
+    held("fit", found)
+    assert found["compilations"] <= stock["compilations"]
+    assert "fewest are" in printed("fit", *fused, "--compilations", "1")["error"]
+    assert "whole number above zero" in printed("fit", *fused, "--compilations", "0")["error"]
+
+
 def test_every_command_that_takes_json_has_a_schema() -> None:
     group = typer.main.get_command(entry.app)
     assert isinstance(group, typer.core.TyperGroup)
@@ -95,7 +109,7 @@ def test_every_command_that_takes_json_has_a_schema() -> None:
 
 
 def test_what_is_refused_says_so_in_each_schema(printed: Printed, tmp_path: Path) -> None:
-    for command in ("plan", "run", "fit", "report"):
+    for command in ("plan", "run", "fit", "cuts", "report"):
         held(command, printed(command, "nothing"), -1)
     held("check", printed("check", "nothing.py"), -1)
     held("compare", printed("compare", "nothing.py"), -1)

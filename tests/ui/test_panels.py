@@ -343,3 +343,25 @@ def test_every_control_has_a_name_and_is_24_pixels_high(mount, module, content):
     )
     assert len(controls) >= 5
     assert [name for name, high in controls if not name.strip() or high < 24] == []
+
+
+def test_other_cuts_are_weighed_and_chosen(blank: Page, tmp_path: Path) -> None:
+    group = {"count": 2, "size": 3, "sides": "2 forward", "ops": "add", "members": [{"id": "t:a", "name": "nvFusion0"}]}
+    content = {"head": "2 fusions", "groups": [group | {"compiled": ""}]}
+    state = {"content": content, "selected": "", "cuts": {"rows": [], "heads": [], "note": ""}}
+    file = tmp_path / "view.html"
+    file.write_text(page_text("fusions.js", state))
+    blank.goto(file.as_uri())
+    blank.wait_for_function("window.ready === true")
+    blank.get_by_role("button", name="Weigh other cuts").click()
+    rows = [
+        {"cells": ["3 of 4", "5 ops", "2 MiB", "1 MiB", "4 µs", "as Thunder cuts"], "chosen": True},
+        {"cells": ["2 of 4", "7 ops", "–", "–", "−1.0%", "remat.weight=0.0"], "chosen": False},
+    ]
+    heads = ["compilations", "largest", "peak", "saved", "step", "choices"]
+    blank.evaluate("cuts => window.model.set('cuts', cuts)", {"rows": rows, "heads": heads, "note": "by rates"})
+    table = blank.get_by_role("region", name="Cuts between fusions")
+    assert table.get_by_role("row").count() == 3
+    assert "in force" in table.get_by_role("row").nth(1).inner_text()
+    blank.get_by_role("button", name="Choose remat.weight=0.0").click()
+    assert blank.evaluate("window.messages") == [{"type": "cuts"}, {"type": "cut", "index": 1}]

@@ -118,6 +118,9 @@ class Among:
     def bound(self, found: Found, limit_bytes: int) -> Bound:
         """What no other storages within a limit can beat, as far as no cut and no order changes."""
         fitter, _ = self._of(found)
+        return self._bound(fitter, limit_bytes)
+
+    def _bound(self, fitter: Fitter, limit_bytes: int) -> Bound:
         bound = fitter.chooser.bound(limit_bytes)
         return dataclasses.replace(bound, added_s=bound.added_s + self._lead_s(fitter))
 
@@ -147,7 +150,17 @@ class Among:
         PlanError
             If no plan that is found is within it, with the least that is.
         """
-        return self._best(lambda fitter: fitter.within(limit_bytes)[0], quickest, limit_bytes)
+        first, best = self._fitter(0), None
+        # The quickest cuts first: what cannot beat them is not looked at.
+        for fitter in sorted(self._each(), key=self._lead_s):
+            if best is not None and best.whole_s <= self._bound(fitter, limit_bytes).added_s:
+                continue
+            found = fitter.find(limit_bytes, hard=fitter is first)
+            told = None if found is None else self._told(fitter, found)
+            best = min(filter(None, (best, told)), key=quickest, default=None)
+        if best is None:
+            return self._best(lambda fitter: fitter.within(limit_bytes)[0], quickest)
+        return best, self.plan(best)
 
     def within_time(self, step_s: float) -> tuple[Found, Plan]:
         """What peaks lowest of what takes a step no longer than so many seconds.
@@ -161,28 +174,17 @@ class Among:
             lambda fitter: fitter.within_time(step_s)[0], lambda found: (found.planned_bytes, *quickest(found))
         )
 
-    def _best(
-        self,
-        find: Callable[[Fitter], Found],
-        key: Callable[[Found], tuple[float, ...]],
-        limit_bytes: int | None = None,
-    ) -> tuple[Found, Plan]:
-        best: Found | None = None
-        refused: list[Unmet] = []
-        # The quickest cuts first: what cannot beat them is not looked at.
-        for fitter in sorted(self._each(), key=self._lead_s):
-            if best is not None and limit_bytes is not None:
-                bound_s = fitter.chooser.bound(limit_bytes).added_s + self._lead_s(fitter)
-                if best.whole_s <= bound_s:
-                    continue
+    def _best(self, find: Callable[[Fitter], Found], key: Callable[[Found], tuple[float, ...]]) -> tuple[Found, Plan]:
+        """What is best of all; of refusals that which names the least that can be had."""
+        found, refused = [], []
+        for fitter in self._each():
             try:
-                found = self._told(fitter, find(fitter))
+                found.append(self._told(fitter, find(fitter)))
             except Unmet as error:
                 refused.append(error)
-            else:
-                best = found if best is None else min(best, found, key=key)
-        if best is None:
+        if not found:
             raise min(refused, key=lambda error: error.nearest)
+        best = min(found, key=key)
         return best, self.plan(best)
 
     def compiled(self) -> tuple[Found, Plan]:

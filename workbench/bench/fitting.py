@@ -349,26 +349,37 @@ class Fitter:
         line = plan.timeline
         return self._places.of_plan(self._stage.graph, plan.graph, line.statement_peak_bytes, line.after_bytes)
 
-    @few_collections()
     def within(self, limit_bytes: int) -> tuple[Found, Plan]:
         """The quickest point found whose plan is within a limit.
 
         Raises
         ------
-        PlanError
+        Unmet
             If no plan that is found is within it, with the least that is.
         """
+        found = self.find(limit_bytes)
+        if found is None:
+            within = [found.compilations for found in self.found if found.planned_bytes <= limit_bytes]
+            if self._most is not None and within:
+                raise too_many(self._bench, self._most, limit_bytes, min(within))
+            raise too_small(self._bench, limit_bytes, self.before, self.least()[1])
+        return found, self.plan(found)
+
+    @few_collections()
+    def find(self, limit_bytes: int, *, hard: bool = True) -> Found | None:
+        """The same, None if there is none; the least peak is looked for only if it is to be tried `hard`."""
         if not self._moves_waits:
             for order in self._orders:
                 self._moved(self.chooser.stock, order)
             found = self.planned(limit_bytes)
             if found is not None and not found.options and self.before.peak_bytes > limit_bytes:
-                return found, self.plan(found)  # nothing takes less than no time
+                return found  # nothing takes less than no time
         aim = limit_bytes
         for _ in range(_TRIES):
             point = self.chooser.fit(aim)
             if point is None:
-                self.least()
+                if hard:
+                    self.least()
                 break
             plan = self.plan(point)
             if plan.peak_bytes <= limit_bytes:
@@ -378,15 +389,10 @@ class Fitter:
         self._around(limit_bytes)
         found = self.planned(limit_bytes) or self._alike(limit_bytes)
         if found is None:
-            within = [found.compilations for found in self.found if found.planned_bytes <= limit_bytes]
-            if self._most is not None and within:
-                raise too_many(self._bench, self._most, limit_bytes, min(within))
-            raise too_small(self._bench, limit_bytes, self.before, self.least()[1])
+            return None
         stock = self._found.get(_key({}, {}))
         fits = stock is not None and stock.planned_bytes <= limit_bytes and self._few(stock)
-        if stock is not None and fits and stock.whole_s <= found.whole_s:
-            found = stock
-        return found, self.plan(found)
+        return stock if stock is not None and fits and stock.whole_s <= found.whole_s else found
 
     def _alike(self, limit_bytes: int) -> Found | None:
         """The quickest with few enough compilations, once what is made again is so in every layer."""

@@ -74,7 +74,7 @@ class Fusions(Panel):
         found = self._bench.cuts()
         self._found = pinned, found
         self.cuts = cuts_content(found, self._bench.choices)
-        self._say(f"{found.planned} plans weighed: {len(found.every)} that nothing beats, beside Thunder's")
+        self._say(f"{found.planned} plans weighed: {len(found)} that nothing beats, beside Thunder's")
 
     def _choose(self, choices: Mapping[str, str]) -> None:
         self._bench.choose_found(choices)
