@@ -8,7 +8,7 @@ function render({ model, el }) {
   panel(el, "fusions");
   const opened = new Set();
   const weigh = h("button", { title: "Plan other cuts between fusions: what is handed on and what is made again, the same in all layers. Takes seconds; nothing is changed", onclick: () => model.send({ type: "cuts" }) }, "Weigh other cuts");
-  const note = h("span", { class: "wb-muted" }), cuts = h("div", {}), census = h("div", {}), head = h("p", { class: "wb-muted" });
+  const note = h("span", { class: "wb-muted" }), cuts = h("div", { style: "margin-bottom: 12px" }), census = h("div", {}), head = h("p", { class: "wb-muted" });
   const asking = h("div", { class: "wb-row" }, weigh, note);
   el.replaceChildren(head, asking, cuts, census);
   function drawCuts() {
@@ -16,10 +16,10 @@ function render({ model, el }) {
     note.textContent = said;
     weigh.textContent = rows.length ? "Weigh again" : "Weigh other cuts";
     cuts.replaceChildren(...(rows.length ? [scrolled("Cuts between fusions", h("table", {},
-      h("thead", {}, h("tr", {}, heads.map((name, n) => h("th", n < heads.length - 1 ? { class: "wb-right" } : {}, name)), h("th", {}))),
+      h("thead", {}, h("tr", {}, h("th", {}), heads.map((name, n) => h("th", n < heads.length - 1 ? { class: "wb-right" } : {}, name)))),
       h("tbody", {}, rows.map(({ cells, chosen }, i) => h("tr", { class: chosen ? "wb-chosen" : null },
-        cells.map((cell, n) => h("td", n < cells.length - 1 ? { class: "wb-right wb-nowrap" } : {}, cell)),
-        h("td", {}, chosen ? h("span", { class: "wb-muted" }, "in force") : h("button", { "aria-label": `Choose ${cells[cells.length - 1]}`, onclick: () => model.send({ type: "cut", index: i }) }, "Choose")))))))] : []));
+        h("td", {}, chosen ? h("span", { class: "wb-muted" }, "in force") : h("button", { "aria-label": `Choose ${cells[cells.length - 1]}`, onclick: () => model.send({ type: "cut", index: i }) }, "Choose")),
+        cells.map((cell, n) => h("td", n < cells.length - 1 ? { class: "wb-right wb-nowrap" } : {}, cell)))))))] : []));
   }
   function draw() {
     const { head: text, groups = [] } = model.get("content"), selected = model.get("selected");
