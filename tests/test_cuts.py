@@ -229,3 +229,18 @@ def test_the_fusions_tab_weighs_cuts_and_takes_one(bench: Workbench, table: Cuts
     bench.choose({"remat.weight": "1.0"})
     tab.show_plan([""] * len(bench.plan.graph.statements), {})
     assert tab.cuts["rows"] == []
+
+
+@pytest.mark.slow
+def test_a_curve_has_a_line_for_what_cuts_add() -> None:
+    bench = opened("dropout_mlp", layers=2)
+    curve = bench.curve(points=2, using=("recompute", "cuts"), each=True).wait()
+    assert [line.name for line in curve.lines] == ["recompute", "with cuts"]
+    without, cutting = (line.points for line in curve.lines)
+    assert min(p.peak_bytes for p in cutting) <= min(p.peak_bytes for p in without)
+    assert min(p.step_s for p in cutting) < min(p.step_s for p in without)
+    moved = next(point for point in cutting if point.beside)
+    assert "with other cuts (" in str(moved)
+    assert bench.plan_under(moved.choices).peak_bytes == moved.peak_bytes
+    assert curve.step_s(moved.choices) == pytest.approx(moved.step_s)
+    assert curve.explained(moved.choices).choices == moved.choices
