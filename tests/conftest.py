@@ -1,6 +1,7 @@
 """Settings that every test runs under."""
 
 import gc
+import logging
 import os
 import sys
 from typing import Any
@@ -73,7 +74,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays to the end: Python looks no more for cycles among it, nor does pytest when all ended."""
+    """What was imported stays to the end: Python looks no more for cycles among it, nor does pytest when all ended.
+
+    Fixtures keep programs, and nobody waits for a test: all objects are looked through a sixth as often.
+    """
+    from workbench.compiler import cycles
+
+    cycles.MANY = 3_000_000
+    # pytest would hang handlers on the log of all that PyTorch compiles, which is put together once it has one.
+    logging.getLogger("torch.__trace").propagate = True
     gc.collect()
     gc.freeze()
 
