@@ -395,9 +395,10 @@ _SETTINGS = ("recompile_limit", "accumulated_recompile_limit", "allow_rnn", "ign
 
 @contextlib.contextmanager
 def no_collections() -> Iterator[None]:
-    """Inside, Dynamo looks for no cycles each time it has compiled: a third of what a small program takes to open.
+    """Inside, Dynamo looks for no cycles each time it has compiled.
 
-    It would look through all traces made since; `workbench.compiler.cycles` says when that is done instead.
+    It would look through all traces made since, those of programs opened before included, which was up to a third of
+    what a small program took to open; `workbench.compiler.cycles` says when that is done instead.
     """
     before = dynamo_config.run_gc_after_compile
     dynamo_config.run_gc_after_compile = False
