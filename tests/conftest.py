@@ -1,6 +1,7 @@
 """Settings that every test runs under."""
 
 import gc
+import logging
 import os
 import sys
 from typing import Any
@@ -32,6 +33,9 @@ os.environ["THUNDER_WORKBENCH_CACHE"] = "off"
 # is a quarter of what a small program takes to compile. `make gpu-check` and the benchmarks leave it as it is.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
+# Dynamo otherwise looks for cycles after each compilation.
+os.environ.setdefault("TORCH_DYNAMO_RUN_GC_AFTER_COMPILE", "0")
 
 # Tracing makes objects by the million and hardly a cycle: to look for some after every 700 takes time from all tests.
 gc.set_threshold(50_000)
@@ -73,7 +77,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays to the end: Python looks no more for cycles among it, nor does pytest when all ended."""
+    """What was imported stays to the end: Python looks no more for cycles among it, nor does pytest when all ended.
+
+    Fixtures keep programs, and nobody waits for a test: all objects are looked through a sixth as often.
+    """
+    from workbench.compiler import cycles
+
+    cycles.MANY = 3_000_000
+    # pytest would hang handlers on the log of all that PyTorch compiles, which is put together once it has one.
+    logging.getLogger("torch.__trace").propagate = True
     gc.collect()
     gc.freeze()
 

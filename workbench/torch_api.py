@@ -100,6 +100,7 @@ SEAM = Seam(
             "ignore_logger_methods",
             "patch",
             "recompile_limit",
+            "run_gc_after_compile",
         ),
         "eval_frame": (
             "DynamoStance",

@@ -9,8 +9,11 @@ import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
+import torch
 
+import workbench
 from workbench.compiler import cycles
+from workbench.torch_api import dynamo_config
 
 
 class Node:
@@ -105,6 +108,32 @@ def test_all_objects_are_looked_through_once_many_were_made(monkeypatch: pytest.
             kept.extend([None] for _ in range(6_000))
         until(lambda count=count: len(looked_at) == count)  # type: ignore[misc]
     assert looked_at == [1, 2, 1]
+
+
+def breaks(x: torch.Tensor) -> torch.Tensor:
+    torch._dynamo.graph_break()
+    return torch.sin(x)
+
+
+@pytest.mark.parametrize(("program", "capture"), [(torch.sin, "dynamo"), (breaks, "parts")])
+def test_a_program_is_opened_without_a_look(program: Callable[[torch.Tensor], torch.Tensor], capture: str) -> None:
+    looked_at: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        looked_at.append(info["generation"])
+
+    before = dynamo_config.run_gc_after_compile
+    dynamo_config.run_gc_after_compile = True
+    try:
+        with cycles.few_collections():
+            gc.callbacks.append(note)
+            bench = workbench.open(program, torch.ones(3, requires_grad=True), capture=capture)
+            gc.callbacks.remove(note)
+        assert bench.capture == capture
+        assert looked_at == []
+        assert dynamo_config.run_gc_after_compile
+    finally:
+        dynamo_config.run_gc_after_compile = before
 
 
 def test_who_has_them_off_keeps_them_off() -> None:

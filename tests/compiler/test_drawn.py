@@ -111,7 +111,7 @@ def test_a_dropout_that_thunder_draws_twice_is_refused() -> None:
 def test_a_model_that_leaves_out_layers_trains_as_eager() -> None:
     torch.manual_seed(0)
     model = torchvision.models.SwinTransformer(
-        [4, 4], 8, [2, 2], [1, 2], [4, 4], stochastic_depth_prob=0.6, num_classes=3
+        [4, 4], 8, [1, 2], [1, 2], [4, 4], stochastic_depth_prob=0.6, num_classes=3
     ).train()
     images = torch.randn(6, 3, 32, 32)
     bench = workbench.open(model, images, device="cpu", executor="torch")

@@ -310,6 +310,7 @@ def test_a_function_that_is_made_while_another_runs_is_part_of_the_program(folde
     assert workbench.open(made(3.0), x).on_disk == "kept on disk"
 
 
+@pytest.mark.slow
 def test_what_a_library_notes_of_classes_counts_where_it_is_of_the_programs_own(folder: Path) -> None:
     from transformers.utils import output_capturing
 

@@ -390,7 +390,7 @@ def test_tags_are_those_of_all_that_is_inside() -> None:
         ("adam", {}, "planned", "nvfuser"),
         ("residual_chain", {"layers": 3, "grad": True}, "cpu", "torchcompile"),
         ("fsdp_llama", {"layers": 1, "ranks": 2}, "planned", "nvfuser"),
-        ("ddp_llama", {"layers": 1, "ranks": 2}, "planned", "nvfuser"),
+        pytest.param("ddp_llama", {"layers": 1, "ranks": 2}, "planned", "nvfuser", marks=pytest.mark.long),
     ],
 )
 def test_passes_over_statements_give_the_plans_that_they_gave(

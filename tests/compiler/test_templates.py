@@ -159,7 +159,9 @@ def test_choices_in_programs_with_repeated_layers(name: str) -> None:
         assert opened(bench.config).plan.text() == bench.plan.text()
 
 
-@pytest.mark.parametrize("name", ["alike", "pairs", "first and last special"])
+@pytest.mark.parametrize(
+    "name", ["alike", *(pytest.param(name, marks=pytest.mark.slow) for name in ("pairs", "first and last special"))]
+)
 def test_layers_that_dynamo_did_not_trace_are_recorded_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Statements, where each comes from, and the names that are made for it are those of each layer recorded."""
     kind, changes = CASES[name]

@@ -83,7 +83,8 @@ def test_a_point_that_is_clicked_is_chosen(bench: wb.Workbench) -> None:
 
 
 @pytest.mark.slow
-def test_what_each_adds_is_a_line_of_its_own_that_can_be_clicked(bench: wb.Workbench) -> None:
+def test_what_each_adds_is_a_line_of_its_own_that_can_be_clicked() -> None:
+    bench = wb.open("mlp", device="cpu", layers=1)
     tab, _ = tab_of(bench)
     assert tab.panel.content["each"] == ["recompute", "offload", "order"]
     assert tab.plot.content["sources"]["recompute"]["x"] == []

@@ -91,10 +91,18 @@ SHARED: list[tuple[str, str, int, dict[str, Any]]] = [
     ("normed", "ddp", 2, {"device": "cpu", "executor": "torchcompile"}),
     ("split", "tensor", 2, CPU),
 ]
+IN_TEST = (
+    *(("fsdp_llama", "fsdp"), ("tensor_parallel_mlp", "tensor"), ("tied", "fsdp_zero3")),
+    *(("blocks", "ddp"), ("normed", "fsdp"), ("split", "tensor")),
+)
+"""Each program, and each way to share one; `make long` has all pairs."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "kind", "ranks", "given"), SHARED)
+@pytest.mark.parametrize(
+    ("name", "kind", "ranks", "given"),
+    [pytest.param(*each, marks=[] if each[:2] in IN_TEST else pytest.mark.long) for each in SHARED],
+)
 def test_both_ways_in_give_the_same_plans(
     name: str, kind: str, ranks: int, given: dict[str, Any], programs: ModuleType
 ) -> None:

@@ -111,7 +111,7 @@ def whole_graph(
             if not isinstance(error.inner_exception, _CapturedError):
                 raise
 
-    with settings():
+    with settings(), no_collections():
         try:
             with traced_once(program) as written:
                 _hooked(program, call)
@@ -391,6 +391,21 @@ def settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
 
 
 _SETTINGS = ("recompile_limit", "accumulated_recompile_limit", "allow_rnn", "ignore_logger_methods")
+
+
+@contextlib.contextmanager
+def no_collections() -> Iterator[None]:
+    """Inside, Dynamo looks for no cycles each time it has compiled.
+
+    It would look through all traces made since, those of programs opened before included, which was up to a third of
+    what a small program took to open; `workbench.compiler.cycles` says when that is done instead.
+    """
+    before = dynamo_config.run_gc_after_compile
+    dynamo_config.run_gc_after_compile = False
+    try:
+        yield
+    finally:
+        dynamo_config.run_gc_after_compile = before
 
 
 @functools.lru_cache(8)

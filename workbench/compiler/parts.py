@@ -21,7 +21,16 @@ from torch import fx
 
 from workbench.analysis.joined import Forward, Recorded
 from workbench.compiler import patches
-from workbench.compiler.dynamo import Compiled, Compiler, compiled_by, cut_off, reason_of, settings, whole_of
+from workbench.compiler.dynamo import (
+    Compiled,
+    Compiler,
+    compiled_by,
+    cut_off,
+    no_collections,
+    reason_of,
+    settings,
+    whole_of,
+)
 from workbench.compiler.forgetting import Backend, forget, noted
 from workbench.compiler.frames import place_of
 from workbench.compiler.fx_trace import constants_of, name_of, refused
@@ -212,7 +221,8 @@ def _pieces_of(
     for optimizer in optimizers:
         patches.make_state_fake(optimizer, mode)
     loops = patches.graph_breaks_in_loops() if optimizers else nullcontext()
-    with settings(LIMIT), loops, patches.takes_real_tensors(mode), patches.backward_without_gpu(mode):
+    real = patches.takes_real_tensors(mode)
+    with settings(LIMIT), no_collections(), loops, real, patches.backward_without_gpu(mode):
         call = compiled_by(program, Backend(ref(act)), whole=False)
         call(*args, **kwargs)
         first = found
