@@ -24,13 +24,15 @@ from workbench.graph import layer_of
 
 if TYPE_CHECKING:
     from workbench.compiler.kept import Kept
-    from workbench.compiler.pipeline import Capture, Plan
+    from workbench.compiler.pipeline import Capture, Plan, Sketch
     from workbench.compiler.shortened import Run, Shortened
 
 _WORTH = 0.6
 """So many of the program's statements may be planned to say what choices in all layers come to."""
 _MOST = 2
 """Layers in which choices in several are planned, to say what they come to in the others."""
+_KEPT = 4
+"""Sketches that are kept of each program."""
 _TIMES = 4
 """So many times as many layers as are chosen otherwise there have to be."""
 
@@ -48,21 +50,32 @@ class _Program:
     captured: Capture
     runs: tuple[Run, ...]
 
-    def plan(self, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> Plan:
-        """Its plan under those of some choices that concern it.
+    _kept: OrderedDict[frozenset[tuple[str, str]], Sketch] = dataclasses.field(default_factory=OrderedDict)
+
+    def sketch(self, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> Sketch:
+        """What it comes to under those of some choices that concern it; the last few are kept.
 
         Raises
         ------
         ChoiceError, PlanError
             If it is refused.
         Superseded
-            If something newer is to be planned.
+            If something newer is to be found.
         """
         from workbench.compiler import pipeline
 
-        made = pipeline.plan(self.captured, {id: option for id, option in choices.items() if self._has(id)}, newer)
-        if made.unmatched:
-            raise ChoiceError(f"{next(iter(made.unmatched))}: nothing there with few layers")
+        chosen = {id: option for id, option in choices.items() if self._has(id)}
+        key = frozenset(chosen.items())
+        made = self._kept.get(key)
+        if made is None:
+            made = pipeline.sketch(self.captured, chosen, newer)
+            if made.unmatched:
+                raise ChoiceError(f"{next(iter(made.unmatched))}: nothing there with few layers")
+            self._kept[key] = made
+        # What is in force is asked for again and again, what is chosen on top of it once.
+        self._kept.move_to_end(key)
+        if len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
         return made
 
     def _has(self, id: str) -> bool:
@@ -75,8 +88,8 @@ class _Program:
         found = [_in_run(self.runs, layer_of(origin.scope)) for origin in self.captured.stage.origins]
         return [place if place[0] >= 0 else (-1, origin) for origin, place in enumerate(found)]
 
-    def alive(self, plan: Plan) -> _Alive:
-        """The bytes alive in each statement of a plan, of this program or of the whole one."""
+    def alive(self, plan: Plan | Sketch) -> _Alive:
+        """The bytes alive in each statement, of this program or of the whole one's plan."""
         statements, line = plan.graph.statements, plan.timeline
         found: dict[_Place, list[int]] = {}
         last = (-1, -1)
@@ -115,7 +128,7 @@ class Few:
         """Make what estimates need, while nobody waits for it."""
         with self._lock:
             for program in self._made():
-                program.plan({})
+                self._alike.prepare(program.sketch({}))
 
     def known(self, plan: Plan, choices: Mapping[str, str]) -> Estimate | None:
         """What was found that choices come to on top of a plan; None where that was not asked for, or is not known."""
@@ -220,7 +233,7 @@ class Few:
             planned.add(key)
             if len(planned) > _MOST:
                 return
-            before, after = (program.plan(each, newer) for each in (moved, {**moved, **chosen}))
+            before, after = (program.sketch(each, newer) for each in (moved, {**moved, **chosen}))
             change = self._alike.learn(before, after, chosen)
             # What reaches beyond its layer does not add up.
             if change is None or (len(choices) > 1 and not change.apart):
@@ -349,9 +362,9 @@ def _extended(
     Raises
     ------
     ChoiceError, PlanError, Superseded
-        As `_Program.plan`.
+        As `_Program.sketch`.
     """
-    few, *longer = [program.alive(program.plan(choices, newer)) for program in programs]
+    few, *longer = [program.alive(program.sketch(choices, newer)) for program in programs]
     runs, found = programs[0].runs, dict[_Place, int]()
     for grown, (run, more) in enumerate(zip(runs, longer, strict=True)):
         own = ((side, of, at + run.turns) for side, of, at in few if _is_inner(run, of == grown, at))

@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from workbench.analysis.equivalence import Proof, fault, prove
@@ -395,10 +395,14 @@ class Hooks:
             )
 
 
-def sites_under(choices: Mapping[str, str], stage: Stage, made: Made) -> tuple[Site, ...]:
-    """All sites of all levers, under choices and what they came to."""
+def sites_under(
+    choices: Mapping[str, str], stage: Stage, made: Made, levers: Collection[str] | None = None
+) -> tuple[Site, ...]:
+    """All sites, of all levers or of some by name, under choices and what they came to."""
     found: list[Site] = []
     for lever in all_levers():
+        if levers is not None and lever.name not in levers:
+            continue
         found.extend(setting.site(lever.name, choices, stage) for setting in lever.settings())
         found.extend(lever.sites(stage, choices, made))
     return tuple(found)
