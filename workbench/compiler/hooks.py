@@ -28,6 +28,7 @@ from workbench.compiler.later import Later
 from workbench.compiler.layers import Reduced, reduced
 from workbench.compiler.names import tag_origins
 from workbench.compiler.reader import read_execution
+from workbench.compiler.regions import own_names
 from workbench.compiler.stage import Made, Stage
 from workbench.compiler.thunder_api import (
     BoundSymbol,
@@ -38,7 +39,6 @@ from workbench.compiler.thunder_api import (
     Transform,
     compile_data,
     del_last_used,
-    from_trace,
     get_always_executors,
     split_into_forward_and_backward,
     unwrap_return_value,
@@ -293,7 +293,7 @@ class Hooks:
             origins=self.origins,
             gradients=gradients,
             # Later passes, and the next round of choices, would find the names taken.
-            claimed=_own_names(claimed),
+            claimed=own_names(claimed),
             has_backward=any(BoundSymbolTag.BACKWARD in b.tags for b in claimed.bound_symbols),
             gathers_again=self.parallel == parallel.ZERO3,
             program=program,
@@ -302,7 +302,7 @@ class Hooks:
     def edit(self, stage: Stage) -> TraceCtx:
         """Apply the levers that act before fusion."""
         self.stage, self.made = stage, Made()
-        trace = _own_names(stage.claimed)
+        trace = own_names(stage.claimed)
         for lever in all_levers():
             for setting in lever.settings():
                 site = setting.site(lever.name, self.choices, stage)
@@ -411,13 +411,6 @@ def sites_under(
 def fingerprint(origins: Sequence[Origin]) -> str:
     """Digest of a program's statements and where they stand, without lines and shapes."""
     return hashlib.sha256("\n".join(o.id for o in origins).encode(errors="backslashreplace")).hexdigest()[:16]
-
-
-def _own_names(trace: TraceCtx) -> TraceCtx:
-    own = from_trace(trace)
-    own.names = set(trace.names)
-    own.bound_symbols = list(trace.bound_symbols)
-    return own
 
 
 @dataclasses.dataclass(frozen=True)
