@@ -105,6 +105,28 @@ def test_a_layer_stands_for_those_whose_neighbours_are_like_its_own() -> None:
 
 
 @pytest.mark.drawn
+def test_a_sketch_is_its_plan_as_far_as_memory_goes(bench: wb.Workbench) -> None:
+    drawn, captured = random.Random(5), bench._captured
+    for id, option in drawn.sample(kinds(bench), amount(4, 10, 40)):
+        layers = drawn.choice([[3], [0, 9], range(LAYERS)])
+        choices = in_layers(bench, id, option, layers)
+        try:
+            made = pipeline.plan(captured, choices)
+        except ChoiceError:
+            with pytest.raises(ChoiceError):
+                pipeline.sketch(captured, choices)
+            continue
+        sketch = pipeline.sketch(captured, choices)
+        assert sketch.graph.to_json() == made.graph.to_json()
+        assert sketch.timeline.statement_peak_bytes.tolist() == made.timeline.statement_peak_bytes.tolist()
+        assert (sketch.saved_bytes, sketch.sites, sketch.unmatched) == (made.saved_bytes, made.sites, ())
+    assert pipeline.sketch(captured, {"saved:no.such": "save"}).unmatched == ("saved:no.such",)
+    refused = next(site for site in bench.plan.sites if "recompute" in site.illegal)
+    with pytest.raises(ChoiceError):
+        pipeline.sketch(captured, {refused.id: "recompute"})
+
+
+@pytest.mark.drawn
 @pytest.mark.parametrize("in_force", [0, 2])
 def test_what_is_chosen_in_all_layers_comes_to_what_its_plan_does(stock: wb.Workbench, in_force: int) -> None:
     drawn, moving, said = random.Random(3), 0, 0

@@ -9,7 +9,6 @@ which stands between neighbours like its own. What is chosen in one layer is pla
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -19,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.bench.alike import Alike, Estimate, layer_in, local
+from workbench.compiler.cycles import few_collections
+from workbench.compiler.turns import Turns
 from workbench.errors import ChoiceError, PlanError
 from workbench.graph import layer_of
 
@@ -32,7 +33,7 @@ _WORTH = 0.6
 _MOST = 2
 """Layers in which choices in several are planned, to say what they come to in the others."""
 _KEPT = 4
-"""Sketches that are kept of each program."""
+"""Sketches that are kept of each program, and after which what none of them asked for is forgotten."""
 _TIMES = 4
 """So many times as many layers as are chosen otherwise there have to be."""
 
@@ -119,16 +120,27 @@ class Few:
 
     def __init__(self, captured: Capture, alike: Alike) -> None:
         self._captured, self._alike = captured, alike
-        self._lock = threading.RLock()
+        self._lock = Turns()
         self._programs: list[_Program] | None = None
         self._known: tuple[Plan | None, dict[frozenset[tuple[str, str]], Estimate | None]] = (None, {})
         """Of one plan, the last that was asked about: others are not held on to."""
 
     def prepare(self) -> None:
         """Make what estimates need, while nobody waits for it."""
-        with self._lock:
+        with self._lock, few_collections():
             for program in self._made():
                 self._alike.prepare(program.sketch({}))
+
+    @property
+    def worth(self) -> bool:
+        """Whether the program has so many layers that plans of few of them take much less time."""
+        with self._lock:
+            return bool(self._made())
+
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody waits for an estimate, or for a plan, until the one under way is found."""
+        return self._lock.awaited or self._captured.planning.awaited
 
     def known(self, plan: Plan, choices: Mapping[str, str]) -> Estimate | None:
         """What was found that choices come to on top of a plan; None where that was not asked for, or is not known."""
@@ -141,6 +153,8 @@ class Few:
         in_force: Mapping[str, str],
         choices: Mapping[str, str],
         newer: Callable[[], bool] | None = None,
+        *,
+        waited_for: bool = True,
     ) -> Estimate | None:
         """What further choices come to, by plans of few layers; None where these do not say it.
 
@@ -152,6 +166,8 @@ class Few:
             What it is made under, and what is chosen on top of it.
         newer : callable, optional
             Asked after each stage whether something newer is to be found.
+        waited_for : bool
+            Whether somebody waits for it: cycles are looked for once it is found, and not by the way.
 
         Raises
         ------
@@ -163,7 +179,9 @@ class Few:
             if self._known[0] is not plan:
                 self._known = plan, {}
             found = self._known[1]
-            if key not in found:
+            if key in found:
+                return found[key]
+            with few_collections(look=waited_for):
                 found[key] = self._estimate(plan, in_force, choices, newer)
             return found[key]
 
@@ -181,8 +199,9 @@ class Few:
             statements = sum(len(one.stage.claimed.bound_symbols) for one in made)
             worth = statements <= _WORTH * len(stage.claimed.bound_symbols)
             whole = few is not None and len(made) == 1 + len(few.runs)
-            # What is kept is forgotten after some plans: these must not make the whole program's forgotten.
-            kept = Kept()
+            # What is kept is forgotten after some plans: these must not make the whole program's forgotten, and are
+            # asked for once each.
+            kept = Kept(_KEPT)
             self._programs = [self._program(one, kept) for one in made] if worth and whole else []
         return self._programs
 

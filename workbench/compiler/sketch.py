@@ -12,7 +12,6 @@ from functools import cached_property
 
 from workbench.analysis.memory import Timeline, timeline
 from workbench.compiler.capture import Capture
-from workbench.compiler.cycles import few_collections
 from workbench.compiler.hooks import Hooks, StageLog, executed, sites_under
 from workbench.compiler.reader import read_execution
 from workbench.compiler.stage import Made
@@ -62,7 +61,6 @@ class Sketch:
         return tuple(sorted(self._choices.keys() - {site.id for site in sites}))
 
 
-@few_collections()
 def sketch(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> Sketch:
     """What a plan under choices comes to in memory.
 
@@ -85,7 +83,9 @@ def sketch(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bo
     with captured.planning:
         captured.kept.begin()
         with captured.inside():
-            found = executed(Hooks(captured.executor, choices, StageLog(newer), kept=captured.kept), captured.stage)
+            hooks = Hooks(captured.executor, choices, StageLog(newer), kept=captured.kept)
+            found = executed(hooks, captured.stage)
             graph = read_execution(found.forward, found.backward, captured.stage)
-        made = dataclasses.replace(found.hooks.made, execution=graph)
+        hooks.mark("read")
+        made = dataclasses.replace(hooks.made, execution=graph)
         return Sketch(graph, timeline(graph), captured, dict(choices), made)
