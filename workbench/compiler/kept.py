@@ -22,15 +22,9 @@ class Kept:
 
     Statements and values are told apart by what they are in memory, which costs nothing to ask: what is kept holds on
     to them, so that no other comes to stand there.
-
-    Parameters
-    ----------
-    plans : int, optional
-        Other than `PLANS`.
     """
 
-    def __init__(self, plans: int | None = None) -> None:
-        self._forgets_after = plans
+    def __init__(self) -> None:
         self._known: dict[Hashable, tuple[Any, Any]] = {}
         self._older: dict[Hashable, tuple[Any, Any]] = {}
         self._plans = 0
@@ -38,7 +32,7 @@ class Kept:
     def begin(self) -> None:
         """Another plan begins."""
         self._plans += 1
-        if self._plans % (self._forgets_after or PLANS) == 0:
+        if self._plans % PLANS == 0:
             self._older, self._known = self._known, {}
 
     def once(self, key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
