@@ -53,7 +53,7 @@ class Clicked:
     def __init__(self, bench: wb.Workbench) -> None:
         self.app, self.drawing_s = App(bench), 0.0
         # What is done once nobody asks for anything is not waited for.
-        self.app.choosing.close()
+        self.app.choosing._resting.cancel()
         bench.warm()
         gc.collect()
         self.app._forget()
@@ -72,6 +72,7 @@ class Clicked:
         assert self.app.choosing.settle(60)
         assert self.app.bench.site(id).choice == option
         took = time.process_time() - begun
+        self.app.choosing._resting.cancel()
         return asked, self.drawing_s, took
 
 

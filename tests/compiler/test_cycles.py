@@ -107,27 +107,6 @@ def test_all_objects_are_looked_through_once_many_were_made(monkeypatch: pytest.
     assert looked_at == [1, 2, 1]
 
 
-def test_what_nobody_waits_for_leaves_them_to_python_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = gc.get_threshold()
-    monkeypatch.setattr(cycles.gc, "collect", lambda _: pytest.fail("looked through"))
-    with cycles.few_collections(look=False):
-        assert gc.get_threshold() == cycles.THRESHOLDS
-    assert gc.get_threshold() == before
-    assert cycles._resting is None
-    monkeypatch.undo()
-    # Unless they are to be looked for anyway.
-    monkeypatch.setattr(cycles, "REST_S", 0.02)
-    with cycles.few_collections():
-        cycle = a_cycle()
-        with cycles.few_collections(look=False):
-            pass
-        assert gc.get_threshold() == cycles.THRESHOLDS
-    with cycles.few_collections(look=False):
-        pass
-    until(lambda: cycle() is None)
-    until(lambda: gc.get_threshold() == before)
-
-
 def test_who_has_them_off_keeps_them_off() -> None:
     gc.disable()
     try:

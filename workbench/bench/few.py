@@ -9,6 +9,7 @@ which stands between neighbours like its own. What is chosen in one layer is pla
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -18,8 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.bench.alike import Alike, Estimate, layer_in, local
-from workbench.compiler.cycles import few_collections
-from workbench.compiler.turns import Turns
 from workbench.errors import ChoiceError, PlanError
 from workbench.graph import BACKWARD, FORWARD, layer_of
 
@@ -129,7 +128,7 @@ class Few:
 
     def __init__(self, captured: Capture, alike: Alike) -> None:
         self._captured, self._alike = captured, alike
-        self._lock = Turns()
+        self._lock = threading.RLock()
         self._programs: list[_Program] | None = None
         self._known: tuple[Plan | None, dict[frozenset[tuple[str, str]], Estimate | None]] = (None, {})
         """Of one plan, the last that was asked about: others are not held on to."""
@@ -137,20 +136,9 @@ class Few:
 
     def prepare(self) -> None:
         """Make what estimates need, while nobody waits for it."""
-        with self._lock, few_collections():
+        with self._lock:
             for program in self._made():
                 self._alike.prepare(program.sketch({}))
-
-    @property
-    def worth(self) -> bool:
-        """Whether the program has so many layers that plans of few of them take much less time."""
-        with self._lock:
-            return bool(self._made())
-
-    @property
-    def awaited(self) -> bool:
-        """Whether somebody waits for an estimate, or for a plan, until the one under way is found."""
-        return self._lock.awaited or self._captured.planning.awaited
 
     def known(self, plan: Plan, choices: Mapping[str, str]) -> Estimate | None:
         """What was found that choices come to on top of a plan; None where that was not asked for, or is not known."""
@@ -163,8 +151,6 @@ class Few:
         in_force: Mapping[str, str],
         choices: Mapping[str, str],
         newer: Callable[[], bool] | None = None,
-        *,
-        waited_for: bool = True,
     ) -> Estimate | None:
         """What further choices come to, by plans of few layers; None where these do not say it.
 
@@ -176,8 +162,6 @@ class Few:
             What it is made under, and what is chosen on top of it.
         newer : callable, optional
             Asked after each stage whether something newer is to be found.
-        waited_for : bool
-            Whether somebody waits for it: cycles are looked for once it is found, and not by the way.
 
         Raises
         ------
@@ -189,9 +173,7 @@ class Few:
             if self._known[0] is not plan:
                 self._known, self._in_force = (plan, {}), None
             found = self._known[1]
-            if key in found:
-                return found[key]
-            with few_collections(look=waited_for):
+            if key not in found:
                 found[key] = self._estimate(plan, in_force, choices, newer)
             return found[key]
 

@@ -7,6 +7,7 @@ import hashlib
 import os
 import sys
 import sysconfig
+import threading
 import traceback
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +44,6 @@ from workbench.compiler.thunder_api import (
     compile_data,
     langctxs,
 )
-from workbench.compiler.turns import Turns
 from workbench.errors import ProgramError, WorkbenchError, shown
 from workbench.programs import Program, modes, placement
 from workbench.programs.files import what
@@ -118,7 +118,7 @@ class Capture:
     """Where it is kept on disk once its stock plan is there; None where it comes from there, or is not kept."""
     on_disk: str = ""
     """Whether it came from disk, else whether it is kept there once it is planned, or why not."""
-    planning: Turns = dataclasses.field(default_factory=Turns)
+    planning: threading.RLock = dataclasses.field(default_factory=threading.RLock)
     """Held while it is planned: plans share what is kept, and the executor that knows it."""
 
     @contextmanager

@@ -41,15 +41,8 @@ _resting: threading.Thread | None = None
 
 
 @contextlib.contextmanager
-def few_collections(*, look: bool = True) -> Iterator[None]:
-    """Inside, and `REST_S` after, cycles are not looked for; for the whole process while any thread is inside.
-
-    Parameters
-    ----------
-    look : bool
-        Whether they are looked for then. Otherwise Python looks for them as before, from the end on: nothing that stops
-        all threads follows where a person may have begun with something else.
-    """
+def few_collections() -> Iterator[None]:
+    """Inside, and `REST_S` after, cycles are not looked for; for the whole process while any thread is inside."""
     global _inside, _before, _put_off_s, _left_s, _resting
     with _lock:
         now_s = time.process_time()
@@ -64,11 +57,8 @@ def few_collections(*, look: bool = True) -> Iterator[None]:
     finally:
         with _lock:
             _inside -= 1
-            if look:
-                _left_s = time.monotonic()
-            elif not _inside and _resting is None:
-                _as_before()
-            if look and _resting is None:
+            _left_s = time.monotonic()
+            if _resting is None:
                 _resting = threading.Thread(target=_rest, name="workbench-cycles", daemon=True)
                 _resting.start()
 
@@ -85,17 +75,12 @@ def _rest() -> None:
         time.sleep(rest_s)
 
 
-def _as_before() -> None:
-    global _put_off_s, _made
-    _put_off_s = None
-    _made += gc.get_count()[0]
-    gc.set_threshold(*_before)
-
-
 def _look() -> None:
-    global _made
+    global _put_off_s, _made
     if _put_off_s is not None:
-        _as_before()
+        _put_off_s = None
+        _made += gc.get_count()[0]
+        gc.set_threshold(*_before)
         if gc.isenabled():
             gc.collect(2 if _made > MANY else 1)
             _made *= _made <= MANY

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from workbench.analysis.memory import Timeline, timeline
 from workbench.compiler.capture import Capture
+from workbench.compiler.cycles import few_collections
 from workbench.compiler.hooks import Hooks, StageLog, executed, sites_under
 from workbench.compiler.reader import read_execution
 from workbench.compiler.stage import Made
@@ -61,6 +62,7 @@ class Sketch:
         return tuple(sorted(self._choices.keys() - {site.id for site in sites}))
 
 
+@few_collections()
 def sketch(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> Sketch:
     """What a plan under choices comes to in memory.
 

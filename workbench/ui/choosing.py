@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from workbench.compiler.cycles import few_collections
 from workbench.lever import Site
-from workbench.ui.ahead import Ahead
 from workbench.ui.messages import words_of_change
 from workbench.ui.names import next_option
 
@@ -77,7 +76,6 @@ class Choosing:
         self._numbers = itertools.count()
         self._weigher: tuple[Plan, Worth] | None = None
         self._weighed: tuple[Plan | None, dict[str, str], Gain | None] = (None, {}, None)
-        self.ahead = Ahead(bench, self._likely, lambda choices: self.weigh(choices) is not None, self._is_working)
         self._resting = threading.Timer(REST_S, self._prepare)
         self._resting.daemon = True
         self._resting.start()
@@ -85,7 +83,6 @@ class Choosing:
     def close(self) -> None:
         """No choice will be made here."""
         self._resting.cancel()
-        self.ahead.close()
 
     def _prepare(self) -> None:
         """Make what the next choice needs of a plan from disk, and what its estimate does."""
@@ -93,31 +90,6 @@ class Choosing:
         self._bench.alike.prepare(self._bench.plan)
         if self._bench.plan.census.count:
             self._bench.few.prepare()
-            self.ahead.begin()
-
-    def _is_working(self) -> bool:
-        return bool(self._working)
-
-    def _likely(self) -> Iterator[dict[str, str]]:
-        """What clicks would choose, of the largest values first; then the other options of what is shown."""
-        plan, drawn = self._bench.plan, self._graph.drawn()
-        values, at = plan.graph.values, plan.graph.value_index
-
-        def weight(group: Sequence[Site]) -> int:
-            of_values = (int(values.bytes[at[name]]) for name in group[0].values if name in at)
-            return -len(group) * max(group[0].bytes, *of_values, 0)
-
-        shown = sorted((group for group in drawn if group[0].values), key=weight)
-        turned = [self._graph.turned(group[0].id) for group in shown]
-        by_click = [next_option(sites[0]) for sites in turned]
-        yield from (
-            {site.id: option for site in sites} for sites, option in zip(turned, by_click, strict=True) if option
-        )
-        for sites, clicked in zip(turned, by_click, strict=True):
-            first = sites[0]
-            for option in first.options:
-                if option not in (clicked, first.choice) and option not in first.illegal:
-                    yield {site.id: option for site in sites}
 
     def turn(self, sites: Sequence[Site]) -> None:
         """Choose the next option of a site, or of those of folded layers."""
@@ -224,9 +196,6 @@ class Choosing:
                 if all(id in known and known[id].choice == option for id, option in choices.items())
             }
         )
-        # The first time once what the next choice needs is made.
-        if plan.census.count and not self._resting.is_alive():
-            self.ahead.begin()
 
     def _forget(self, numbers: set[int]) -> None:
         with self._changed:

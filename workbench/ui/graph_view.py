@@ -211,13 +211,6 @@ class GraphView(Answering):
         found = self.peers(id)
         return [site for site in found if site.id == id] if self.alone and len(found) > 1 else found
 
-    def drawn(self) -> list[list[Site]]:
-        """The sites that each arc and each mark stands for, the one that a click turns first."""
-        if self.shown is None:
-            return []
-        layout, sites = self.shown.layout, self.shown.sites
-        return [[sites[number] for number in peers] for peers in (*layout.arcs.peers, *layout.marks.peers)]
-
     def groups(self) -> list[list[Site]]:
         """All sites, those together that an arc or a mark shows as one."""
         if self.shown is None:
