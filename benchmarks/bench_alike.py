@@ -4,12 +4,15 @@ Every kind of choice that a layer of `llama` has, planned with nvFuser at 32 lay
 two others are estimated, and planned to compare. On the stock plan, and then with choices in force that stay. With
 ``several``: all layers at once, as a click on a folded row chooses, and a few inner ones that follow each other. With
 ``few``: what nothing is known of, in all layers and in one of them, by plans of few layers; with or without choices.
-``python -m benchmarks.bench_alike SECONDS [several|few]``
+With ``click``: the same without plans to compare, for as many kinds as asked for: what a click at once waits for, and
+a digest of the figures, which another version has to give, too.
+``python -m benchmarks.bench_alike SECONDS [several|few]`` or ``python -m benchmarks.bench_alike KINDS click``
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import random
 import statistics
 import sys
@@ -135,6 +138,31 @@ def by_few_layers(
     in_one.tell(f"one layer, the first and the last included, {what}")
 
 
+def clicked_at_once(bench: wb.Workbench, kinds: list[list[tuple[str, str]]], drawn: random.Random) -> None:
+    """Estimate kinds that nothing is known of, in all layers and in one of them."""
+    captured: Any = bench._captured
+    before, few = bench.plan, Few(captured, Alike())
+    few.prepare()
+    took: dict[str, list[float]] = {"all layers at once": [], "one layer": []}
+    figures: list[tuple[int, int] | None] = []
+    for (id, option), *_ in kinds:
+        stem, _, number = layer_of(id.partition(":")[2].partition("/")[0]).rpartition(".")
+        able = [
+            one
+            for one in (id.replace(f"{stem}.{number}", f"{stem}.{layer}") for layer in range(LAYERS))
+            if (site := before.site_of.get(one)) and option in site.options and option not in site.illegal
+        ]
+        for chosen, times in zip((able, [drawn.choice(able)]), took.values(), strict=True):
+            begun = time.process_time()
+            found = few.estimate(before, {}, dict.fromkeys(chosen, option))
+            times.append(1e3 * (time.process_time() - begun))
+            figures.append(found and (found.peak_bytes, found.saved_bytes))
+    for what, times in took.items():
+        print(f"{what}: {statistics.median(times):.0f} CPU ms (median), at most {max(times):.0f}")
+    grey, digest = figures.count(None), hashlib.sha256(repr(figures).encode()).hexdigest()[:12]
+    print(f"{len(figures)} estimates, {grey} of them grey, digest {digest}")
+
+
 class Comparison:
     """Estimates beside plans."""
 
@@ -183,6 +211,9 @@ def main() -> None:
     bench.warm()
     kinds = kinds_of(bench, drawn)
     drawn.shuffle(kinds)
+    if sys.argv[2:] == ["click"]:
+        clicked_at_once(bench, kinds[: int(sys.argv[1])], drawn)
+        return
     print(f"{len(kinds)} kinds of choices in inner layers")
     begun = time.process_time()
     if sys.argv[2:] == ["several"]:

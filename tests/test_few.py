@@ -15,8 +15,9 @@ import torch
 
 import workbench as wb
 from tests.amount import amount
+from workbench.bench import few as few_module
 from workbench.bench.alike import Alike
-from workbench.bench.few import Few
+from workbench.bench.few import Few, _extended, _extended_by_one
 from workbench.compiler import pipeline
 from workbench.compiler.hooks import Superseded
 from workbench.compiler.shortened import Run, shortened
@@ -105,6 +106,28 @@ def test_a_layer_stands_for_those_whose_neighbours_are_like_its_own() -> None:
 
 
 @pytest.mark.drawn
+def test_a_sketch_is_its_plan_as_far_as_memory_goes(bench: wb.Workbench) -> None:
+    drawn, captured = random.Random(5), bench._captured
+    for id, option in drawn.sample(kinds(bench), amount(4, 10, 40)):
+        layers = drawn.choice([[3], [0, 9], range(LAYERS)])
+        choices = in_layers(bench, id, option, layers)
+        try:
+            made = pipeline.plan(captured, choices)
+        except ChoiceError:
+            with pytest.raises(ChoiceError):
+                pipeline.sketch(captured, choices)
+            continue
+        sketch = pipeline.sketch(captured, choices)
+        assert sketch.graph.to_json() == made.graph.to_json()
+        assert sketch.timeline.statement_peak_bytes.tolist() == made.timeline.statement_peak_bytes.tolist()
+        assert (sketch.saved_bytes, sketch.sites, sketch.unmatched) == (made.saved_bytes, made.sites, ())
+    assert pipeline.sketch(captured, {"saved:no.such": "save"}).unmatched == ("saved:no.such",)
+    refused = next(site for site in bench.plan.sites if "recompute" in site.illegal)
+    with pytest.raises(ChoiceError):
+        pipeline.sketch(captured, {refused.id: "recompute"})
+
+
+@pytest.mark.drawn
 @pytest.mark.parametrize("in_force", [0, 2])
 def test_what_is_chosen_in_all_layers_comes_to_what_its_plan_does(stock: wb.Workbench, in_force: int) -> None:
     drawn, moving, said = random.Random(3), 0, 0
@@ -126,6 +149,41 @@ def test_what_is_chosen_in_all_layers_comes_to_what_its_plan_does(stock: wb.Work
             assert few.known(stock.plan, choices) is found
     assert said >= 6
     assert moving >= 3
+
+
+@pytest.mark.drawn
+def test_one_program_says_what_two_do_or_nothing(bench: wb.Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn, said = random.Random(13), 0
+    programs = Few(bench._captured, Alike())._made()
+    for id, option in drawn.sample(kinds(bench), amount(6, 20, 80)):
+        try:
+            two = _extended(programs, in_layers(bench, id, option), None)
+        except ChoiceError:
+            continue
+        one = _extended_by_one(programs, in_layers(bench, id, option), None)
+        assert one is None or one == two, (id, option)
+        said += one is not None
+    assert said >= 4
+    # Where what a layer keeps is found otherwise than in its forward and backward.
+    monkeypatch.setattr(few_module, "_kept_in", lambda *_: 0)
+    assert _extended_by_one(programs, {}, None) is None
+    assert _extended_by_one([*programs, programs[1]], {}, None) is None
+
+
+def test_what_one_program_does_not_say_two_do(stock: wb.Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    id, option = "saved:layers.2.attention.qkv/linear", "recompute"
+    choices, asked, by_one = in_layers(stock, id, option), [], _extended_by_one
+
+    def none_of_what_is_chosen(programs: Any, chosen: Any, newer: Any) -> Any:
+        asked.append(len(chosen))
+        return None if chosen else by_one(programs, chosen, newer)
+
+    monkeypatch.setattr(few_module, "_extended_by_one", none_of_what_is_chosen)
+    assert estimated(stock, choices) == moved(stock, choices)
+    assert asked == [0, len(choices)]
+    # Where it says something else of the plan in force, it is not asked of another one.
+    monkeypatch.setattr(few_module, "_extended_by_one", lambda *_: {(0, 0, 0): 0})
+    assert estimated(stock, choices) == moved(stock, choices)
 
 
 @pytest.mark.drawn

@@ -381,6 +381,11 @@ class Graph:
             storages = np.setdiff1d(storages, held)
         return storages.astype(np.int32)
 
+    @cached_property
+    def saved_bytes(self) -> int:
+        """Bytes held for the backward, each storage once, arguments not counted."""
+        return int(self.storages.bytes[self.saved_storages()].sum())
+
     def to_json(self) -> str:
         """Write as JSON, readable by `from_json`."""
         return json.dumps(

@@ -17,7 +17,7 @@ from workbench.compiler import fusion, hooks, pipeline
 from workbench.compiler import last_pass as last_pass_module
 from workbench.compiler.kept import PLANS, Kept, Structure, ids, structure_of
 from workbench.compiler.last_pass import last_pass
-from workbench.compiler.regions import Regions
+from workbench.compiler.regions import KeptPasses, Regions
 from workbench.compiler.thunder_api import _transform_for_operator_executor_execution, dead_code, from_trace
 from workbench.errors import ChoiceError
 
@@ -74,6 +74,35 @@ def test_a_plan_after_others_is_the_plan_on_its_own(
         planned += not isinstance(expected, str)
     assert planned >= SETS // 2
     assert len(passes) > SETS
+
+
+def test_what_a_choice_leaves_as_it_is_before_fusion_is_partitioned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = workbench.open("llama", layers=1, device="planned", executor="nvfuser")
+    partitioned: list[int] = []
+    cut: list[int] = []
+    partition, rematerialize = KeptPasses.partition, fusion.rematerialize
+
+    def counted(self: Any, trace: Any) -> Any:
+        partitioned.append(len(trace.bound_symbols))
+        return partition(self, trace)
+
+    def counted_too(trace: Any, *others: Any) -> Any:
+        cut.append(len(trace.bound_symbols))
+        return rematerialize(trace, *others)
+
+    monkeypatch.setattr(KeptPasses, "partition", counted)
+    monkeypatch.setattr(fusion, "rematerialize", counted_too)
+
+    def planned(lever: str, option: str) -> None:
+        site = next(s for s in bench.stock_plan.sites if s.lever == lever and s.values and option not in s.illegal)
+        bench.plan_under({site.id: option})
+
+    planned("saved", "offload")
+    assert (len(partitioned), len(cut)) == (0, 0)
+    planned("remat", "save")
+    assert (len(partitioned), len(cut)) == (0, 1)
+    planned("saved", "recompute")
+    assert (len(partitioned), len(cut)) == (1, 2)
 
 
 def statements(trace: Any) -> list[Any]:

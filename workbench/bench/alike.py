@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.graph import BACKWARD, FORWARD, Graph, layer_of
+from workbench.graph import BACKWARD, FORWARD, Graph, Kind, layer_of
 from workbench.remembered import Remembered
 
 if TYPE_CHECKING:
-    from workbench.compiler.pipeline import Plan
+    from workbench.compiler.pipeline import Plan, Sketch
     from workbench.lever import Site
 
 type _Place = tuple[int, str]
@@ -122,14 +122,14 @@ class Layers:
 
     Parameters
     ----------
-    plan : Plan
+    plan : Plan or Sketch
     numbers : dict
         Of texts and shapes, the same for all plans that are compared.
     remembered : Remembered
         Of other plans, to be taken over where nothing differs.
     """
 
-    def __init__(self, plan: Plan, numbers: dict[Hashable, int], remembered: Remembered) -> None:
+    def __init__(self, plan: Plan | Sketch, numbers: dict[Hashable, int], remembered: Remembered) -> None:
         self.plan, self._numbers, self._remembered = plan, numbers, remembered
 
     @cached_property
@@ -142,33 +142,39 @@ class Layers:
         return tuple((s.id, s.choice) for s in self.plan.sites if s.choice != s.default and not _layer(s))
 
     @cached_property
-    def contents(self) -> dict[str, tuple[Hashable, ...]]:
-        """Per layer its statements and its choices, the same for layers that are the same."""
-        graph = self.plan.graph
-        layers = np.asarray([self._number(layer) for layer in self._layer_of_origin])
-        rows = _rows(graph, self._numbers, self._remembered)
-        of_row = layers[graph.statements.origin]
+    def _told_apart(self) -> NDArray[np.int64]:
+        return _rows(self.plan.graph, self._numbers, self._remembered)
+
+    @cached_property
+    def statements(self) -> dict[str, bytes]:
+        """Per layer its statements, the same for layers that are the same; under an empty name those of none."""
+        names = list(dict.fromkeys(self._layer_of_origin))
+        number = {layer: n for n, layer in enumerate(names)}
+        layers = np.asarray([number[layer] for layer in self._layer_of_origin])
+        of_row = layers[self.plan.graph.statements.origin]
         order = np.argsort(of_row, kind="stable")
         starts = np.flatnonzero(np.diff(of_row[order], prepend=-1))
-        parts = np.split(rows[order], starts[1:]) if len(order) else []
-        found = {number: part.tobytes() for number, part in zip(of_row[order][starts].tolist(), parts, strict=True)}
+        parts = np.split(self._told_apart[order], starts[1:]) if len(order) else []
+        return {names[n]: part.tobytes() for n, part in zip(of_row[order][starts].tolist(), parts, strict=True)}
+
+    @cached_property
+    def contents(self) -> dict[str, tuple[Hashable, ...]]:
+        """Per layer its statements and its choices, the same for layers that are the same."""
         sites: dict[str, list[Hashable]] = {}
         for layer, local in self._remembered.each(_within_layer, self.plan.sites):
             if layer:
                 sites.setdefault(layer, []).append(local)
         return {
-            layer: (found.get(self._number(layer), b""), tuple(sites.get(layer, ())))
-            for layer in {*self._layer_of_origin, *sites} - {""}
-            if layer in sites or self._number(layer) in found
+            layer: (self.statements.get(layer, b""), tuple(sites.get(layer, ())))
+            for layer in {*self.statements, *sites} - {""}
         }
 
     @cached_property
     def outside(self) -> bytes:
         """The statements that are in no layer, as far as they are the program's own."""
         graph = self.plan.graph
-        rows = _rows(graph, self._numbers, self._remembered)
         free = np.asarray([not layer for layer in self._layer_of_origin], np.bool_)
-        return rows[free[graph.statements.origin] & (graph.statements.origin >= 0)].tobytes()
+        return self._told_apart[free[graph.statements.origin] & (graph.statements.origin >= 0)].tobytes()
 
     @cached_property
     def order(self) -> dict[str, tuple[str, ...]]:
@@ -190,7 +196,7 @@ class Layers:
 
     def differing(self, then: Layers) -> set[str]:
         """The layers whose statements are others in another plan."""
-        return {layer for layer, content in self.contents.items() if then.contents.get(layer, ("",))[0] != content[0]}
+        return {layer for layer, made in self.statements.items() if layer and then.statements.get(layer) != made}
 
     @cached_property
     def alive(self) -> dict[_Place, int]:
@@ -210,9 +216,6 @@ class Layers:
         }
         return {**found, _AFTER: line.after_bytes}
 
-    def _number(self, of: Hashable) -> int:
-        return self._numbers.setdefault(of, len(self._numbers))
-
 
 class Alike:
     """Remembers what choices did in their layers, and says what the same come to in others like them."""
@@ -224,9 +227,9 @@ class Alike:
         self._layers: list[Layers] = []
         self._remembered = Remembered()
 
-    def prepare(self, plan: Plan) -> None:
+    def prepare(self, plan: Plan | Sketch) -> None:
         """Look through a plan while nobody waits for it, so that what is estimated on top of it takes less time."""
-        if plan.census.count:
+        if _fuses(plan):
             with self._lock:
                 layers = self._look(plan)
                 _ = layers.contents, layers.alive
@@ -237,12 +240,12 @@ class Alike:
             key = self._key(plan, choices)
             return key is not None and key in self._known
 
-    def learn(self, before: Plan, after: Plan, choices: Mapping[str, str]) -> Change | None:
+    def learn(self, before: Plan | Sketch, after: Plan | Sketch, choices: Mapping[str, str]) -> Change | None:
         """Remember what one choice did, and give it.
 
         Parameters
         ----------
-        before, after : Plan
+        before, after : Plan or Sketch
             They differ in `choices` and what came of them.
         choices : mapping of str to str
             Of more than one site nothing is learned, nor outside of layers, nor where nothing is fused.
@@ -330,7 +333,7 @@ class Alike:
                         alive[side, layer] += by
         return alive
 
-    def _look(self, plan: Plan) -> Layers:
+    def _look(self, plan: Plan | Sketch) -> Layers:
         """A plan's layers; those of the last few plans are kept."""
         found = next((layers for layers in self._layers if layers.plan is plan), None)
         found = found or Layers(plan, self._numbers, self._remembered)
@@ -338,9 +341,9 @@ class Alike:
         self._layers = [*(layers for layers in self._layers if layers is not found), found][-_PLANS:]
         return found
 
-    def _key(self, plan: Plan, choices: Mapping[str, str]) -> Hashable | None:
+    def _key(self, plan: Plan | Sketch, choices: Mapping[str, str]) -> Hashable | None:
         """All that says what a choice in a layer comes to; None where it is in none, or there are several."""
-        if len(choices) != 1 or not plan.census.count:
+        if len(choices) != 1 or not _fuses(plan):
             return None
         ((id, option),) = choices.items()
         site, layer = plan.site_of.get(id), _layer_of(plan, choices)
@@ -351,6 +354,10 @@ class Alike:
         if around is None:
             return None
         return (_stem(layer), local(id, layer), site.choice, local(option, layer), around, layers.settings)
+
+
+def _fuses(plan: Plan | Sketch) -> bool:
+    return bool((plan.graph.statements.kind == Kind.FUSION).any())
 
 
 def _within_layer(site: Site) -> tuple[str, Hashable]:
@@ -401,7 +408,7 @@ def _rows(graph: Graph, numbers: dict[Hashable, int], remembered: Remembered) ->
     return np.stack([np.asarray(column, np.int64) for column in columns], axis=1)
 
 
-def _layer_of(plan: Plan, choices: Mapping[str, str]) -> str:
+def _layer_of(plan: Plan | Sketch, choices: Mapping[str, str]) -> str:
     """The layer of the first choice's site; empty for none."""
     site = plan.site_of.get(next(iter(choices)))
     return _layer(site) if site is not None else ""

@@ -20,17 +20,19 @@ from numpy.typing import NDArray
 
 from workbench.bench.alike import Alike, Estimate, layer_in, local
 from workbench.errors import ChoiceError, PlanError
-from workbench.graph import layer_of
+from workbench.graph import BACKWARD, FORWARD, layer_of
 
 if TYPE_CHECKING:
     from workbench.compiler.kept import Kept
-    from workbench.compiler.pipeline import Capture, Plan
+    from workbench.compiler.pipeline import Capture, Plan, Sketch
     from workbench.compiler.shortened import Run, Shortened
 
 _WORTH = 0.6
 """So many of the program's statements may be planned to say what choices in all layers come to."""
 _MOST = 2
 """Layers in which choices in several are planned, to say what they come to in the others."""
+_KEPT = 4
+"""Sketches that are kept of each program."""
 _TIMES = 4
 """So many times as many layers as are chosen otherwise there have to be."""
 
@@ -48,21 +50,32 @@ class _Program:
     captured: Capture
     runs: tuple[Run, ...]
 
-    def plan(self, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> Plan:
-        """Its plan under those of some choices that concern it.
+    _kept: OrderedDict[frozenset[tuple[str, str]], Sketch] = dataclasses.field(default_factory=OrderedDict)
+
+    def sketch(self, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> Sketch:
+        """What it comes to under those of some choices that concern it; the last few are kept.
 
         Raises
         ------
         ChoiceError, PlanError
             If it is refused.
         Superseded
-            If something newer is to be planned.
+            If something newer is to be found.
         """
         from workbench.compiler import pipeline
 
-        made = pipeline.plan(self.captured, {id: option for id, option in choices.items() if self._has(id)}, newer)
-        if made.unmatched:
-            raise ChoiceError(f"{next(iter(made.unmatched))}: nothing there with few layers")
+        chosen = {id: option for id, option in choices.items() if self._has(id)}
+        key = frozenset(chosen.items())
+        made = self._kept.get(key)
+        if made is None:
+            made = pipeline.sketch(self.captured, chosen, newer)
+            if made.unmatched:
+                raise ChoiceError(f"{next(iter(made.unmatched))}: nothing there with few layers")
+            self._kept[key] = made
+        # What is in force is asked for again and again, what is chosen on top of it once.
+        self._kept.move_to_end(key)
+        if len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
         return made
 
     def _has(self, id: str) -> bool:
@@ -75,23 +88,32 @@ class _Program:
         found = [_in_run(self.runs, layer_of(origin.scope)) for origin in self.captured.stage.origins]
         return [place if place[0] >= 0 else (-1, origin) for origin, place in enumerate(found)]
 
-    def alive(self, plan: Plan) -> _Alive:
-        """The bytes alive in each statement of a plan, of this program or of the whole one."""
-        statements, line = plan.graph.statements, plan.timeline
+    def rows(self, plan: Plan | Sketch) -> dict[_Place, NDArray[np.intp]]:
+        """The statements at each place, of this program or of the whole one's plan."""
+        statements = plan.graph.statements
         found: dict[_Place, list[int]] = {}
         last = (-1, -1)
-        columns = statements.origin, statements.side, line.statement_peak_bytes
-        for origin, side, peak_bytes in zip(*(column.tolist() for column in columns), strict=True):
+        for row, (origin, side) in enumerate(zip(statements.origin.tolist(), statements.side.tolist(), strict=True)):
             # What has no origin, as where gradients are summed up, goes with the statement before it.
             last = self._places[origin] if origin >= 0 else last
-            found.setdefault((side, *last), []).append(peak_bytes)
-        whole = zip((_AFTER, _BEFORE, _SAVED), (line.after_bytes, line.baseline_bytes, plan.saved_bytes), strict=True)
-        found.update((place, [of_all]) for place, of_all in whole)
-        return {place: np.asarray(peaks, np.int64) for place, peaks in found.items()}
+            found.setdefault((side, *last), []).append(row)
+        return {place: np.asarray(rows, np.intp) for place, rows in found.items()}
+
+    def alive(self, plan: Plan | Sketch) -> _Alive:
+        """The bytes alive in each statement, of this program or of the whole one's plan."""
+        peaks = plan.timeline.statement_peak_bytes
+        found = {place: peaks[rows] for place, rows in self.rows(plan).items()}
+        found.update((place, np.asarray([of_all], np.int64)) for place, of_all in _of_all(plan).items())
+        return found
 
 
 _AFTER, _BEFORE, _SAVED = (-1, -1, -1), (-1, -1, -2), (-1, -1, -3)
 """Not statements: what is alive after the last and before the first, and what is saved for the backward."""
+
+
+def _of_all(plan: Plan | Sketch) -> dict[_Place, int]:
+    line = plan.timeline
+    return {_AFTER: line.after_bytes, _BEFORE: line.baseline_bytes, _SAVED: plan.saved_bytes}
 
 
 class Few:
@@ -110,12 +132,13 @@ class Few:
         self._programs: list[_Program] | None = None
         self._known: tuple[Plan | None, dict[frozenset[tuple[str, str]], Estimate | None]] = (None, {})
         """Of one plan, the last that was asked about: others are not held on to."""
+        self._in_force: _InForce | None = None
 
     def prepare(self) -> None:
         """Make what estimates need, while nobody waits for it."""
         with self._lock:
             for program in self._made():
-                program.plan({})
+                self._alike.prepare(program.sketch({}))
 
     def known(self, plan: Plan, choices: Mapping[str, str]) -> Estimate | None:
         """What was found that choices come to on top of a plan; None where that was not asked for, or is not known."""
@@ -148,7 +171,7 @@ class Few:
         key = frozenset(choices.items())
         with self._lock:
             if self._known[0] is not plan:
-                self._known = plan, {}
+                self._known, self._in_force = (plan, {}), None
             found = self._known[1]
             if key not in found:
                 found[key] = self._estimate(plan, in_force, choices, newer)
@@ -190,7 +213,11 @@ class Few:
         (now, differing), (then, also) = (_uniform(runs, each) for each in (in_force, {**in_force, **choices}))
         try:
             if now != then and also <= differing:
-                return _carried_on(programs, plan, now, then, len(differing), newer)
+                if _TIMES * len(differing) > max(len(run.all) for run in runs):
+                    return None
+                if self._in_force is None or self._in_force.plan is not plan:
+                    self._in_force = _InForce.of(programs, plan, now, len(differing), newer)
+                return self._in_force.carried_on(programs, then, newer)
             self._learn(programs[0], plan, in_force, choices, newer)
         except (ChoiceError, PlanError):
             return None
@@ -220,7 +247,7 @@ class Few:
             planned.add(key)
             if len(planned) > _MOST:
                 return
-            before, after = (program.plan(each, newer) for each in (moved, {**moved, **chosen}))
+            before, after = (program.sketch(each, newer) for each in (moved, {**moved, **chosen}))
             change = self._alike.learn(before, after, chosen)
             # What reaches beyond its layer does not add up.
             if change is None or (len(choices) > 1 and not change.apart):
@@ -294,44 +321,78 @@ def _uniform(runs: Sequence[Run], choices: Mapping[str, str]) -> tuple[dict[str,
     return found, differing
 
 
-def _carried_on(
-    programs: Sequence[_Program],
-    plan: Plan,
-    now: Mapping[str, str],
-    then: Mapping[str, str],
-    differing: int,
-    newer: Callable[[], bool] | None,
-) -> Estimate | None:
-    """What a plan comes to where choices that are the same in all layers become others.
+@dataclasses.dataclass(frozen=True)
+class _InForce:
+    """A plan, and what plans of few layers say of it.
 
-    Parameters
+    Attributes
     ----------
-    programs : sequence of _Program
     plan : Plan
-        In force.
-    now, then : mapping of str to str
-        As `_uniform` gives them.
     differing : int
-        How many layers of the plan are chosen otherwise.
-    newer : callable, optional
+        How many layers are chosen otherwise.
+    alive : dict
+        The most alive at each place by the plan.
+    extended : dict or None
+        By plans of few layers; None where these do not say it.
+    by_one : bool
+        Whether the one with more layers says the same alone.
     """
-    run = max(programs[0].runs, key=lambda run: len(run.all))
-    if _TIMES * differing > len(run.all):
-        return None
-    before, after = (_extended(programs, each, newer) for each in (now, then))
-    alive = {place: int(peaks.max()) for place, peaks in programs[0].alive(plan).items()}
-    # What is not found of the plan in force is not found of another one.
-    if before is None or after is None or (before != alive if not differing else before.keys() != alive.keys()):
-        return None
-    came_to = {place: alive[place] + after.get(place, here) - here for place, here in before.items()}
-    saved_bytes = came_to.pop(_SAVED)
-    moved = max(came_to.values()) - plan.peak_bytes, saved_bytes - plan.saved_bytes
-    # Where nothing moves in the others, those that are taken to be like them decide.
-    if differing and not all(moved):
-        return None
-    few = len(run.kept)
-    like = f"plans of {few} and {few + run.turns} of the {len(run.all)} layers"
-    return Estimate(*moved, like=like, supposed=differing)
+
+    plan: Plan
+    differing: int
+    alive: dict[_Place, int]
+    extended: dict[_Place, int] | None
+    by_one: bool
+
+    @classmethod
+    def of(
+        cls,
+        programs: Sequence[_Program],
+        plan: Plan,
+        choices: Mapping[str, str],
+        differing: int,
+        newer: Callable[[], bool] | None,
+    ) -> _InForce:
+        """Of a plan of the program; choices as `_uniform` gives them.
+
+        Raises
+        ------
+        ChoiceError, PlanError, Superseded
+            As `_Program.sketch`.
+        """
+        alive = {place: int(peaks.max()) for place, peaks in programs[0].alive(plan).items()}
+        extended = _extended(programs, choices, newer)
+        # What is not found of the plan in force is not found of another one.
+        if extended is None or (extended != alive if not differing else extended.keys() != alive.keys()):
+            extended = None
+        by_one = extended is not None and _extended_by_one(programs, choices, newer) == extended
+        return cls(plan, differing, alive, extended, by_one)
+
+    def carried_on(
+        self, programs: Sequence[_Program], then: Mapping[str, str], newer: Callable[[], bool] | None
+    ) -> Estimate | None:
+        """What it comes to where choices that are the same in all layers become others, as `_uniform` gives them.
+
+        Raises
+        ------
+        ChoiceError, PlanError, Superseded
+            As `_Program.sketch`.
+        """
+        if self.extended is None:
+            return None
+        after = _extended_by_one(programs, then, newer) if self.by_one else None
+        if after is None and (after := _extended(programs, then, newer)) is None:
+            return None
+        came_to = {place: self.alive[place] + after.get(place, here) - here for place, here in self.extended.items()}
+        saved_bytes = came_to.pop(_SAVED)
+        moved = max(came_to.values()) - self.plan.peak_bytes, saved_bytes - self.plan.saved_bytes
+        # Where nothing moves in the others, those that are taken to be like them decide.
+        if self.differing and not all(moved):
+            return None
+        run = max(programs[0].runs, key=lambda run: len(run.all))
+        few = len(run.kept)
+        like = f"plans of {few} and {few + run.turns} of the {len(run.all)} layers"
+        return Estimate(*moved, like=like, supposed=self.differing)
 
 
 def _extended(
@@ -349,9 +410,9 @@ def _extended(
     Raises
     ------
     ChoiceError, PlanError, Superseded
-        As `_Program.plan`.
+        As `_Program.sketch`.
     """
-    few, *longer = [program.alive(program.plan(choices, newer)) for program in programs]
+    few, *longer = [program.alive(program.sketch(choices, newer)) for program in programs]
     runs, found = programs[0].runs, dict[_Place, int]()
     for grown, (run, more) in enumerate(zip(runs, longer, strict=True)):
         own = ((side, of, at + run.turns) for side, of, at in few if _is_inner(run, of == grown, at))
@@ -374,6 +435,78 @@ def _extended(
                 # Of those that were after it, as many are before it.
                 found[side, number, at + further * run.turns] = int((total + further * (before - after)).max())
     return found
+
+
+def _extended_by_one(
+    programs: Sequence[_Program], choices: Mapping[str, str], newer: Callable[[], bool] | None
+) -> dict[_Place, int] | None:
+    """As `_extended`, by the program with one more layer alone.
+
+    What one more comes to is read off the two inner layers of that program, with the bytes of arguments and gradients,
+    which no choice changes. What a layer keeps until its backward is found three times: in the forward, in the
+    backward, and as what is saved. Where these are not the same something is alive beyond its layer.
+
+    Returns
+    -------
+    dict or None
+        None where it takes two programs to say it.
+
+    Raises
+    ------
+    ChoiceError, PlanError, Superseded
+        As `_Program.sketch`.
+    """
+    if len(programs) != 2:
+        return None
+    stock = [_of_all(program.sketch({}, newer)) for program in programs]
+    of_one = {place: stock[1][place] - stock[0][place] for place in (_BEFORE, _AFTER)}
+    program, (run,) = programs[1], programs[0].runs
+    sketch = program.sketch(choices, newer)
+    rows, peaks = program.rows(sketch), sketch.timeline.statement_peak_bytes
+    at_both = [(at, at + run.turns) for at in range(run.turns + 1, 2 * run.turns + 1)]
+    # By side, what it comes to where the further layer is earlier in the program, and where it is later.
+    earlier, later = dict[int, int](), {FORWARD: of_one[_BEFORE], BACKWARD: of_one[_AFTER]}
+    between: dict[int, tuple[int, int]] = {}
+    for side in later:
+        of_layers = [[rows.get((side, 0, at), np.empty(0, np.intp)) for at in each] for each in at_both]
+        if any(not len(one) or len(one) != len(other) for one, other in of_layers):
+            return None
+        one, other = (np.concatenate(each) for each in zip(*of_layers, strict=True))
+        by = np.unique(peaks[other] - peaks[one])
+        if len(by) > 1:
+            return None
+        earlier[side] = later[side] + int(by[0])
+        ends = (one.max(), other.min()) if side == FORWARD else (other.max(), one.min())
+        between[side] = min(ends), max(ends)
+        if side == FORWARD:
+            kept = [_kept_in(sketch, each) for each in (one, other)]
+    if earlier[FORWARD] != earlier[BACKWARD] or kept != [earlier[FORWARD] - later[FORWARD]] * 2:
+        return None
+    more, found = run.left_out - 1, dict[_Place, int]()
+    for (side, number, at), of_place in rows.items():
+        most: NDArray[np.int64] = peaks[of_place]
+        if not number and any(at in each for each in at_both):
+            for further in range(run.left_out + 1) if _is_inner(run, True, at) else ():
+                more_here = (more - further) * later[side] + further * earlier[side]
+                found[side, number, at + further * run.turns] = int(most.max()) + more_here
+            continue
+        first, last = between[side]
+        early = of_place < first
+        if not (early | (of_place > last)).all():
+            return None
+        # What comes early in the forward is of earlier layers, in the backward of later ones.
+        added = np.where(early == (side == FORWARD), later[side], earlier[side])
+        found[side, number, at] = int((most + more * added).max())
+    for (place, here), by_one in zip(_of_all(sketch).items(), (of_one[_AFTER], of_one[_BEFORE], kept[0]), strict=True):
+        found[place] = here + more * by_one
+    return found
+
+
+def _kept_in(plan: Sketch, rows: NDArray[np.intp]) -> int:
+    """Bytes of what statements make and the backward reads."""
+    graph, storages = plan.graph, plan.graph.saved_storages()
+    makers = graph.values.producer[graph.storages.root[storages]]
+    return int(graph.storages.bytes[storages[np.isin(makers, rows)]].sum())
 
 
 def _is_inner(run: Run, of_run: bool, at: int) -> bool:

@@ -522,7 +522,7 @@ def _nvfuser_executor() -> Any:
 
         def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
             control = self.control
-            control.partitioned = control.timed("partition", lambda: _callable_again(self.partition(trace), control))
+            control.partitioned = control.timed("partition", lambda: self._partitioned(trace))
             options = control.begin(control.partitioned)
             cut = control.timed("remat", lambda: self._cut(options))
             done = control.finish(control.timed("contexts", lambda: _callable_again(cut, control)))
@@ -578,10 +578,21 @@ def _nvfuser_executor() -> Any:
             finally:
                 self.ready = False
 
-        def _cut(self, options: FusionOptions) -> TraceCtx:
+        def _partitioned(self, trace: TraceCtx) -> TraceCtx:
             control = self.control
-            cut = _cut(control, control.partitioned, options, control.report)
-            return dce(self.cse(control.regions.without_casts(cut)))
+            key = ("partitioned", control.unfused, control.options.of_fusions)
+            return control.regions.again(key, trace, lambda: (_callable_again(self.partition(trace), control), None))[0]
+
+        def _cut(self, options: FusionOptions) -> TraceCtx:
+            control, partitioned, report = self.control, self.control.partitioned, Report()
+
+            def cut() -> tuple[TraceCtx, Report]:
+                done = _cut(control, partitioned, options, report)
+                return dce(self.cse(control.regions.without_casts(done))), report
+
+            key = ("cut", options.of_fusions, options.remat.key)
+            done, control.report = control.regions.again(key, partitioned, cut)
+            return done
 
     executor = copy.copy(impl.ex)
     executor.__class__ = ControlledNvFuser

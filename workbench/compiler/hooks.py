@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from workbench.analysis.equivalence import Proof, fault, prove
@@ -28,6 +28,7 @@ from workbench.compiler.later import Later
 from workbench.compiler.layers import Reduced, reduced
 from workbench.compiler.names import tag_origins
 from workbench.compiler.reader import read_execution
+from workbench.compiler.regions import own_names
 from workbench.compiler.stage import Made, Stage
 from workbench.compiler.thunder_api import (
     BoundSymbol,
@@ -38,7 +39,6 @@ from workbench.compiler.thunder_api import (
     Transform,
     compile_data,
     del_last_used,
-    from_trace,
     get_always_executors,
     split_into_forward_and_backward,
     unwrap_return_value,
@@ -293,7 +293,7 @@ class Hooks:
             origins=self.origins,
             gradients=gradients,
             # Later passes, and the next round of choices, would find the names taken.
-            claimed=_own_names(claimed),
+            claimed=own_names(claimed),
             has_backward=any(BoundSymbolTag.BACKWARD in b.tags for b in claimed.bound_symbols),
             gathers_again=self.parallel == parallel.ZERO3,
             program=program,
@@ -302,7 +302,7 @@ class Hooks:
     def edit(self, stage: Stage) -> TraceCtx:
         """Apply the levers that act before fusion."""
         self.stage, self.made = stage, Made()
-        trace = _own_names(stage.claimed)
+        trace = own_names(stage.claimed)
         for lever in all_levers():
             for setting in lever.settings():
                 site = setting.site(lever.name, self.choices, stage)
@@ -395,10 +395,14 @@ class Hooks:
             )
 
 
-def sites_under(choices: Mapping[str, str], stage: Stage, made: Made) -> tuple[Site, ...]:
-    """All sites of all levers, under choices and what they came to."""
+def sites_under(
+    choices: Mapping[str, str], stage: Stage, made: Made, levers: Collection[str] | None = None
+) -> tuple[Site, ...]:
+    """All sites, of all levers or of some by name, under choices and what they came to."""
     found: list[Site] = []
     for lever in all_levers():
+        if levers is not None and lever.name not in levers:
+            continue
         found.extend(setting.site(lever.name, choices, stage) for setting in lever.settings())
         found.extend(lever.sites(stage, choices, made))
     return tuple(found)
@@ -407,13 +411,6 @@ def sites_under(choices: Mapping[str, str], stage: Stage, made: Made) -> tuple[S
 def fingerprint(origins: Sequence[Origin]) -> str:
     """Digest of a program's statements and where they stand, without lines and shapes."""
     return hashlib.sha256("\n".join(o.id for o in origins).encode(errors="backslashreplace")).hexdigest()[:16]
-
-
-def _own_names(trace: TraceCtx) -> TraceCtx:
-    own = from_trace(trace)
-    own.names = set(trace.names)
-    own.bound_symbols = list(trace.bound_symbols)
-    return own
 
 
 @dataclasses.dataclass(frozen=True)

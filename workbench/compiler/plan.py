@@ -143,10 +143,10 @@ class Plan:
         """Bytes of parameters, buffers and inputs."""
         return int(self.timeline.baseline_bytes)
 
-    @cached_property
+    @property
     def saved_bytes(self) -> int:
         """Bytes held for the backward, each storage once, arguments not counted."""
-        return int(self.graph.storages.bytes[self.graph.saved_storages()].sum())
+        return self.graph.saved_bytes
 
     @property
     def saved_tensors(self) -> int:

@@ -36,6 +36,14 @@ from workbench.compiler.thunder_api import (
 )
 
 
+def own_names(trace: TraceCtx) -> TraceCtx:
+    """The same trace; what later passes add, names above all, is not added to the one given."""
+    own = from_trace(trace)
+    own.names = set(trace.names)
+    own.bound_symbols = list(trace.bound_symbols)
+    return own
+
+
 class Regions:
     """Passes over fusions, for one plan.
 
@@ -51,6 +59,29 @@ class Regions:
     def once(self, key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
         """What `make` gives, or gave in an earlier plan."""
         return make() if self._kept is None else self._kept.once(key, alive, make)
+
+    def again(
+        self, key: tuple[Hashable, ...], trace: TraceCtx, make: Callable[[], tuple[TraceCtx, Any]]
+    ) -> tuple[TraceCtx, Any]:
+        """What a pass makes of a trace, and tells beside it; or did of one with the same statements in an earlier plan.
+
+        Parameters
+        ----------
+        key : tuple
+            The pass, and all else that the outcome depends on.
+        trace : TraceCtx
+        make : callable
+        """
+        if self._kept is None:
+            return make()
+
+        def made() -> tuple[TraceCtx, Any]:
+            done, told = make()
+            return own_names(done), told
+
+        statements = tuple(trace.bound_symbols)
+        done, told = self._kept.once((*key, ids(statements), len(trace.names)), statements, made)
+        return own_names(done), told
 
     def structure(self, inputs: Sequence[Any], outputs: Sequence[Any], bsyms: Sequence[BoundSymbol]) -> Structure:
         """The structure of what a region becomes: the same for all regions that differ in nothing but names.

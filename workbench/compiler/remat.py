@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -64,6 +64,11 @@ class RematOptions:
     enabled: bool = True
     argument_weight: float = STOCK_ARGUMENT_WEIGHT
     pins: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for the same cuts."""
+        return self.enabled, self.argument_weight, tuple(self.pins.items())
 
 
 @dataclasses.dataclass
