@@ -142,6 +142,19 @@ def _memory(node: fx.Node) -> int | None:
         return None
 
 
+def _draws(node: fx.Node) -> bool:
+    return any(part in _name(node) for part in _DRAWS)
+
+
+def _only_computes(node: fx.Node) -> bool:
+    """Whether a node is known to do nothing but to give a tensor."""
+    if node.op not in ("call_method", "call_function") or _memory(node) is None or _draws(node):
+        return False
+    home = str(getattr(node.target, "__module__", None) or "torch").partition(".")[0]
+    kept = isinstance(node.target, torch._ops.OperatorBase) or "_norm" in _name(node)  # a norm may write statistics
+    return not kept and home in ("torch", "_operator")
+
+
 def _wants_gradient(node: fx.Node) -> bool:
     leaves = tree_iter(node.meta.get("example_value"))
     return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
@@ -206,10 +219,9 @@ class Aliases:
             written = writes(node)
             memory = None if written is None else _memory(written)
             if memory is None:
-                # What is but another name, and read by no one, reads nothing.
-                if _viewed(node) is not None and found.keys() >= node.users.keys():
+                if written is None and _only_computes(node) and found.keys() >= node.users.keys():
                     found[node] = None
-            elif not any(part in _name(node) for part in _DRAWS) and not any(
+            elif not _draws(node) and not any(
                 holder.op in _GIVEN or any(node < user and user not in found for user in holder.users)
                 for holder in self._held[memory]
             ):
