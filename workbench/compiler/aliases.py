@@ -51,6 +51,8 @@ _SEVERAL = frozenset({"split", "chunk", "unbind", "tensor_split"})
 """Views that are parts; of those that come together eager PyTorch writes none where a gradient goes."""
 _DRAWS = ("bernoulli", "cauchy", "dropout", "exponential", "geometric", "log_normal", "normal_", "random", "uniform")
 """In names of what draws: what is drawn behind it hangs on it, whoever reads it."""
+_HOMES = frozenset({None, "_operator", "torch", "torch.functional", "torch.nn.functional", "torch._C._nn"})
+"""Modules of functions that are no operators of a library."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,9 +152,8 @@ def _only_computes(node: fx.Node) -> bool:
     """Whether a node is known to do nothing but to give a tensor."""
     if node.op not in ("call_method", "call_function") or _memory(node) is None or _draws(node):
         return False
-    home = str(getattr(node.target, "__module__", None) or "torch").partition(".")[0]
-    kept = isinstance(node.target, torch._ops.OperatorBase) or "_norm" in _name(node)  # a norm may write statistics
-    return not kept and home in ("torch", "_operator")
+    built_in = isinstance(node.target, str) or getattr(node.target, "__module__", None) in _HOMES
+    return built_in and "_norm" not in _name(node)  # a norm may write statistics
 
 
 def _wants_gradient(node: fx.Node) -> bool:
