@@ -285,6 +285,9 @@ class Hooks:
             self.stage = dataclasses.replace(self._stage(gradients, trace, program), few=few)
         else:
             self.stage = self._stage(Later(lambda: joint), trace, program)
+        if not self.parallel:
+            # Where it is to run; for a plan they are known once it is captured.
+            self.stage = self.stage.of_tensors(patches.laid_out(), {})
         return self.stage
 
     def _stage(self, gradients: Later[TraceCtx], claimed: TraceCtx, program: TraceCtx | None) -> Stage:
