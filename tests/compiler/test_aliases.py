@@ -199,9 +199,10 @@ WITHOUT_GRADIENTS = [
 
 
 @pytest.mark.parametrize("program", WITHOUT_GRADIENTS, ids=lambda program: program.__name__)
-def test_what_is_written_by_another_name_is_seen_behind_the_program(program: Callable[..., object]) -> None:
+@pytest.mark.parametrize("grad", [True, False])
+def test_what_is_written_by_another_name_is_seen_behind_the_program(program: Callable[..., object], grad: bool) -> None:
     torch.manual_seed(3)
-    x, held = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
+    x, held = torch.randn(4, 4, requires_grad=grad), torch.randn(4, 4)
     bench = workbench.open(program, x, held, device="cpu", executor="torch")
     assert bench.capture == "dynamo"
     assert bench.plan.warnings == ()

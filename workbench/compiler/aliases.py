@@ -216,7 +216,7 @@ class Aliases:
         Thunder moves such a write into the backward, and makes one for it where there is none else.
         """
         found: dict[fx.Node, fx.Node | None] = {}
-        for node in reversed(self._graph.nodes):
+        for node in reversed(self._graph.nodes if self._differentiated else ()):
             written = writes(node)
             memory = None if written is None else _memory(written)
             if memory is None:
@@ -234,10 +234,10 @@ class Aliases:
         """Of memory that is seen behind the program, the last writes, each with the name by which it is written.
 
         Those that Thunder would miss: by another name than that which is seen, and read by no statement behind that. To
-        be handed back is to be read, but not for Thunder, which leaves the write out.
+        be handed back is to be read, but not for Thunder, which leaves the write to the backward.
         """
         found = []
-        for owner, reads in self._reads.items():
+        for owner, reads in self._reads.items() if self._differentiated else ():
             seen = {name for reader, name in reads if reader.op == "output"}
             seen.update((owner,) if owner.op in _GIVEN else ())
             readers = (reader for reader, _ in reversed(reads) if reader.op != "output" and reader not in self.unread)
