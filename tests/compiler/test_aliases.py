@@ -162,6 +162,98 @@ def test_what_thunder_copies_and_pytorch_does_not_is_not_written(
     assert "test_aliases.py" in str(refused.value)
 
 
+def part_of_what_is_returned(x: torch.Tensor, held: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = held * 2
+    above = y[:2]
+    y[1:].mul_(3)
+    return x * 2, y, above
+
+
+def parts_of_what_is_given(x: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+    """As a cache of keys and values is written."""
+    held[:2].copy_(x[2:].detach())
+    held.view(2, 8)[1].add_(1)
+    held.chunk(2)[0].unbind()[1].fill_(7)
+    return x * 2
+
+
+def by_index_and_by_name(x: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+    held[:2] = held[2:]
+    held.reshape(-1).mul_(2)
+    return x * 2
+
+
+def for_one_that_is_read_by_none(x: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+    y = x.sin()
+    held[0].add_(1)
+    y.copy_(held)
+    return x * 2
+
+
+WITHOUT_GRADIENTS = [
+    part_of_what_is_returned,
+    parts_of_what_is_given,
+    by_index_and_by_name,
+    for_one_that_is_read_by_none,
+]
+
+
+@pytest.mark.parametrize("program", WITHOUT_GRADIENTS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("grad", [True, False])
+def test_what_is_written_by_another_name_is_seen_behind_the_program(program: Callable[..., object], grad: bool) -> None:
+    torch.manual_seed(3)
+    x, held = torch.randn(4, 4, requires_grad=grad), torch.randn(4, 4)
+    bench = workbench.open(program, x, held, device="cpu", executor="torch")
+    assert bench.capture == "dynamo"
+    assert bench.plan.warnings == ()
+    ours, eager = held.clone(), held.clone()
+    torch.testing.assert_close(bench.config.jit(program)(x, ours), program(x, eager))
+    torch.testing.assert_close(ours, eager)
+    assert not torch.equal(ours, held) or program is part_of_what_is_returned
+
+
+def for_nobody(x: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+    y, z = x.erf(), held.sin()
+    z.flatten()[1:].add_(1)
+    kept = -held
+    y.copy_(y * kept)
+    z.copy_(y)
+    torch.sigmoid(z) + y
+    return kept.clone()
+
+
+def test_a_write_that_nobody_reads_is_left_out() -> None:
+    x, held = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
+    bench = workbench.open(for_nobody, x, held, device="cpu", executor="torch", capture="dynamo")
+    assert bench.plan.split.backward is None
+    assert not any(name in bench.plan.text() for name in ("erf", "copy_", "update_aliases"))
+    torch.testing.assert_close(bench.config.jit(for_nobody)(x, held), -held)
+
+
+def test_what_thunder_makes_of_it_is_told_as_it_is() -> None:
+    """A backward, which no call gets to."""
+    x, held = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
+    bench = workbench.open(for_nobody, x, held, device="cpu", executor="torch", capture="interpreter")
+    assert bench.plan.split.backward is not None
+    predicted = bench.predict({})
+    assert (predicted.peak_bytes, predicted.saved_bytes) == (bench.plan.peak_bytes, bench.plan.saved_bytes)
+
+
+def overwrites_what_it_keeps(x: torch.Tensor, held: torch.Tensor) -> torch.Tensor:
+    y = held.flatten()
+    kept = -y
+    y.copy_(x.flatten().erf())
+    return kept.clone()
+
+
+def test_a_write_that_thunder_loses_is_warned_of_and_the_program_runs() -> None:
+    x, held = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
+    bench = workbench.open(overwrites_what_it_keeps, x, held, device="cpu", executor="torch", capture="interpreter")
+    (told,) = bench.plan.warnings
+    assert "held holds something else after the forward" in told
+    torch.testing.assert_close(bench.config.jit(overwrites_what_it_keeps)(x, held), -held.flatten())
+
+
 class Clamped(nn.Module):
     """As models of pairs keep their scale: the parameter is written in the forward, under `no_grad`."""
 

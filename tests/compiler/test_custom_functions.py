@@ -141,3 +141,32 @@ def test_what_is_written_and_read_by_its_old_name_is_refused() -> None:
     line = r"test_custom_functions.py:\d+ \(return Over.apply\(y\) \* y\): .*have its forward give what it computes"
     with pytest.raises(ProgramError, match=line):
         workbench.open(reads_what_was_written, torch.randn(4, 5, requires_grad=True), device="cpu")
+
+
+class Attribute(torch.autograd.Function):
+    """Keeps a tensor where autograd does not look."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.kept = x
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad * ctx.kept
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        (applied(Doubled), "writes in place: open it with capture='auto'"),
+        (applied(Viewed), "writes in place: open it with capture='auto'"),
+        (reverses_its_input, "Function Reversed, which gives back what it takes: open it with capture='auto'"),
+        (reverses_what_is_given_too, "Function Reversed, which gives back what it takes: open it with capture='auto'"),
+        (applied(Attribute), "Function Attribute: open it with capture='auto', or keep .* with ctx.save"),
+    ],
+    ids=["a value of its own", "a view", "an input reversed", "both given back", "an attribute"],
+)
+def test_thunders_interpreter_refuses_what_it_gets_wrong(program: Callable[[torch.Tensor], Any], told: str) -> None:
+    with pytest.raises(ProgramError, match=told):
+        workbench.open(program, torch.randn(4, 5, requires_grad=True), device="cpu", capture="interpreter")

@@ -22,7 +22,7 @@ from torch.distributed import ProcessGroup
 
 import workbench
 from tests.amount import amount
-from tests.strategies import RandomProgram, programs
+from tests.strategies import NAMESPACE, RandomProgram, programs
 from workbench.bench import Workbench
 from workbench.compiler import dynamo, fx_trace, patches
 from workbench.compiler.direct import Direct
@@ -47,7 +47,8 @@ BUILTIN = [
 
 def constant(leaf: Any) -> str:
     """What is no value of a trace; each opening makes a group of ranks of its own."""
-    return "the ranks" if isinstance(leaf, ProcessGroup) else repr(leaf)
+    # Thunder has another type for what takes the type of what it meets, and its interpreter gives that to values, too.
+    return "the ranks" if isinstance(leaf, ProcessGroup) else re.sub(r"^(thunder\.dtypes\.\w+?)_$", r"\1", repr(leaf))
 
 
 def statements(bench: Workbench) -> list[tuple[str, ...]]:
@@ -134,11 +135,12 @@ def test_both_ways_in_give_the_same_program(name: str, given: dict[str, Any]) ->
     max_examples=amount(4, 10, 100),
     report_multiple_bugs=False,
 )
-@given(programs(random=True, writes=True))
+@given(programs(random=True))
 def test_both_ways_in_give_the_same_random_program(program: RandomProgram) -> None:
     # Dynamo hands an output that is an input on beside the graph; through Thunder's interpreter it goes through the
     # computation, which asks for its gradient.
     assume(not any(input.name in program.returned for input in program.inputs))
+    assume(comparable(program))
     benches = []
     for way in ("interpreter", "dynamo"):
         function, args, _ = program.build()
@@ -148,6 +150,26 @@ def test_both_ways_in_give_the_same_random_program(program: RandomProgram) -> No
             assume(way == "dynamo")
             raise
     assert_same(*benches)
+
+
+MENDED = ("clamp", "detach", "lerp")
+"""What Dynamo's way writes otherwise, beside what is written in place and what has no dimensions."""
+
+
+def comparable(program: RandomProgram) -> bool:
+    """Whether both ways in give the same statements, not the same numbers alone, which `test_rare.py` compares.
+
+    What Thunder gets wrong, as some of what mixes precisions, is put right on one way, and warned of on the other. What
+    is given twice Dynamo takes once, and an index that nobody reads is no node of its graph.
+    """
+    precisions = set(re.findall(r"\bb?float\d+\b", repr(program)))
+    if program.shared or len(precisions) > 1 or any(name in line for line in program.lines for name in MENDED):
+        return False
+    unread = re.search(r"^    (v\d+) = \w+\[.*\]\n(?![\s\S]*\b\1\b)", program.source, re.MULTILINE)
+    names = (input.name for input in program.inputs)
+    values: dict[str, Any] = dict(zip(names, program.arguments(), strict=True))
+    exec("\n".join(program.lines), dict(NAMESPACE), values)
+    return unread is None and all(value.ndim for value in values.values() if isinstance(value, torch.Tensor))
 
 
 class Tower(nn.Module):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import thunder
 import torch
 
 import workbench
@@ -224,3 +225,24 @@ def test_a_run_measures_the_peak_that_was_predicted() -> None:
     assert run.memory["measured_peak_bytes"] == bench.plan.peak_bytes == run.memory["predicted_peak_bytes"]
     assert run.accuracy.ok
     assert run.accuracy.bitwise
+
+
+def test_the_order_that_runs_is_the_plans_where_an_input_lies_apart() -> None:
+    """A product copies what lies apart, so that the order with the least peak is another."""
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        mean = x.view(-1).mean(0, keepdim=True)
+        alone = mean.sum()
+        return x @ x * 0.25, mean, torch.log1p(alone * alone)
+
+    orders = []
+    for x in (torch.randn(8, 16)[:, ::2], torch.randn(8, 8)):
+        x.requires_grad_()
+        bench = workbench.open(program, x, device="cpu", executor="torch")
+        bench.choose({"order.forward": "least peak"})
+        jitted = bench.config.jit(program)
+        jitted(x)
+        planned = list(map(str, bench.plan.split.forward.bound_symbols))
+        assert list(map(str, thunder.last_traces(jitted)[-1].bound_symbols)) == planned
+        orders.append([b.sym.name for b in bench.plan.split.forward.bound_symbols if b.sym.name != "python_del"])
+    assert orders[0] != orders[1]

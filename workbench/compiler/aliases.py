@@ -27,6 +27,8 @@ READ_BEHIND = (
     "what it was"
 )
 
+_GIVEN = ("placeholder", "get_attr")
+"""The kinds of nodes whose memory is not the program's own."""
 _SETS_GRAD = "_set_grad_enabled"
 """The function by which Dynamo's graphs turn gradients on and off."""
 
@@ -47,6 +49,10 @@ _WHOLE = _SHARED | _SAME | _SWAPPED
 _PARTS = frozenset({"getitem", "select", "narrow"})
 _SEVERAL = frozenset({"split", "chunk", "unbind", "tensor_split"})
 """Views that are parts; of those that come together eager PyTorch writes none where a gradient goes."""
+_DRAWS = ("bernoulli", "cauchy", "dropout", "exponential", "geometric", "log_normal", "normal_", "random", "uniform")
+"""In names of what draws: what is drawn behind it hangs on it, whoever reads it."""
+_HOMES = frozenset({None, "_operator", "torch", "torch.functional", "torch.nn.functional", "torch._C._nn"})
+"""Modules of functions that are no operators of a library."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,6 +144,18 @@ def _memory(node: fx.Node) -> int | None:
         return None
 
 
+def _draws(node: fx.Node) -> bool:
+    return any(part in _name(node) for part in _DRAWS)
+
+
+def _only_computes(node: fx.Node) -> bool:
+    """Whether a node is known to do nothing but to give a tensor."""
+    if node.op not in ("call_method", "call_function") or _memory(node) is None or _draws(node):
+        return False
+    built_in = isinstance(node.target, str) or getattr(node.target, "__module__", None) in _HOMES
+    return built_in and "_norm" not in _name(node)  # a norm may write statistics
+
+
 def _wants_gradient(node: fx.Node) -> bool:
     leaves = tree_iter(node.meta.get("example_value"))
     return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
@@ -181,6 +199,55 @@ class Aliases:
                 found.setdefault(owners[read], []).append((node, read))
         return found
 
+    @functools.cached_property
+    def _held(self) -> dict[int, list[fx.Node]]:
+        """By memory the nodes that are names of it."""
+        found: dict[int, list[fx.Node]] = {}
+        for node in self._graph.nodes:
+            memory = _memory(node)
+            if memory is not None:
+                found.setdefault(memory, []).append(node)
+        return found
+
+    @functools.cached_property
+    def unread(self) -> dict[fx.Node, fx.Node]:
+        """The writes to memory of the program's own that nothing reads behind them, each with what it writes.
+
+        Thunder moves such a write into the backward, and makes one for it where there is none else.
+        """
+        found: dict[fx.Node, fx.Node | None] = {}
+        for node in reversed(self._graph.nodes if self._differentiated else ()):
+            written = writes(node)
+            memory = None if written is None else _memory(written)
+            if memory is None:
+                if written is None and _only_computes(node) and found.keys() >= node.users.keys():
+                    found[node] = None
+            elif not _draws(node) and not any(
+                holder.op in _GIVEN or any(node < user and user not in found for user in holder.users)
+                for holder in self._held[memory]
+            ):
+                found[node] = written
+        return {node: written for node, written in found.items() if written is not None}
+
+    @functools.cached_property
+    def unnoticed(self) -> tuple[tuple[fx.Node, fx.Node], ...]:
+        """Of memory that is seen behind the program, the last writes, each with the name by which it is written.
+
+        Those that Thunder would miss: by another name than that which is seen, and read by no statement behind that. To
+        be handed back is to be read, but not for Thunder, which leaves the write to the backward.
+        """
+        found = []
+        for owner, reads in self._reads.items() if self._differentiated else ():
+            seen = {name for reader, name in reads if reader.op == "output"}
+            seen.update((owner,) if owner.op in _GIVEN else ())
+            readers = (reader for reader, _ in reversed(reads) if reader.op != "output" and reader not in self.unread)
+            last = next(readers, owner)
+            if (written := writes(last)) is None or _chain(last)[-1] is not owner:
+                continue
+            if seen - {last, written} and self.shared(last) is None:
+                found.append((last, written))
+        return tuple(sorted(found))
+
     def shared(self, node: fx.Node) -> Shared | None:
         """The memory that a node writes, where Thunder would miss that somewhere behind; None else.
 
@@ -197,7 +264,7 @@ class Aliases:
         copied = renamed or any(_name(part) not in _PARTS | _SEVERAL | _SHARED for part in parts)
         unseen = node in self._unseen
         found = list(self._read_behind(node, chain, copied=copied))
-        if not found and not (copied and owner.op in ("placeholder", "get_attr")):
+        if not found and not (copied and owner.op in _GIVEN):
             return None
         lost = unseen and any(_wants_gradient(name) and reader not in self._unseen for reader, name in found)
         if lost or any(_name(part) == "detach" for part in parts):

@@ -425,7 +425,10 @@ def _captured(
         # What Thunder makes of it without choices: what cannot be made has another way in.
         with captured.inside():
             log = StageLog()
-            captured.stock = log, executed(Hooks(executor, {}, log, kept=kept), stage)
+            made_of = executed(Hooks(executor, {}, log, kept=kept), stage)
+        if way == "interpreter":
+            interpreted.refuse_unsaved(jitted._lc_cs.last_traces[0], made_of.forward, made_of.backward)
+        captured.stock = log, made_of
         return captured
     except (WorkbenchError, OtherwiseError, KeyboardInterrupt):
         raise

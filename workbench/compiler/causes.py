@@ -55,6 +55,11 @@ _CAUSES = (
         "without add_bias_kv and add_zero_attn, for capture='dynamo'",
     ),
     (
+        r"is being overwritten this is not allowed",
+        "Thunder's interpreter cannot take a torch.autograd.Function that writes in place: open it with "
+        "capture='auto', or write it out of place",
+    ),
+    (
         r"Tensor\.requires_grad not supported",
         "whether gradients are asked of a tensor is for its maker to say: call requires_grad_() on the input before "
         "the program; models of speech by Hugging Face do without after model.freeze_feature_encoder()",

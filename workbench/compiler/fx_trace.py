@@ -323,8 +323,14 @@ class _Tracer(fx.Interpreter):
         self.aliases = Aliases(source.graph.graph, self.differentiated)
 
     def run_node(self, n: fx.Node) -> Any:
+        if n.op == "output":
+            for write, written in self.aliases.unnoticed:
+                with _located(self._place(write)[0]):
+                    prims.shallow_copy(self.env[written])
         if n.op in ("placeholder", "get_attr", "output"):
             return super().run_node(n)
+        if (unread := self.aliases.unread.get(n)) is not None:
+            return None if n.target is operator.setitem else self.env[unread]
         if n in self.source.blocks and templates.settled():
             return self._run_block(*self.source.blocks[n])
         return self._run(n, *self._place(n))

@@ -285,6 +285,9 @@ class Hooks:
             self.stage = dataclasses.replace(self._stage(gradients, trace, program), few=few)
         else:
             self.stage = self._stage(Later(lambda: joint), trace, program)
+        if not self.parallel:
+            # Where it is to run; for a plan they are known once it is captured.
+            self.stage = self.stage.of_tensors(patches.laid_out(), {})
         return self.stage
 
     def _stage(self, gradients: Later[TraceCtx], claimed: TraceCtx, program: TraceCtx | None) -> Stage:
@@ -367,7 +370,8 @@ class Hooks:
         if not proof.proven:
             stock = Hooks(self.executor, {}, parallel=self.parallel)
             made = executed(stock, self.stage)
-            known = read_execution(made.forward, made.backward, self.stage)
+            # Of a program without gradients Thunder may make a backward that no call gets to.
+            known = read_execution(made.forward, None if backward is None else made.backward, self.stage)
             proof, wrong = prove(known, graph), fault(self.stage.graph, known)
         if not proof.proven:
             raise PlanError(unequal(proof, "this program"))

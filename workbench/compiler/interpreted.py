@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,7 +24,8 @@ from workbench.compiler.thunder_api import (
     is_constant_for_vjp,
     prims,
 )
-from workbench.errors import ProgramError
+from workbench.compiler.validate import validate
+from workbench.errors import PlanError, ProgramError
 
 
 def refuse_lost(trace: TraceCtx) -> None:
@@ -60,6 +62,11 @@ def refuse_lost(trace: TraceCtx) -> None:
                 f"{_place(bsym)}Thunder's interpolate takes other elements here than PyTorch's: open it with "
                 "capture='auto', or give a size that is a multiple of the one before"
             )
+        if _is_function(bsym) and _hands_on(bsym):
+            raise ProgramError(
+                f"Thunder loses the gradient of the torch.autograd.Function {_class_of(bsym)}, which gives back what "
+                "it takes: open it with capture='auto'"
+            )
     through = [bsym for bsym, _ in _differentiated(trace)]
     _refuse_unseen(trace, through)
     for bsym in through:
@@ -80,6 +87,50 @@ def refuse_lost(trace: TraceCtx) -> None:
                 f"{_place(bsym)}Thunder cannot differentiate {bsym.sym.name}: open it with capture='auto', which "
                 f"leaves this to PyTorch, or compute with real and imaginary parts ({reason})"
             )
+
+
+def refuse_unsaved(trace: TraceCtx, forward: TraceCtx, backward: TraceCtx | None) -> None:
+    """Refuse a `torch.autograd.Function` whose backward reads what its forward keeps elsewhere than autograd looks.
+
+    Parameters
+    ----------
+    trace : TraceCtx
+        As interpreted.
+    forward, backward : TraceCtx
+        What would be executed without choices.
+
+    Raises
+    ------
+    ProgramError
+        With what to do.
+    """
+    bsym = next(filter(_is_function, trace.bound_symbols), None)
+    if bsym is None:
+        return
+    try:
+        validate(forward, backward)
+    except PlanError as error:
+        raise ProgramError(
+            f"Thunder cannot differentiate the torch.autograd.Function {_class_of(bsym)}: open it with capture='auto', "
+            f"or keep what its backward reads with ctx.save_for_backward, not as an attribute ({error})"
+        ) from error
+
+
+def _class_of(bsym: BoundSymbol) -> str:
+    return str(bsym.sym.id).rsplit("_", 2)[0]
+
+
+def _is_function(bsym: BoundSymbol) -> bool:
+    """Whether a statement is the call of a `torch.autograd.Function`, which Thunder names by class and address."""
+    return bsym.sym.module is None and re.fullmatch(r"\w+_\d+_\d+", str(bsym.sym.id)) is not None
+
+
+def _hands_on(bsym: BoundSymbol) -> bool:
+    same = {arg.name for arg in bsym.flat_proxy_args}
+    for sub in bsym.subsymbols:
+        if sub.sym.id is prims.PrimIDs.SHALLOW_COPY and sub.args[0].name in same:
+            same.add(sub.output.name)
+    return any(out.name in same for out in bsym.flat_proxy_outs)
 
 
 def _smooths(bsym: BoundSymbol) -> bool:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import os
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from types import FunctionType
+from types import FunctionType, MappingProxyType
 from typing import Any, Protocol
 from unittest import mock
 from weakref import WeakKeyDictionary
@@ -196,6 +197,7 @@ def functions_run() -> Iterator[set[FunctionType]]:
 _interpret = thunder.thunder_general_jit
 _made: WeakKeyDictionary[Callable[..., Any], Makes] = WeakKeyDictionary()
 _for_a_plan: ContextVar[bool] = ContextVar("_for_a_plan", default=False)
+_laid_out: ContextVar[Mapping[str, torch.Tensor]] = ContextVar("_laid_out", default=MappingProxyType({}))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,9 +238,33 @@ def for_a_plan() -> Iterator[None]:
         _for_a_plan.reset(before)
 
 
+def laid_out() -> Mapping[str, torch.Tensor]:
+    """Tensors without values that lie as those for which a graph is being compiled, by name; none where all are plain.
+
+    What a kernel allocates hangs on how its arguments lie, which Thunder's proxies do not say.
+    """
+    return _laid_out.get()
+
+
+def _layouts(function: Callable[..., Any], args: Sequence[Any]) -> Mapping[str, torch.Tensor]:
+    given = {name: x for name, x in zip(inspect.signature(function).parameters, args, strict=False) if type(x) in _HELD}
+    if any(x.layout is not torch.strided for x in given.values()):
+        return {}
+    storages = [x.untyped_storage() for x in given.values()]
+    whole = all(x.is_contiguous() and x.nbytes == s.nbytes() for x, s in zip(given.values(), storages, strict=True))
+    if whole and len({s._cdata for s in storages}) == len(storages):
+        return {}
+    mode = FakeTensorMode()
+    return {name: mode.from_tensor(x) for name, x in given.items()}
+
+
+_HELD = (torch.Tensor, torch.nn.Parameter)
+
+
 def _interpret_or_make(fn: Callable[..., Any], args: Sequence[Any], /, *more: Any, **options: Any) -> TraceResults:
     makes = _made.get(fn) if isinstance(fn, FunctionType | torch.nn.Module) else None
     found = None
+    _laid_out.set({} if makes is None or _for_a_plan.get() else _layouts(fn, args))
     if makes is not None and makes.of_arguments is not None and _for_a_plan.get():
         found = makes.of_arguments(fn, args)
     if found is None:

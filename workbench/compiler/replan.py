@@ -321,13 +321,17 @@ def _bucket_copied_bytes(graph: Graph) -> int:
 def predict(captured: Capture, choices: Mapping[str, str]) -> Prediction | None:
     """Memory under `choices` by arithmetic alone, in milliseconds; None where it takes a plan to know.
 
-    Fusions and collectives take a plan, and so do choices of several levers.
+    Fusions and collectives take a plan, and so do choices of several levers, and writes of a program without gradients:
+    of those that nothing reads Thunder makes a backward.
     """
-    if captured.ranks is not None or captured.stage.fuses:
+    stage = captured.stage
+    if captured.ranks is not None or stage.fuses:
+        return None
+    if not stage.has_backward and (stage.graph.statements.flags & StatementFlag.INPLACE).any():
         return None
     made_by = {lever_of(id) for id in choices}
     with captured.inside():
         if not made_by:
-            return captured.stage.predictor.predict()
+            return stage.predictor.predict()
         levers = [lever for lever in all_levers() if lever.name in made_by]
-        return levers[0].predict(choices, captured.stage) if len(made_by) == len(levers) == 1 else None
+        return levers[0].predict(choices, stage) if len(made_by) == len(levers) == 1 else None
