@@ -258,7 +258,7 @@ def _capture_otherwise(
         except ProgramError:
             if takes_steps:
                 raise
-    if in_parts is not None and len(in_parts.parts) > 1 and any(part.captured for part in in_parts.parts):
+    if in_parts is not None and any(part.captured for part in in_parts.parts):
         return in_parts
     try:
         return _capture(program, executor, ranks, "interpreter", f"not by Dynamo: {first}", entry)
@@ -399,7 +399,8 @@ def _captured(
             transforms[1:1] = sharing
             jitted = thunder_api.jit(function, executors=hooks.executors(), transforms=transforms)
             hooks.restart()
-            with suppress(Claimed), patches.functions_run() as functions, patches.for_a_plan():
+            drawn = interpreted.nothing_drawn() if way == "interpreter" else nullcontext()
+            with drawn, suppress(Claimed), patches.functions_run() as functions, patches.for_a_plan():
                 jitted._lc_cd.get_computation_and_inputs(*args, **kwargs)
             with _thunder(jitted._lc_cd, jitted._lc_cs, hooks.cache_info):
                 inputs, _ = jitted._lc_cs.last_prologue(*args, **kwargs)

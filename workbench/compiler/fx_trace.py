@@ -31,7 +31,7 @@ from workbench.compiler.foreach import FOREACH
 from workbench.compiler.frames import Frame, place_of
 from workbench.compiler.gradients import lost_conjugate, without_gradient
 from workbench.compiler.lowered import LOWERED, number_of, power
-from workbench.compiler.outplace import forward_of, written_out_of_place
+from workbench.compiler.outplace import applied, written_out_of_place
 from workbench.compiler.repeats import Block
 from workbench.compiler.scalars import spread
 from workbench.compiler.templates import Place
@@ -413,8 +413,7 @@ class _Tracer(fx.Interpreter):
         if target is torch.ops.higher_order.tag_activation_checkpoint:
             return _checkpointed(*args, **kwargs)
         if target is torch.ops.higher_order.autograd_function_apply:
-            self._refuse_overwritten()
-            args = (forward_of(args[0]), *args[1:])
+            return applied(self._differentiated_by_hand(), *args, **kwargs)
         known = LOWERED.get(target) or FOREACH.get(target) or thunder_functions.get(target)
         if known is not None:
             # Where PyTorch's own warnings point to, and where a result is written.
@@ -443,13 +442,18 @@ class _Tracer(fx.Interpreter):
             return number_of(target, args, kwargs)
         return _not_a_tensor(target, target(*args, **kwargs))
 
-    def _refuse_overwritten(self) -> None:
-        """Refuse the whole program where what PyTorch would run of it has wrong gradients, too."""
+    def _differentiated_by_hand(self) -> fx.Graph:
+        """The forward of a `torch.autograd.Function`.
+
+        Refuses the whole program where what PyTorch would run of it has wrong gradients, too.
+        """
         forward = self.running.args[0]
         assert isinstance(forward, fx.Node)
-        if overwrites(self.running, fetched(self.source.graph, forward).graph):
+        graph: fx.Graph = fetched(self.source.graph, forward).graph
+        if overwrites(self.running, graph):
             frame = place_of(self.running, self.source.paths)[1]
             raise ProgramError(_told(frame, self.running, NotImplementedError(READ_BEHIND)))
+        return graph
 
     def call_method(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         owner, *rest = args

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from workbench.compiler.aliases import UNDER_NO_GRAD
@@ -24,6 +27,28 @@ from workbench.compiler.thunder_api import (
     prims,
 )
 from workbench.errors import ProgramError
+
+
+@contextlib.contextmanager
+def nothing_drawn() -> Iterator[None]:
+    """Inside, refuse a program that draws numbers outside of PyTorch: the first would be drawn for all calls.
+
+    Raises
+    ------
+    ProgramError
+        With what to do.
+    """
+    before = _drawn_outside()
+    yield
+    if _drawn_outside() != before:
+        reason = "numbers that are drawn by Python's random or NumPy's would be the same in each call"
+        raise ProgramError(f"{reason}: {remedy(reason)}")
+
+
+def _drawn_outside() -> Any:
+    # What np.random.rand and its kind draw from.
+    _, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
+    return random.getstate(), np.asarray(keys).tobytes(), rest
 
 
 def refuse_lost(trace: TraceCtx) -> None:
