@@ -21,10 +21,6 @@ _CAUSES = (
         "torch.nn.functional.ctc_loss outside of the program",
     ),
     (
-        r"functional\.py in gaussian_nll_loss",
-        "it looks whether variances are negative: write the loss out, as (var.log() + (x - y) ** 2 / var).mean() / 2",
-    ),
-    (
         r"modules/adaptive\.py in forward",
         "it chooses rows by their values: torch.nn.functional.nll_loss(module.log_prob(x), target) is the same loss",
     ),
@@ -35,8 +31,8 @@ _CAUSES = (
     ),
     (
         r"aten\.equal\.default",
-        "torch.quantile looks at its fractions where it is traced: sort, and take the places, as "
-        "x.sort(dim).values.select(dim, k) does",
+        "it looks at its fractions: call torch.quantile(x, q), which is known, in place of the method x.quantile(q) or "
+        "of torch.nanquantile",
     ),
     (
         r"FloatTrueDiv\(1\.0, ToFloat",

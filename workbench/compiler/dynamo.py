@@ -23,7 +23,7 @@ from weakref import WeakMethod, finalize, ref
 import torch
 from torch import fx
 
-from workbench.compiler import patches, stance
+from workbench.compiler import patches, stance, unlooked
 from workbench.compiler.among_ranks import AmongRanks, handed_on, module_of
 from workbench.compiler.causes import RAISES, remedy
 from workbench.compiler.forgetting import Backend, forget, noted
@@ -382,7 +382,7 @@ def settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
         dynamo_config.ignore_logger_methods = before["ignore_logger_methods"] | _methods_of(
             *vars(logging.Logger).items()
         )
-        with stance.usual(), patches.global_names_of_functions():
+        with stance.usual(), patches.global_names_of_functions(), unlooked.traced():
             yield
     finally:
         # Not by PyTorch's own patch, which makes a class each time: that is a third of what a call of ours takes.
@@ -487,7 +487,9 @@ def in_one_line(message: str, frames: Sequence[Frame], intro: str) -> str:
     reason, detail = (RAISES, _own_error(parts)) if raises else (lines[0], parts.get("Explanation", ""))
     own = [frame for frame in frames if not patches.is_library(frame.file)]
     where = f"{own[-1].file}:{own[-1].line} ({own[-1].text}): " if own else ""
-    advice = remedy(" ".join((reason, detail, *(f"{frame.file} in {frame.function}" for frame in frames)))) if intro else ""
+    advice = (
+        remedy(" ".join((reason, detail, *(f"{frame.file} in {frame.function}" for frame in frames)))) if intro else ""
+    )
     words = f"{reason}{f': {detail}' if detail else ''}"
     if raises:
         return f"{where}{words}{f'; {advice}' if advice else ''}"
