@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -243,3 +244,13 @@ def test_an_error_of_the_programs_own_is_told_by_its_line_in_its_words() -> None
 def test_an_error_of_the_programs_own_without_a_line_is_told_in_its_words() -> None:
     with pytest.raises(ProgramError, match=r"^the program raises an error of its own: TypeError: .*argument: y; call"):
         workbench.open(lambda x, y: x + y, torch.ones(3), device="cpu")
+
+
+def test_a_cell_of_a_notebook_is_told_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = SimpleNamespace(_filename_map={__file__: 7})
+    monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(compile=numbers))
+    for capture in ("dynamo", "interpreter"):
+        with pytest.raises(ProgramError, match=r"^In\[7\]:\d+ \(return x @ torch\.zeros\(3, 3\)\): "):
+            workbench.open(multiplies, torch.ones(2, 4), device="cpu", capture=capture)
+    plan = workbench.open(multiplies, torch.ones(2, 3), device="cpu").plan
+    assert {origin.file for origin in plan.graph.origins} == {"In[7]"}

@@ -36,6 +36,7 @@ from workbench.compiler.fx_trace import checkpointed
 from workbench.compiler.hooks import Claimed, Executed, Hooks, StageLog, StageTime, executed, fingerprint
 from workbench.compiler.kept import Kept
 from workbench.compiler.layers import OtherwiseError
+from workbench.compiler.names import told_place
 from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import (
     PrimIDs,
@@ -459,7 +460,7 @@ def _own_line(error: BaseException) -> str:
         and not frame.filename.startswith(_COMPILER)
         and ("site-packages" in frame.filename or not frame.filename.startswith(_STDLIB))
     ]
-    return f"{own[-1].filename}:{own[-1].lineno} ({own[-1].line}): " if own else ""
+    return told_place(own[-1].filename, own[-1].lineno or 0) if own else ""
 
 
 def _unread(program: Program, compiled: Any, inputs: Sequence[Any]) -> dict[str, torch.Tensor]:

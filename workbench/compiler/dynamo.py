@@ -29,6 +29,7 @@ from workbench.compiler.causes import RAISES, remedy
 from workbench.compiler.forgetting import Backend, forget, noted
 from workbench.compiler.frames import Frame, frames_of
 from workbench.compiler.fx_trace import constants_of, function_of
+from workbench.compiler.names import told_place
 from workbench.compiler.repeats import Written, traced_once
 from workbench.compiler.thunder_api import Transform
 from workbench.errors import ProgramError, WorkbenchError
@@ -486,7 +487,7 @@ def in_one_line(message: str, frames: Sequence[Frame], intro: str) -> str:
     # Of an error of the program's own, Dynamo's explanation says no more than that there is one.
     reason, detail = (RAISES, _own_error(parts)) if raises else (lines[0], parts.get("Explanation", ""))
     own = [frame for frame in frames if not patches.is_library(frame.file)]
-    where = f"{own[-1].file}:{own[-1].line} ({own[-1].text}): " if own else ""
+    where = told_place(own[-1].file, own[-1].line) if own else ""
     advice = (
         remedy(" ".join((reason, detail, *(f"{frame.file} in {frame.function}" for frame in frames)))) if intro else ""
     )

@@ -31,6 +31,7 @@ from workbench.compiler.foreach import FOREACH
 from workbench.compiler.frames import Frame, place_of
 from workbench.compiler.gradients import lost_conjugate, without_gradient
 from workbench.compiler.lowered import LOWERED, number_of, power
+from workbench.compiler.names import told_place
 from workbench.compiler.outplace import applied, written_out_of_place
 from workbench.compiler.repeats import Block
 from workbench.compiler.scalars import spread
@@ -587,7 +588,7 @@ def _told(frame: Frame, node: fx.Node, error: Exception) -> str:
     while not frame.line and behind.op != "output":  # Dynamo's own, for what stands there
         behind = behind.next
         frame = place_of(behind, {})[1]
-    where = f"{frame.file}:{frame.line} ({frame.text}): " if frame.line else ""
+    where = told_place(frame.file, frame.line)
     reason = str(error).strip().partition("\n")[0]
     kind = "" if isinstance(error, NotImplementedError) else f"{type(error).__name__}: "
     name = name_of(node.target)

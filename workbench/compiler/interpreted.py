@@ -14,7 +14,7 @@ from workbench.compiler.aliases import UNDER_NO_GRAD
 from workbench.compiler.calls import draws_again, refuse_lists
 from workbench.compiler.causes import remedy
 from workbench.compiler.gradients import lost_conjugate
-from workbench.compiler.names import read_line
+from workbench.compiler.names import told_place
 from workbench.compiler.resized import is_thunders
 from workbench.compiler.scalars import BROADCAST
 from workbench.compiler.thunder_api import (
@@ -225,4 +225,4 @@ def _is_inexact(proxy: Any) -> bool:
 def _place(bsym: BoundSymbol) -> str:
     file: Any = bsym.source_filename
     line = getattr(file, "user_line", 0)
-    return f"{file.user_file}:{line} ({read_line(file.user_file, line)}): " if line else ""
+    return told_place(file.user_file, line) if line else ""
