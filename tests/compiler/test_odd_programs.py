@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
 import torch
@@ -15,6 +17,7 @@ from torch.nn import functional
 
 import workbench
 from workbench.errors import ProgramError
+from workbench.programs import optimizers
 
 CLASSES = torch.zeros(0, dtype=torch.long)
 
@@ -160,6 +163,57 @@ def test_a_step_whose_optimizer_is_one_kernel_opens_with_its_loss_as_the_one_par
         assert torch.allclose(replayed(x), eager(x))
     for one, two in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.allclose(one, two)
+
+
+class Around(torch.optim.Optimizer):
+    """Steps by another one, as a person's wrapper does, and shortens the steps."""
+
+    def __init__(self, parameters: Iterable[torch.Tensor], short: float) -> None:
+        super().__init__(parameters, {"lr": 0.1})
+        self.short = short
+        self.inner = torch.optim.SGD(self.param_groups, lr=0.1, momentum=0.9)
+        self.param_groups = self.inner.param_groups
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        with torch.no_grad():
+            for parameter in self.param_groups[0]["params"]:
+                parameter.grad.mul_(self.short)
+        self.inner.step()
+
+
+def around() -> tuple[nn.Module, Callable[[torch.Tensor], torch.Tensor]]:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = Around(model.parameters(), 0.5)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+        return loss
+
+    return model, step
+
+
+def test_an_optimizer_of_a_persons_own_class_keeps_what_the_class_adds() -> None:
+    x = torch.randn(3, 4)
+    model, step = around()
+    replayed = workbench.open(step, x, device="cpu", executor="torch").config.jit(step)
+    other, eager = around()
+    sent, sent_step = cloudpickle.loads(optimizers.dumps(around()))
+    for _ in range(3):
+        expected = eager(x)
+        torch.testing.assert_close(replayed(x), expected)
+        with warnings.catch_warnings():
+            # The schedule's: what counts the steps stays with the optimizer that was sent.
+            warnings.simplefilter("ignore")
+            torch.testing.assert_close(sent_step(x), expected)
+    for parameter, *same_ones in zip(other.parameters(), model.parameters(), sent.parameters(), strict=True):
+        for one in same_ones:
+            torch.testing.assert_close(one, parameter)
 
 
 def test_a_tensor_without_values_is_refused_by_its_shape() -> None:

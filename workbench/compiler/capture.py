@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import threading
 import traceback
+import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout, suppress
@@ -286,7 +287,9 @@ def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
                 given = (function, args, kwargs)
                 function, args, kwargs = placement.placed(given, placement.torch_device(program.device))
         # What the program prints is said of no run, and is no part of a command's document.
-        with redirect_stdout(sys.stderr):
+        with redirect_stdout(sys.stderr), warnings.catch_warnings():
+            # Of a copy of an optimizer, whose step no schedule counts.
+            warnings.filterwarnings("ignore", r"(?s).*`optimizer\.step\(\)`.*`lr_scheduler\.step\(\)`", UserWarning)
             found, recorded = parts.pieces_of(function, args, kwargs, mode)
     except WorkbenchError:
         raise

@@ -12,6 +12,7 @@ import torch
 
 from workbench.config import DEVICES
 from workbench.errors import DeviceError, ProgramError
+from workbench.programs.optimizers import copy_added
 from workbench.programs.tensors import globals_of, held
 from workbench.torch_api import _get_dispatch_mode, _TorchDispatchModeKey
 
@@ -79,7 +80,10 @@ def placed(objects: Any, device: str) -> Any:
         if id(tensor) not in memo:
             memo[id(tensor)] = _moved(tensor, target, fake)
     _copies(found.functions, memo)
-    return copy.deepcopy(objects, memo)
+    made = copy.deepcopy(objects, memo)
+    for optimizer in found.optimizers:
+        copy_added(optimizer, memo)
+    return made
 
 
 def _copies(functions: Sequence[FunctionType], memo: dict[int, Any]) -> None:
