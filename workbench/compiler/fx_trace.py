@@ -26,6 +26,7 @@ from torch import fx
 from workbench.compiler import defaults, operators, patches, templates
 from workbench.compiler.aliases import READ_BEHIND, Aliases, Shared, index_of, is_part, overwrites, undone, writes
 from workbench.compiler.calls import IN_PLACE, SOFT, placed, refuse_lists, unlisted, with_dimension, written
+from workbench.compiler.casts import cast
 from workbench.compiler.causes import remedy
 from workbench.compiler.foreach import FOREACH
 from workbench.compiler.frames import Frame, place_of
@@ -420,6 +421,7 @@ class _Tracer(fx.Interpreter):
             # Where PyTorch's own warnings point to, and where a result is written.
             kwargs.pop("_stacklevel", None)
             out = kwargs.pop("out", None)
+            args, kwargs = cast(target, args, kwargs)
             args, kwargs = placed(target, known, unlisted(target, known, args), kwargs)
             if target in SOFT:
                 args, kwargs = with_dimension(args, kwargs)
@@ -474,6 +476,8 @@ class _Tracer(fx.Interpreter):
             return owner.copy_(self.call_method(plain, (kept, *args[1:]), kwargs))
         if known is None and method is None:
             raise NotImplementedError(f"Thunder does not know torch.Tensor.{target}")
+        if function is not None and function in LOWERED:
+            args, kwargs = cast(function, args, kwargs)
         args, kwargs = placed(target, known or method, args, kwargs)
         return method(*args[1:], **kwargs) if method is not None else known(*args, **kwargs)
 
