@@ -39,8 +39,9 @@ def cast(target: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
     """
     if target not in _WIDE and target not in _NARROW:
         return args, kwargs
+    # None where a graph is surveyed, and nothing compiled.
     data, _ = compile_data._compile_data.get()
-    kind = data.autocast_stack.get_dtype_for_device_if_enabled("cpu")
+    kind = None if data is None else data.autocast_stack.get_dtype_for_device_if_enabled("cpu")
     if kind is None:
         return args, kwargs
     known, wanted = (_HALVES, torch.float32) if target in _WIDE else ((*_HALVES, torch.float32), to_torch_dtype(kind))

@@ -72,7 +72,7 @@ def placed(objects: Any, device: str) -> Any:
         return objects
     memo: dict[int, Any] = {}
     for tensor in tensors:
-        if tensor.is_meta and target.type != "meta":
+        if tensor.is_meta and not fake:
             raise ProgramError(
                 f"a tensor of shape {tuple(tensor.shape)} is on the device 'meta', where it has no values: make it on "
                 "another; a factory in file.py:factory makes what is only planned without taking memory"
