@@ -35,6 +35,7 @@ SEAM = Seam(
         "TensorVariable": "torch._dynamo.variables.tensor:TensorVariable",
         "TensorGuards": "torch._C._dynamo.guards:TensorGuards",
         "TorchDynamoException": "torch._dynamo.exc:TorchDynamoException",
+        "TorchInGraphFunctionVariable": "torch._dynamo.variables.torch:TorchInGraphFunctionVariable",
         "TupleVariable": "torch._dynamo.variables.lists:TupleVariable",
         "UnspecializedNNModuleVariable": "torch._dynamo.variables.nn_module:UnspecializedNNModuleVariable",
         "ValueMutationExisting": "torch._dynamo.variables.base:ValueMutationExisting",
@@ -81,8 +82,12 @@ SEAM = Seam(
         "InstructionTranslatorBase": ("maybe_has_backedge",),
         "InliningInstructionTranslator": ("get_globals_source_and_value",),
         "ConstantVariable": ("create",),
-        "VariableTracker": ("visit",),
+        "VariableTracker": (
+            "build",
+            "visit",
+        ),
         "SideEffects": ("check_allowed_side_effect", "is_modified", "load_attr"),
+        "TorchInGraphFunctionVariable": ("_get_handlers",),
         "UnspecializedNNModuleVariable": (
             "call_function",
             "get_nn_module_stack_source",

@@ -170,3 +170,33 @@ class Attribute(torch.autograd.Function):
 def test_thunders_interpreter_refuses_what_it_gets_wrong(program: Callable[[torch.Tensor], Any], told: str) -> None:
     with pytest.raises(ProgramError, match=told):
         workbench.open(program, torch.randn(4, 5, requires_grad=True), device="cpu", capture="interpreter")
+
+
+class Counted(torch.autograd.Function):
+    """Gives a number, nothing and a tensor without a gradient beside what it computes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, by: int) -> tuple[int, torch.Tensor, None, torch.Tensor, torch.Tensor]:
+        signs = x.sign()
+        ctx.mark_non_differentiable(signs)
+        ctx.save_for_backward(x)
+        return by + 1, x * by, None, signs, x.exp()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return grads[1] * 5 + grads[4] * x.exp(), None
+
+
+def test_results_that_are_no_tensors_are_handed_on() -> None:
+    def program(x: torch.Tensor) -> tuple[Any, ...]:
+        return Counted.apply(x.sin(), 3)
+
+    x = torch.randn(4, 5, requires_grad=True)
+    bench = workbench.open(program, x, device="cpu", executor="torch", capture="dynamo")
+    found = []
+    for run in (program, bench.config.jit(program)):
+        number, made, nothing, signs, other = run(x)
+        assert (number, nothing, signs.requires_grad) == (4, None, False)
+        found.append((made, signs, other, *torch.autograd.grad((made.cos() + other).sum(), x)))
+    torch.testing.assert_close(found[1], found[0])

@@ -32,6 +32,9 @@ DRAWING: dict[str, tuple[Program, tuple[int, ...]]] = {
     "alpha, channels": (lambda x: functional.feature_alpha_dropout(x, 0.4, training=True), (2, 6, 3)),
     "alpha, not trained": (lambda x: functional.alpha_dropout(x, 0.4), (4, 6)),
     "torch.feature_dropout": (lambda x: torch.feature_dropout(x, 0.4, True), (2, 6, 3)),
+    "torch.native_dropout": (lambda x: torch.native_dropout(x, 0.4, True)[0], (4, 6)),
+    "what torch.native_dropout kept": (lambda x: x * torch.native_dropout(x, 0.4, True)[1], (4, 6)),
+    "torch.native_dropout, not trained": (lambda x: torch.native_dropout(x, 0.4, False)[0], (4, 6)),
     "gumbel_softmax": (soft_or_hard, (4, 6)),
     "bernoulli_": (lambda x: torch.empty_like(x).bernoulli_(0.3) * x, (4, 6)),
     "bernoulli_ of a tensor": (lambda x: torch.empty_like(x).bernoulli_(x.detach().sigmoid()) * x, (4, 6)),
@@ -96,15 +99,6 @@ def test_a_compiled_operator_that_draws_is_refused_where_it_is_differentiated() 
 
     with pytest.raises(ProgramError, match=r"test_drawn\.py.*tests_drawn::noisy draws random numbers"):
         workbench.open(program, torch.randn(4, 6, requires_grad=True), device="cpu", capture="dynamo")
-
-
-def test_a_dropout_that_thunder_draws_twice_is_refused() -> None:
-    def program(x: torch.Tensor) -> torch.Tensor:
-        return torch.native_dropout(x.sin(), 0.4, True)[0]
-
-    x = torch.randn(4, 6, requires_grad=True)
-    with pytest.raises(ProgramError, match=r"test_drawn\.py.*functional\.dropout"):
-        workbench.open(program, x, device="cpu", capture="dynamo")
 
 
 @pytest.mark.slow

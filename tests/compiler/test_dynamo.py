@@ -312,13 +312,13 @@ def test_choices_of_one_way_replay_by_the_other() -> None:
         assert stepper.run._lc_cs.last_traces
 
 
-def test_a_program_that_dynamo_breaks_goes_to_the_interpreter_and_says_why() -> None:
+def test_a_program_that_dynamo_breaks_comes_in_parts_and_says_why() -> None:
     def broken(x: torch.Tensor) -> torch.Tensor:
         torch._dynamo.graph_break()
         return x * 2
 
     bench = workbench.open(broken, batch())
-    assert bench.capture == "interpreter"
+    assert bench.capture == "parts"
     assert "test_dynamo.py:" in bench.capture_reason
     with pytest.raises(ProgramError, match=r"test_dynamo.py:\d+ \(torch._dynamo.graph_break\(\)\): Dynamo gives no"):
         workbench.open(broken, batch(), capture="dynamo")

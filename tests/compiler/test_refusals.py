@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -86,7 +87,22 @@ def asserts(x: torch.Tensor) -> torch.Tensor:
     return torch.cat(x.split(x.argmax(-1).tolist()))
 
 
+def takes_seven(x: torch.Tensor) -> torch.Tensor:
+    if x.shape[0] != 7:
+        raise ValueError(f"seven rows, not {x.shape[0]}, (as told)")
+    return x
+
+
+def penalizes(x: torch.Tensor) -> torch.Tensor:
+    slope, *_ = torch.autograd.grad(MODEL(x).sum(), x, create_graph=True)
+    return slope.square().sum()
+
+
 LINES = {
+    penalizes: (
+        "slope, *_ = torch.autograd.grad(MODEL(x).sum(), x, create_graph=True)",
+        "open what is differentiated, whose backward is made and planned with it",
+    ),
     differentiates: (
         "made: torch.Tensor = torch.func.grad(lambda y: y.sin().sum())(x)",
         "open what is differentiated, whose backward is made and planned with it",
@@ -208,3 +224,33 @@ def test_backward_hooks_of_a_module_are_refused_with_what_to_do(differentiated: 
     module[0].register_full_backward_hook(lambda module, given, asked: None)
     with pytest.raises(ProgramError, match=r"take the backward hooks off the modules .*remove\(\)"):
         workbench.open(module, torch.randn(4, 4, requires_grad=differentiated), device="cpu")
+
+
+@pytest.mark.parametrize("capture", ["auto", "dynamo"])
+def test_sparse_and_nested_tensors_are_refused_with_what_to_do(capture: str) -> None:
+    rows = torch.nested.nested_tensor([torch.randn(2, 3), torch.randn(4, 3)], layout=torch.jagged)
+    for given, advice in ((torch.eye(4).to_sparse(), "give x.to_dense()"), (rows, "give the padded batch, and mask")):
+        with pytest.raises(ProgramError, match=re.escape(advice)):
+            workbench.open(torch.sin, given, device="cpu", capture=capture)
+
+
+def test_an_error_of_the_programs_own_is_told_by_its_line_in_its_words() -> None:
+    line = re.escape('raise ValueError(f"seven rows, not {x.shape[0]}, (as told)")')
+    said = r"the program raises an error of its own: ValueError: seven rows, not 4, \(as told\); call it without"
+    with pytest.raises(ProgramError, match=rf"^\S*test_refusals.py:\d+ \({line}\): {said}"):
+        workbench.open(takes_seven, torch.randn(4, 4), device="cpu")
+
+
+def test_an_error_of_the_programs_own_without_a_line_is_told_in_its_words() -> None:
+    with pytest.raises(ProgramError, match=r"^the program raises an error of its own: TypeError: .*argument: y; call"):
+        workbench.open(lambda x, y: x + y, torch.ones(3), device="cpu")
+
+
+def test_a_cell_of_a_notebook_is_told_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = SimpleNamespace(_filename_map={__file__: 7})
+    monkeypatch.setattr("IPython.get_ipython", lambda: SimpleNamespace(compile=numbers))
+    for capture in ("dynamo", "interpreter"):
+        with pytest.raises(ProgramError, match=r"^In\[7\]:\d+ \(return x @ torch\.zeros\(3, 3\)\): "):
+            workbench.open(multiplies, torch.ones(2, 4), device="cpu", capture=capture)
+    plan = workbench.open(multiplies, torch.ones(2, 3), device="cpu").plan
+    assert {origin.file for origin in plan.graph.origins} == {"In[7]"}

@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import threading
 import traceback
+import warnings
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout, suppress
@@ -36,6 +37,7 @@ from workbench.compiler.fx_trace import checkpointed
 from workbench.compiler.hooks import Claimed, Executed, Hooks, StageLog, StageTime, executed, fingerprint
 from workbench.compiler.kept import Kept
 from workbench.compiler.layers import OtherwiseError
+from workbench.compiler.names import told_place
 from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import (
     PrimIDs,
@@ -258,7 +260,7 @@ def _capture_otherwise(
         except ProgramError:
             if takes_steps:
                 raise
-    if in_parts is not None and len(in_parts.parts) > 1 and any(part.captured for part in in_parts.parts):
+    if in_parts is not None and any(part.captured for part in in_parts.parts):
         return in_parts
     try:
         return _capture(program, executor, ranks, "interpreter", f"not by Dynamo: {first}", entry)
@@ -285,7 +287,9 @@ def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
                 given = (function, args, kwargs)
                 function, args, kwargs = placement.placed(given, placement.torch_device(program.device))
         # What the program prints is said of no run, and is no part of a command's document.
-        with redirect_stdout(sys.stderr):
+        with redirect_stdout(sys.stderr), warnings.catch_warnings():
+            # Of a copy of an optimizer, whose step no schedule counts.
+            warnings.filterwarnings("ignore", r"(?s).*`optimizer\.step\(\)`.*`lr_scheduler\.step\(\)`", UserWarning)
             found, recorded = parts.pieces_of(function, args, kwargs, mode)
     except WorkbenchError:
         raise
@@ -399,7 +403,8 @@ def _captured(
             transforms[1:1] = sharing
             jitted = thunder_api.jit(function, executors=hooks.executors(), transforms=transforms)
             hooks.restart()
-            with suppress(Claimed), patches.functions_run() as functions, patches.for_a_plan():
+            drawn = interpreted.nothing_drawn() if way == "interpreter" else nullcontext()
+            with drawn, suppress(Claimed), patches.functions_run() as functions, patches.for_a_plan():
                 jitted._lc_cd.get_computation_and_inputs(*args, **kwargs)
             with _thunder(jitted._lc_cd, jitted._lc_cs, hooks.cache_info):
                 inputs, _ = jitted._lc_cs.last_prologue(*args, **kwargs)
@@ -461,7 +466,7 @@ def _own_line(error: BaseException) -> str:
         and not frame.filename.startswith(_COMPILER)
         and ("site-packages" in frame.filename or not frame.filename.startswith(_STDLIB))
     ]
-    return f"{own[-1].filename}:{own[-1].lineno} ({own[-1].line}): " if own else ""
+    return told_place(own[-1].filename, own[-1].lineno or 0) if own else ""
 
 
 def _unread(program: Program, compiled: Any, inputs: Sequence[Any]) -> dict[str, torch.Tensor]:

@@ -10,11 +10,37 @@ _STEPS = (
 )
 """A program that takes its own backward, or an optimizer's step."""
 
+RAISES = "the program raises an error of its own"
+"""How the reason begins of a program that raises one while it is traced."""
+
 _CAUSES = (
+    (RAISES, "call it without the workbench, with the same inputs, to see where it comes from"),
     (
         r"ctc_loss|ata-dependent branching.*modeling_(wav2vec2|hubert|wavlm|unispeech|sew|data2vec_audio)\w*\.py",
         "a CTC loss looks at the values of its labels: open the model without labels, and give its logits to "
         "torch.nn.functional.ctc_loss outside of the program",
+    ),
+    (
+        r"modules/adaptive\.py in forward",
+        "it chooses rows by their values: torch.nn.functional.nll_loss(module.log_prob(x), target) is the same loss",
+    ),
+    (
+        r"torch\.bincount",
+        "how many it gives depends on values: count into a length that is known, as "
+        "torch.zeros(n).scatter_add(0, x, torch.ones(x.shape)) does",
+    ),
+    (
+        r"aten\.equal\.default",
+        "it looks at its fractions: call torch.quantile(x, q), which is known, in place of the method x.quantile(q) or "
+        "of torch.nanquantile",
+    ),
+    (
+        r"FloatTrueDiv\(1\.0, ToFloat",
+        "a batch norm with momentum=None reads how many batches there were: give it a momentum, such as 0.1",
+    ),
+    (
+        r"with max_norm writes",
+        "scale the weight before the program, by torch.nn.utils.parametrize, or make the embedding without max_norm",
     ),
     (
         r"boolean advanced indexing|DynamicOutputShapeException|Dynamic shape operator|data.dependent output",
@@ -106,9 +132,25 @@ _CAUSES = (
         "write the batch as a dimension, in place of torch.vmap",
     ),
     (
-        r"_C\._functorch|transform API|torch/_functorch/",
+        r"_C\._functorch|transform API|torch/_functorch/|torch/autograd/__init__\.py",
         "a derivative is taken inside of the program: open what is differentiated, whose backward is made and planned "
         "with it, or write the derivative out",
+    ),
+    (
+        r"`manual_seed`|Generator\.(__new__|manual_seed)|generator is not None",
+        "seed before the program, and draw inside of it without a generator of its own, or give it what is drawn",
+    ),
+    (
+        r"drawn by Python's random or NumPy's",
+        "draw with torch.rand, or give the number to the program",
+    ),
+    (
+        r"type <class 'torch\.SymInt'>",
+        "the lengths of a nested tensor are values: give the padded batch, and mask what is behind each end",
+    ),
+    (
+        r"wrap sparse Tensor|_sparse_mm\(\)",
+        "sparse tensors cannot be traced: give x.to_dense(), or take the sparse product outside of the program",
     ),
     (
         r"torch\._dynamo\.utils\.(wrapped|numpy|to_numpy|from_numpy)",
@@ -118,8 +160,10 @@ _CAUSES = (
 
 
 _IN_PARTS = re.compile(
+    r"with max_norm writes|torch\.bincount|aten\.equal|"
     r"builtin operator `print`|multi_head_attention_forward|integrations/moe\.py.*data_ptr|_get_data_attr|"
-    r"Unknown attribute data|lacks a conjugate|Function writes in place what it is given"
+    r"`manual_seed`|Generator\.__new__|Unknown attribute data|lacks a conjugate|Function writes in place what it is "
+    r"given"
 )
 """Known causes that a program is cut at, and comes in as parts."""
 

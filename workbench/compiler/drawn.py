@@ -96,8 +96,14 @@ def _gumbel_softmax(logits: TensorProxy, tau: float = 1, hard: bool = False, eps
     return known_as(torch.scatter)(zeros, dim, index, ones) - soft.detach() + soft
 
 
-def _refused(*_: Any, **__: Any) -> Any:
-    raise NotImplementedError("Thunder draws other numbers for its gradient: call torch.nn.functional.dropout")
+def _native_dropout(a: TensorProxy, p: float, train: bool | None) -> tuple[Any, Any]:
+    """With what was kept."""
+    if not train and train is not None:
+        return a * 1, known_as(torch.ones_like)(a, dtype=torch.bool)
+    if p == 1:
+        return a * 0.0, known_as(torch.zeros_like)(a, dtype=torch.bool)
+    noise = drawn("bernoulli", a, a.shape, 1 - p)
+    return a * noise * (1 / (1 - p)), noise.to(torch.bool)
 
 
 DRAWN: dict[Any, Callable[..., Any]] = {
@@ -114,7 +120,7 @@ DRAWN: dict[Any, Callable[..., Any]] = {
     torch.alpha_dropout: functools.partial(_dropped, None, True),
     torch.feature_dropout: functools.partial(_channels_dropped, False),
     torch.feature_alpha_dropout: functools.partial(_channels_dropped, True),
-    torch.native_dropout: _refused,
+    torch.native_dropout: _native_dropout,
     functional.gumbel_softmax: _gumbel_softmax,
 }
 """By the function of PyTorch that a graph calls."""

@@ -6,11 +6,13 @@ stands around it, a dataclass for the outputs or a counter on a module, stays Dy
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
 import functools
 import inspect
 import logging
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,12 +23,13 @@ from weakref import WeakMethod, finalize, ref
 import torch
 from torch import fx
 
-from workbench.compiler import patches, stance
+from workbench.compiler import patches, stance, unlooked
 from workbench.compiler.among_ranks import AmongRanks, handed_on, module_of
-from workbench.compiler.causes import remedy
+from workbench.compiler.causes import RAISES, remedy
 from workbench.compiler.forgetting import Backend, forget, noted
 from workbench.compiler.frames import Frame, frames_of
 from workbench.compiler.fx_trace import constants_of, function_of
+from workbench.compiler.names import told_place
 from workbench.compiler.repeats import Written, traced_once
 from workbench.compiler.thunder_api import Transform
 from workbench.errors import ProgramError, WorkbenchError
@@ -380,7 +383,7 @@ def settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
         dynamo_config.ignore_logger_methods = before["ignore_logger_methods"] | _methods_of(
             *vars(logging.Logger).items()
         )
-        with stance.usual(), patches.global_names_of_functions():
+        with stance.usual(), patches.global_names_of_functions(), unlooked.traced():
             yield
     finally:
         # Not by PyTorch's own patch, which makes a class each time: that is a third of what a call of ours takes.
@@ -495,12 +498,31 @@ def in_one_line(message: str, frames: Sequence[Frame], intro: str) -> str:
     """What Dynamo says in many lines, in one: the person's own line, what to do where that is known, its own words."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     parts = {key: value for key, _, value in (line.partition(": ") for line in lines)}
-    reason = lines[0]
+    raises = lines[0] == "Observed exception"
     # Of an error of the program's own, Dynamo's explanation says no more than that there is one.
-    context = parts.get("Developer debug context", "")
-    detail = context if reason == "Observed exception" else parts.get("Explanation") or context
+    explained = parts.get("Explanation") or parts.get("Developer debug context", "")
+    reason, detail = (RAISES, _own_error(parts)) if raises else (lines[0], explained)
     own = [frame for frame in frames if not patches.is_library(frame.file)]
-    where = f"{own[-1].file}:{own[-1].line} ({own[-1].text}): " if own else ""
-    advice = remedy(" ".join((reason, detail, *(frame.file for frame in frames)))) if intro else ""
+    where = told_place(own[-1].file, own[-1].line) if own else ""
+    advice = (
+        remedy(" ".join((reason, detail, *(f"{frame.file} in {frame.function}" for frame in frames)))) if intro else ""
+    )
     words = f"{reason}{f': {detail}' if detail else ''}"
+    if raises:
+        return f"{where}{words}{f'; {advice}' if advice else ''}"
     return f"{where}{intro}{f'{advice} ({words})' if advice else words}"
+
+
+def _own_error(parts: Mapping[str, str]) -> str:
+    """An error of the program's own as Python tells it, from what Dynamo tells its developers."""
+    context = parts.get("Developer debug context", "")
+    found = re.fullmatch(r"raised exception (\w+)\(\[(.*)\]\)", context)
+    if found is None:
+        return context
+    name, given = found.groups()
+    constants = re.sub(r"ConstantVariable\(\w+: (.*?)\)(?=, \w+Variable\(|$)", r"\1", given)
+    try:
+        words = ", ".join(map(str, ast.literal_eval(f"[{constants}]")))
+    except (SyntaxError, ValueError):
+        words = given
+    return f"{name}: {words}" if words else name

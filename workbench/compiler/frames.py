@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from torch import fx
 
 from workbench.compiler import patches
-from workbench.compiler.names import read_line
 
 _FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 _RESUMED = re.compile(r"^torch_dynamo_resume_in_(.+)_at_\d+$")
@@ -32,11 +31,6 @@ class Frame:
     file: str
     line: int
     function: str
-
-    @property
-    def text(self) -> str:
-        """The line itself."""
-        return read_line(self.file, self.line) if self.line else ""
 
 
 def frames_of(text: str) -> list[Frame]:

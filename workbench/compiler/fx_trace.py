@@ -26,12 +26,14 @@ from torch import fx
 from workbench.compiler import defaults, operators, patches, templates
 from workbench.compiler.aliases import READ_BEHIND, Aliases, Shared, index_of, is_part, overwrites, undone, writes
 from workbench.compiler.calls import IN_PLACE, SOFT, placed, refuse_lists, unlisted, with_dimension, written
+from workbench.compiler.casts import cast
 from workbench.compiler.causes import remedy
 from workbench.compiler.foreach import FOREACH
 from workbench.compiler.frames import Frame, place_of
 from workbench.compiler.gradients import lost_conjugate, without_gradient
 from workbench.compiler.lowered import LOWERED, number_of, power
-from workbench.compiler.outplace import forward_of, written_out_of_place
+from workbench.compiler.names import told_place
+from workbench.compiler.outplace import applied, written_out_of_place
 from workbench.compiler.repeats import Block
 from workbench.compiler.scalars import spread
 from workbench.compiler.templates import Place
@@ -419,13 +421,13 @@ class _Tracer(fx.Interpreter):
         if target is torch.ops.higher_order.tag_activation_checkpoint:
             return _checkpointed(*args, **kwargs)
         if target is torch.ops.higher_order.autograd_function_apply:
-            self._refuse_overwritten()
-            args = (forward_of(args[0]), *args[1:])
+            return applied(self._differentiated_by_hand(), *args, **kwargs)
         known = LOWERED.get(target) or FOREACH.get(target) or thunder_functions.get(target)
         if known is not None:
             # Where PyTorch's own warnings point to, and where a result is written.
             kwargs.pop("_stacklevel", None)
             out = kwargs.pop("out", None)
+            args, kwargs = cast(target, args, kwargs)
             args, kwargs = placed(target, known, unlisted(target, known, args), kwargs)
             if target in SOFT:
                 args, kwargs = with_dimension(args, kwargs)
@@ -449,13 +451,18 @@ class _Tracer(fx.Interpreter):
             return number_of(target, args, kwargs)
         return _not_a_tensor(target, target(*args, **kwargs))
 
-    def _refuse_overwritten(self) -> None:
-        """Refuse the whole program where what PyTorch would run of it has wrong gradients, too."""
+    def _differentiated_by_hand(self) -> fx.Graph:
+        """The forward of a `torch.autograd.Function`.
+
+        Refuses the whole program where what PyTorch would run of it has wrong gradients, too.
+        """
         forward = self.running.args[0]
         assert isinstance(forward, fx.Node)
-        if overwrites(self.running, fetched(self.source.graph, forward).graph):
+        graph: fx.Graph = fetched(self.source.graph, forward).graph
+        if overwrites(self.running, graph):
             frame = place_of(self.running, self.source.paths)[1]
             raise ProgramError(_told(frame, self.running, NotImplementedError(READ_BEHIND)))
+        return graph
 
     def call_method(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         owner, *rest = args
@@ -475,6 +482,8 @@ class _Tracer(fx.Interpreter):
             return owner.copy_(self.call_method(plain, (kept, *args[1:]), kwargs))
         if known is None and method is None:
             raise NotImplementedError(f"Thunder does not know torch.Tensor.{target}")
+        if function is not None and function in LOWERED:
+            args, kwargs = cast(function, args, kwargs)
         args, kwargs = placed(target, known or method, args, kwargs)
         return method(*args[1:], **kwargs) if method is not None else known(*args, **kwargs)
 
@@ -589,7 +598,7 @@ def _told(frame: Frame, node: fx.Node, error: Exception) -> str:
     while not frame.line and behind.op != "output":  # Dynamo's own, for what stands there
         behind = behind.next
         frame = place_of(behind, {})[1]
-    where = f"{frame.file}:{frame.line} ({frame.text}): " if frame.line else ""
+    where = told_place(frame.file, frame.line)
     reason = str(error).strip().partition("\n")[0]
     kind = "" if isinstance(error, NotImplementedError) else f"{type(error).__name__}: "
     name = name_of(node.target)

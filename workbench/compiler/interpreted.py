@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from workbench.compiler.aliases import UNDER_NO_GRAD
 from workbench.compiler.calls import draws_again, refuse_lists
 from workbench.compiler.causes import remedy
 from workbench.compiler.gradients import lost_conjugate
-from workbench.compiler.names import read_line
+from workbench.compiler.names import told_place
 from workbench.compiler.resized import is_thunders
 from workbench.compiler.scalars import BROADCAST
 from workbench.compiler.thunder_api import (
@@ -26,6 +29,28 @@ from workbench.compiler.thunder_api import (
 )
 from workbench.compiler.validate import validate
 from workbench.errors import PlanError, ProgramError
+
+
+@contextlib.contextmanager
+def nothing_drawn() -> Iterator[None]:
+    """Inside, refuse a program that draws numbers outside of PyTorch: the first would be drawn for all calls.
+
+    Raises
+    ------
+    ProgramError
+        With what to do.
+    """
+    before = _drawn_outside()
+    yield
+    if _drawn_outside() != before:
+        reason = "numbers that are drawn by Python's random or NumPy's would be the same in each call"
+        raise ProgramError(f"{reason}: {remedy(reason)}")
+
+
+def _drawn_outside() -> Any:
+    # What np.random.rand and its kind draw from.
+    _, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
+    return random.getstate(), np.asarray(keys).tobytes(), rest
 
 
 def refuse_lost(trace: TraceCtx) -> None:
@@ -251,4 +276,4 @@ def _is_inexact(proxy: Any) -> bool:
 def _place(bsym: BoundSymbol) -> str:
     file: Any = bsym.source_filename
     line = getattr(file, "user_line", 0)
-    return f"{file.user_file}:{line} ({read_line(file.user_file, line)}): " if line else ""
+    return told_place(file.user_file, line) if line else ""

@@ -5,6 +5,7 @@ Each is here because Thunder refuses, or computes wrongly, some way to call it; 
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from workbench.compiler.makers import MAKERS
 from workbench.compiler.pools import POOLS
 from workbench.compiler.resized import interpolate
 from workbench.compiler.thunder_api import ProxyTag, TensorProxy, dtypes, to_torch_device, to_torch_dtype
-from workbench.compiler.written_out import WRITTEN_OUT, known_as, root, wide_of
+from workbench.compiler.written_out import WRITTEN_OUT, known_as, root, wide_of, with_empty
 from workbench.torch_api import _disable_current_modes, _grouped_mm, _weight_norm
 
 
@@ -85,12 +86,19 @@ def _normalize(a: TensorProxy, p: float = 2.0, dim: Any = 1, eps: float = 1e-12,
 
 
 def _embedding(
-    indices: TensorProxy, weight: TensorProxy, padding_idx: int | None = None, *args: Any, **more: Any
+    indices: TensorProxy,
+    weight: TensorProxy,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    *args: Any,
+    **more: Any,
 ) -> Any:
     """Thunder's gradient knows no row counted from the end, and gives the padding's one, too."""
+    if max_norm is not None:
+        raise NotImplementedError("an embedding with max_norm writes its rows anew in the weight")
     if padding_idx is not None and padding_idx < 0:
         padding_idx += int(weight.shape[0])
-    return known_as(functional.embedding)(indices, weight, padding_idx, *args, **more)
+    return known_as(functional.embedding)(indices, weight, padding_idx, None, *args, **more)
 
 
 def _einsum(equation: str, *operands: Any) -> Any:
@@ -114,11 +122,15 @@ def _cross_entropy(
     `_nll_loss` says which; smoothed losses are of the classes that are right, and of all classes alike, as PyTorch's.
     """
     if a.shape == target.shape:
+        if 0 in a.shape:
+            return _of_nothing((a * target).sum(1 if a.ndim > 1 else 0), reduction)
         known = known_as(functional.cross_entropy)
         return known(a, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing)
     if size_average is not None or reduce is not None:
         raise NotImplementedError("size_average and reduce: use reduction")
     classes = 1 if a.ndim > 1 else 0
+    if 0 in target.shape:
+        return _losses(functional.cross_entropy, a, target, weight, ignore_index, reduction)
     if not label_smoothing:
         return _losses(functional.cross_entropy, a, target, weight, ignore_index, reduction)
     scores = known_as(functional.log_softmax)(a, classes)
@@ -165,6 +177,8 @@ def _losses(
     The gradient of a sum, and of scores of one place, fails in Thunder, which gives PyTorch's kernel a total weight of
     another data type; that over one dimension of places, or more than two, comes out in the shape of two.
     """
+    if 0 in target.shape:
+        return _of_nothing(a.sum(1), reduction)
     options: dict[str, Any] = {"weight": weight, "ignore_index": ignore_index}
     if reduction == "sum":
         rows, classes = _rows(a, target)
@@ -178,6 +192,11 @@ def _losses(
         scores, places = a.reshape(batch, count, 1, -1), target.reshape(batch, 1, -1)
     made = known_as(function)(scores, places, reduction=reduction, **options)
     return made.reshape(target.shape) if reduction == "none" else made
+
+
+def _of_nothing(losses: TensorProxy, reduction: str) -> Any:
+    """Losses of an empty batch, reduced: Thunder gives a constant, from which no gradient goes back."""
+    return losses.mean() if reduction == "mean" else losses.sum() if reduction == "sum" else losses
 
 
 def _rows(a: TensorProxy, target: TensorProxy) -> tuple[TensorProxy, TensorProxy]:
@@ -417,6 +436,11 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **more: Any) ->
     return known_as(torch.tensor)(data, dtype=dtype, device=device, **more)
 
 
+def _scalar_tensor(number: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
+    """Thunder has none; Dynamo hands numbers that are read from tensors on in it."""
+    return known_as(torch.full)((), number, dtype=dtype or torch.get_default_dtype(), device=device)
+
+
 def power(a: Any, exponent: Any) -> Any:
     """A power whose exponent wants a gradient, or is zero.
 
@@ -440,6 +464,16 @@ def _soft_margin_loss(
     loss = known_as(torch.log1p)(known_as(torch.exp)(-target * a))
     return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
 
+
+_LOSE_WHAT_IS_EMPTY = (
+    torch.conv1d,
+    torch.conv2d,
+    torch.conv3d,
+    functional.group_norm,
+    functional.avg_pool1d,
+    functional.avg_pool2d,
+    functional.avg_pool3d,
+)
 
 LOWERED: dict[Any, Callable[..., Any]] = {
     **WRITTEN_OUT,
@@ -468,6 +502,7 @@ LOWERED: dict[Any, Callable[..., Any]] = {
     torch.arctan2: _atan2,
     torch.as_tensor: _as_tensor,
     torch.tensor: _tensor,
+    torch.scalar_tensor: _scalar_tensor,
     functional.interpolate: interpolate,
     functional.normalize: _normalize,
     functional.instance_norm: _instance_norm,
@@ -478,3 +513,8 @@ LOWERED: dict[Any, Callable[..., Any]] = {
     functional.multi_head_attention_forward: _multi_head_attention,
 }
 """By the function of PyTorch that a graph calls."""
+
+LOWERED |= {
+    function: functools.partial(with_empty, LOWERED.get(function) or known_as(function))
+    for function in _LOSE_WHAT_IS_EMPTY
+}

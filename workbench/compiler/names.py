@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import linecache
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -96,6 +97,18 @@ def tag_origins(trace: TraceCtx) -> tuple[TraceCtx, tuple[Origin, ...]]:
     return tagged, tuple(origins)
 
 
+def known_file(file: str) -> str:
+    """A source file as its writer knows it: a notebook's cell by its number, as tracebacks there have it."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    numbers = getattr(getattr(shell, "compile", None), "_filename_map", {})
+    return f"In[{numbers[file]}]" if file in numbers else file
+
+
+def told_place(file: str, line: int) -> str:
+    """How a message about a line of a person's begins: where it stands, and what it is; empty without a line."""
+    return f"{known_file(file)}:{line} ({read_line(file, line)}): " if line else ""
+
+
 def _origin(bsym: BoundSymbol, counts: Counter[tuple[str, str]]) -> Origin:
     where = bsym.source_filename
     symbol = bsym.sym.name
@@ -110,7 +123,7 @@ def _origin(bsym: BoundSymbol, counts: Counter[tuple[str, str]]) -> Origin:
         id=f"{scope}/{symbol}" + (f".{ordinal}" if ordinal else ""),
         scope=scope,
         symbol=symbol,
-        file=file.rsplit("/", 1)[-1],
+        file=known_file(file).rsplit("/", 1)[-1],
         line=line,
         text=read_line(file, line) if line else "",
     )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+from torch import fx
 
 from workbench.analysis.effects import stale_reads
 from workbench.compiler.copies import VIEWS, is_copy
@@ -73,7 +74,7 @@ def written_out_of_place(trace: TraceCtx) -> TraceCtx:
     return changed
 
 
-def forward_of(function: Callable[..., Any]) -> Callable[..., Any]:
+def _forward_of(function: Callable[..., Any]) -> Callable[..., Any]:
     """The forward of a `torch.autograd.Function`, without writes, and with what it gives apart from what it takes.
 
     Thunder leaves to the backward what its results do not name, writes too; and what it hands on is the same tensor,
@@ -103,6 +104,50 @@ def forward_of(function: Callable[..., Any]) -> Callable[..., Any]:
         return pytree.tree_map(lambda r: apart(r, r) if is_tensor(r) and r.name in handed_on else r, results), saved
 
     return forward
+
+
+def applied(
+    graph: fx.Graph, forward: Callable[..., Any], backward: Callable[..., Any], *given: Any, **options: Any
+) -> Any:
+    """A `torch.autograd.Function`, with results that are no tensors beside what Thunder differentiates.
+
+    Parameters
+    ----------
+    graph : Graph
+        Of the forward.
+    forward, backward : callable
+        They take Thunder's proxies.
+    *given
+        What the function takes.
+    **options
+        As of `torch.ops.higher_order.autograd_function_apply`.
+    """
+    known = thunder_functions[torch.ops.higher_order.autograd_function_apply]
+    results, _ = next(iter(graph.find_nodes(op="output"))).args[0]
+    constants = _constants_of(results)
+    if not constants:
+        return known(_forward_of(forward), backward, *given, **options)
+    places = range(len(results))
+
+    def tensors_alone(*args: Any) -> Any:
+        made, saved = forward(*args)
+        return tuple(result for at, result in enumerate(made) if at not in constants), saved
+
+    def backward_of_tensors(context: Any, *args: Any) -> Any:
+        left = iter(args)
+        gradients = [None if at in constants else next(left) for at in places]
+        return backward(context, *gradients, *left)
+
+    if without := options.get("non_differentiable_idx"):
+        options["non_differentiable_idx"] = [at - sum(other < at for other in constants) for at in without]
+    left = iter(known(_forward_of(tensors_alone), backward_of_tensors, *given, **options))
+    return tuple(constants[at] if at in constants else next(left) for at in places)
+
+
+def _constants_of(results: Any) -> dict[int, Any]:
+    """Results that are no tensors, by their places."""
+    listed = isinstance(results, tuple | list)
+    return {at: result for at, result in enumerate(results) if not isinstance(result, fx.Node)} if listed else {}
 
 
 @dataclasses.dataclass

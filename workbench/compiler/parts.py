@@ -34,6 +34,7 @@ from workbench.compiler.dynamo import (
 from workbench.compiler.forgetting import Backend, forget, noted
 from workbench.compiler.frames import place_of
 from workbench.compiler.fx_trace import constants_of, name_of, refused
+from workbench.compiler.names import known_file
 from workbench.compiler.rehearsal import Rehearsal
 from workbench.errors import WorkbenchError
 from workbench.programs.tensors import held
@@ -418,7 +419,8 @@ def source_of(graph: fx.GraphModule) -> str:
         return ""
     file = known[0].file
     lines = [frame.line for frame in known if frame.file == file]
-    return f"{file}:{min(lines)}" if min(lines) == max(lines) else f"{file}:{min(lines)}-{max(lines)}"
+    ends = f"{min(lines)}" if min(lines) == max(lines) else f"{min(lines)}-{max(lines)}"
+    return f"{known_file(file)}:{ends}"
 
 
 def _numbered(graph: fx.GraphModule, found: Mapping[fx.Node, str]) -> dict[fx.Node, int]:

@@ -23,6 +23,7 @@ from workbench.compiler.thunder_api import (
     from_trace,
     has_tags,
     prims,
+    tree_flatten,
     unvariableify,
     update_aliases,
     variableify,
@@ -72,12 +73,20 @@ def _tensors(proxies: Iterable[Any]) -> list[Any]:
     return [variableify(proxy) for proxy in proxies if isinstance(proxy, TensorProxy)]
 
 
+def _of_memory(trace: Any, groups: list[list[int]]) -> list[list[int]]:
+    """Arguments that share memory: Thunder goes by addresses, and all tensors without elements have that of nothing."""
+    arguments, _ = tree_flatten((trace.args, trace.kwargs))
+    empty = {at for at, argument in enumerate(arguments) if isinstance(argument, TensorProxy) and 0 in argument.shape}
+    return [kept for group in groups if (kept := [at for at in group if at not in empty])]
+
+
 def insert_alias_updates(computation_trace: Any, alias_tensor_indices: list[list[int]]) -> Any:
     """As Thunder's, pass by pass."""
     in_place, makes_view = update_aliases._is_inplace_op, update_aliases._is_view_creation_op
     if not any(map(in_place, computation_trace.bound_symbols)):
         return computation_trace
-    trace, groups = update_aliases.replace_args_with_alias_map(computation_trace, alias_tensor_indices)
+    shared = _of_memory(computation_trace, alias_tensor_indices)
+    trace, groups = update_aliases.replace_args_with_alias_map(computation_trace, shared)
     encountered: set[Any] = set().union(*groups)
     groups = _written(_grouped(trace, groups), trace)
     viewed: set[Any] = set().union(*groups)

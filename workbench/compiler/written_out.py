@@ -39,6 +39,18 @@ def root(a: TensorProxy, p: float = 2.0) -> Any:
     return where(zero, 0.0, known_as(torch.sqrt)(above) if p == 2 else above ** (1.0 / p))
 
 
+def with_empty(known: Callable[..., Any], a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
+    """What Thunder makes a constant of where its input is empty: nothing would get a gradient; PyTorch's is zero."""
+    made = known(a, *args, **kwargs)
+    if 0 not in a.shape:
+        return made
+    for given in (a, *args, *kwargs.values()):
+        if isinstance(given, TensorProxy) and dtypes.is_inexact_dtype(given.dtype):
+            # With a dimension: on a CPU Thunder's gradient of a tensor without any is wrong where it is spread.
+            made = made + (given.reshape(math.prod(given.shape)).sum(0, keepdim=True) * 0).to(made.dtype)
+    return made
+
+
 def _rms_norm(
     a: TensorProxy, normalized_shape: Sequence[int], weight: TensorProxy | None = None, eps: float | None = None
 ) -> Any:
@@ -64,7 +76,7 @@ def _taken(a: TensorProxy, dim: int, index: TensorProxy) -> TensorProxy:
 def _pad(a: TensorProxy, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
     """Thunder pads with a constant alone; the other modes say which element stands at each place."""
     if mode == "constant":
-        return known_as(functional.pad)(a, pad, mode, value)
+        return with_empty(known_as(functional.pad), a, pad, mode, value)
     for at in range(len(pad) // 2):
         before, behind = pad[2 * at : 2 * at + 2]
         dim = a.ndim - 1 - at

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from workbench.config import DEVICES
-from workbench.errors import DeviceError
+from workbench.errors import DeviceError, ProgramError
+from workbench.programs.optimizers import copy_added
 from workbench.programs.tensors import globals_of, held
 from workbench.torch_api import _get_dispatch_mode, _TorchDispatchModeKey
 
@@ -71,10 +72,18 @@ def placed(objects: Any, device: str) -> Any:
         return objects
     memo: dict[int, Any] = {}
     for tensor in tensors:
+        if tensor.is_meta and not fake:
+            raise ProgramError(
+                f"a tensor of shape {tuple(tensor.shape)} is on the device 'meta', where it has no values: make it on "
+                "another; a factory in file.py:factory makes what is only planned without taking memory"
+            )
         if id(tensor) not in memo:
             memo[id(tensor)] = _moved(tensor, target, fake)
     _copies(found.functions, memo)
-    return copy.deepcopy(objects, memo)
+    made = copy.deepcopy(objects, memo)
+    for optimizer in found.optimizers:
+        copy_added(optimizer, memo)
+    return made
 
 
 def _copies(functions: Sequence[FunctionType], memo: dict[int, Any]) -> None:

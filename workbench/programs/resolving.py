@@ -12,7 +12,7 @@ import cloudpickle
 import torch
 
 from workbench.errors import ProgramError
-from workbench.programs import files, given, modes, placement, registry
+from workbench.programs import files, given, modes, optimizers, placement, registry
 from workbench.programs.settings import Scalar, check_settings
 from workbench.torch_api import FakeTensorMode
 
@@ -90,7 +90,7 @@ class Program:
         """
         if self._objects is not None:
             with files.blame(f"{self.name} cannot be sent to another process: pickling it"):
-                data = cloudpickle.dumps(self._objects)
+                data = optimizers.dumps(self._objects)
             (folder / PICKLE_FILE).write_bytes(data)
         return self.spec
 

@@ -176,7 +176,9 @@ class Drawing extends Arcs {
       if (line.y[i] > high) break;
       while (band < bands.length && module.y[bands[band]] + module.height[bands[band]] <= line.y[i]) band++;
       if (band < bands.length && module.y[bands[band]] <= line.y[i]) continue;
-      const edge = this.y(line.y[i]), bottom = edge + line.height[i] * this.zoom;
+      // A module's name stands in its box; of a line that goes on into it what is above has words.
+      const end = Math.min(line.y[i] + line.height[i], band < bands.length ? module.y[bands[band]] : Infinity);
+      const edge = this.y(line.y[i]), bottom = this.y(end);
       if (bottom - edge > 3) { c.fillStyle = ink.hair; c.fillRect(label[0], Math.round(edge), this.width * this.scaleX, 1); }
       // A long block's words stay in view as long as anything of the block does.
       const under = names.find((at) => edge >= at - 1 && edge < at + FAR) ?? -Infinity;

@@ -1,6 +1,6 @@
 // The timeline of a step, measured or simulated: lanes of bars on a canvas; the wheel zooms, dragging moves, a click selects.
 
-const LANE_HEIGHT = 34, BAR = 22, AXIS = 24, NAMES = 130; // pixels
+const LANE_HEIGHT = 34, BAR = 22, AXIS = 24, NAMES = 130, TICK = 60; // pixels
 
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
@@ -61,7 +61,9 @@ function render({ model, el }) {
     c.scale(ratio, ratio);
     c.textBaseline = "middle";
     c.font = `11px ${color("sans")}`;
-    const step = 10 ** Math.floor(Math.log10((to - from) / 3)), tick = [1, 2, 5, 10].map((by) => by * step).find((by) => (to - from) / by <= 7) ?? step * 10;
+    // As many as have room for their words.
+    const most = Math.min(7, (width - NAMES) / TICK), step = 10 ** Math.floor(Math.log10((to - from) / 3));
+    const tick = [1, 2, 5, 10, 20].map((by) => by * step).find((by) => (to - from) / by <= most) ?? step * 50;
     for (let at = Math.ceil(from / tick) * tick; at <= to; at += tick) {
       c.fillStyle = color("hair");
       c.fillRect(Math.round(x(at)), AXIS - 6, 1, height);

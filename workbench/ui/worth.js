@@ -66,7 +66,8 @@ function render({ model, el }) {
     head.replaceChildren(...FIGURES.map(([key, name]) => heading(key, name, true)), heading("label", "choice", false), h("th", {}, "source"), h("th", {}, h("span", { class: "wb-unseen" }, "choose")));
     all.disabled = !found.length;
     all.dataset.preview = JSON.stringify({ choices: listed() });
-    count.textContent = `${found.length} of ${rows.length}${left ? `, ${left} to be worked out` : ""}${rows.some((row) => row.state === "estimated") ? "; ≈ estimated" : ""}${machine ? `; step by ${machine}'s rates` : ""}`;
+    // What is estimated first and planned then is left twice.
+    count.textContent = `${found.length} of ${rows.length}${left ? `, ${Math.min(left, rows.length)} to be worked out` : ""}${rows.some((row) => row.state === "estimated") ? "; ≈ estimated" : ""}${machine ? `; step by ${machine}'s rates` : ""}`;
     count.title = "≈: by arithmetic on the trace before fusion; the plan that a choice gives may differ a little";
     body.replaceChildren(...found.slice(0, MOST).map((row) => h("tr", { class: `wb-can ${row.id === selected ? "wb-chosen" : ""}`, "data-site": row.id, "data-option": row.option, "data-key": `${row.id} ${row.option}`, onclick: () => model.send({ type: "go", id: row.id }) },
       FIGURES.map(([key, , write]) => figure(row, key, write, most[key])),

@@ -1,0 +1,32 @@
+// What is written on the canvas, and where.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { load } from "./load.mjs";
+
+const { Drawing } = load(["dom.js", "graph_scene.js", "graph_places.js", "graph_arcs.js", "graph_drawing.js"], ["Drawing"]);
+
+/** The words of a source line from `start` to `end`, beside a module's box from 60 to 84, and where they stand. */
+function words(start, end) {
+  const written = [];
+  const context = { fillRect() {}, fillText: (text, _, y) => written.push([text, y]), measureText: (text) => ({ width: 6 * text.length }) };
+  Drawing.prototype.drawLines.call({
+    context, far: true, zoom: 1, scaleX: 1, width: 600, ink: {}, bands: () => [0], y: (y) => y, font() {}, shorten: (text) => text,
+    labelled: () => false, drawSymbols() {}, columns: () => ({ label: [10, 160] }),
+    scene: {
+      strings: ["h = up(h)", "", "up"], sections: [], block: { symbol: [2] }, module: { y: [60], height: [24] },
+      line: { y: [start], height: [end - start], text: [0], place: [1], short: [1], block: [0], count: [1] },
+    },
+  }, 0, 400);
+  return written;
+}
+
+test("a line that goes on into a module's box has its words above the box, which has the module's name", () => {
+  assert.equal(words(40, 58).length, 1);
+  for (const start of [30, 42, 54]) {
+    for (const end of [58, 70, 84, 120]) {
+      for (const [text, y] of words(start, end)) assert.ok(y < 56, `${text} at ${y}, from ${start} to ${end}`);
+    }
+  }
+});
