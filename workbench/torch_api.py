@@ -21,6 +21,7 @@ SEAM = Seam(
         "ConstantVariable": "torch._dynamo.variables.constant:ConstantVariable",
         "CompiledFxGraph": "torch._inductor.output_code:CompiledFxGraph",
         "DictGetItemSource": "torch._dynamo.source:DictGetItemSource",
+        "FailOnRecompileLimitHit": "torch._dynamo.exc:FailOnRecompileLimitHit",
         "GlobalStateGuard": "torch._C._dynamo.guards:GlobalStateGuard",
         "GlobalSource": "torch._dynamo.source:GlobalSource",
         "InstructionTranslatorBase": "torch._dynamo.symbolic_convert:InstructionTranslatorBase",
@@ -115,7 +116,7 @@ SEAM = Seam(
             "innermost_fn",
             "reset_code",
         ),
-        "dynamo_utils": ("compilation_time_metrics", "counters", "get_traced_code"),
+        "dynamo_utils": ("compilation_time_metrics", "counters", "get_traced_code", "guard_failures"),
     },
 )
 

@@ -298,3 +298,16 @@ def test_one_that_is_read_for_none_is_written() -> None:
     torch.testing.assert_close(bench.config.jit(ours)(x), eager(x))
     torch.testing.assert_close(ours.teacher.weight, eager.teacher.weight)
     torch.testing.assert_close(ours.teacher.bias, eager.teacher.bias)
+
+
+def test_what_is_named_as_if_it_wrote_and_does_not_is_computed() -> None:
+    # Of Python's operators `and_` and `or_` have the name of a write.
+    def program(x: torch.Tensor) -> torch.Tensor:
+        both = torch.ones(4, 1, dtype=torch.bool) & (x > 0)
+        return torch.where(both, x, 0.0) + torch.where(torch.zeros(4, 1, dtype=torch.bool) | (x < 0), x, 1.0)
+
+    x = torch.randn(4, 4, requires_grad=True)
+    bench = workbench.open(program, x, device="cpu", executor="torch", capture="dynamo")
+    found, expected = bench.config.jit(program)(x), program(x)
+    assert torch.equal(found, expected)
+    assert torch.equal(*(torch.autograd.grad(made.sum(), x)[0] for made in (found, expected)))

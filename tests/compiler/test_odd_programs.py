@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterable
@@ -16,6 +17,7 @@ from torch import nn
 from torch.nn import functional
 
 import workbench
+from workbench.compiler.dynamo import Compiled
 from workbench.errors import ProgramError
 from workbench.programs import optimizers
 
@@ -219,3 +221,26 @@ def test_an_optimizer_of_a_persons_own_class_keeps_what_the_class_adds() -> None
 def test_a_tensor_without_values_is_refused_by_its_shape() -> None:
     with pytest.raises(ProgramError, match=r"shape \(3, 2\) is on the device 'meta', where it has no values"):
         workbench.open(torch.sin, torch.ones(3, 2, device="meta"), device="cpu")
+
+
+def test_a_program_that_is_another_in_each_call_is_refused_with_what_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Compiled, "_limit", 3)
+    told: list[int] = []
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        told.append(len(told))
+        return x * len(told)
+
+    replayed = workbench.open(program, torch.ones(3), device="cpu").config.jit(program)
+    told.clear()
+    for call in range(1, 4):
+        assert torch.equal(replayed(torch.ones(3)), torch.full((3,), float(call)))
+    with pytest.raises(
+        ProgramError, match="the program was captured anew in 3 calls, each of which differed"
+    ) as refused:
+        replayed(torch.ones(3))
+    told_line = (
+        r"the last at test_odd_programs.py:\d+ \(told.append\(len\(told\)\)\), where len\(.*\) == 2 holds no more:"
+    )
+    assert re.search(told_line, str(refused.value))
+    assert "is to be a tensor or outside of the program" in str(refused.value)

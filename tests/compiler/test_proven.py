@@ -157,13 +157,13 @@ def hidden(x: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
     return y
 
 
-# A write through a view reaches all names of its memory where Dynamo traces.
-@pytest.mark.parametrize(("program", "capture"), [(late, "dynamo"), (hidden, "interpreter")])
-def test_a_write_that_thunder_puts_into_the_backward_is_found_and_shown_by_line(program: Any, capture: str) -> None:
+# A write through a view reaches all names of its memory, and the caller, where Dynamo traces.
+@pytest.mark.parametrize("program", [late, hidden])
+def test_a_write_that_thunder_puts_into_the_backward_is_found_and_shown_by_line(program: Any) -> None:
     def arguments() -> tuple[torch.Tensor, torch.Tensor]:
         return torch.full((4, 4), 2.0, requires_grad=True), torch.full((4, 4), 3.0)
 
-    bench = workbench.open(program, *arguments(), device="cpu", executor="torch", capture=capture)
+    bench = workbench.open(program, *arguments(), device="cpu", executor="torch", capture="interpreter")
     warnings = bench.plan.warnings
     (warned,) = (warning for warning in warnings if "whatever is chosen" in warning)
     assert bench.plan.to_json()["proven"] is False
@@ -179,6 +179,26 @@ def test_a_write_that_thunder_puts_into_the_backward_is_found_and_shown_by_line(
     found, known = jitted(*given), program(*expected)
     assert not (torch.equal(found, known) and torch.equal(given[1], expected[1]))
     assert [proof.proven for proof in proofs_of(jitted)] == [False]
+
+
+@pytest.mark.parametrize("program", [late, hidden])
+def test_where_dynamo_traces_the_write_is_made_whatever_is_chosen(program: Any) -> None:
+    def arguments() -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.rand(4, 4).requires_grad_(), torch.rand(4, 4)
+
+    given = arguments()
+    bench = workbench.open(program, *given, device="cpu", executor="torch", capture="dynamo")
+    sites = bench.sites("saved")
+    assert sites
+    for site in sites:
+        for option in (option for option in site.options if option not in site.illegal):
+            bench.choose({site.id: option})
+            assert bench.plan.proof.proven
+            given, expected = ([t.detach().clone().requires_grad_(t.requires_grad) for t in given] for _ in range(2))
+            found, known = bench.config.jit(program)(*given), program(*expected)
+            assert torch.equal(found, known)
+            assert torch.equal(given[1], expected[1])
+            bench.undo()
 
 
 @pytest.mark.parametrize("program", [late, hidden])

@@ -88,7 +88,9 @@ def writes(node: fx.Node) -> fx.Node | None:
     if not isinstance(first, fx.Node) or node.op not in ("call_method", "call_function"):
         return None
     name = _name(node)
-    in_place = name.endswith("_") and not name.endswith("__") and name not in ("requires_grad_", "detach_")
+    named_so = name.endswith("_") and not name.endswith("__") and name not in ("requires_grad_", "detach_")
+    # What has that name and gives other memory writes nothing: of Python's operators `and_`, `or_` and `not_`.
+    in_place = named_so and _memory(node) in (None, _memory(first))
     return first if in_place or node.target in _WRITES or _asked_in_place(node) else None
 
 

@@ -34,7 +34,13 @@ from workbench.compiler.repeats import Written, traced_once
 from workbench.compiler.thunder_api import Transform
 from workbench.errors import ProgramError, WorkbenchError
 from workbench.programs.modes import restored
-from workbench.torch_api import BackendCompilerFailed, TorchDynamoException, dynamo_config, dynamo_utils
+from workbench.torch_api import (
+    BackendCompilerFailed,
+    FailOnRecompileLimitHit,
+    TorchDynamoException,
+    dynamo_config,
+    dynamo_utils,
+)
 
 RECOMPILE_LIMIT = 64
 """Ways to call a program, each captured on its own: shapes, modes, train or eval. PyTorch's own limit is 8."""
@@ -183,8 +189,24 @@ class Compiled:
                 raise
             except TorchDynamoException as error:
                 raise NotOneGraphError(_why(error)) from error
+            except FailOnRecompileLimitHit as error:
+                raise ProgramError(self._always_anew()) from error
             finally:
                 self._given = ((), {})
+
+    def _always_anew(self) -> str:
+        """That too many calls were captured each on its own, and what the last differed in."""
+        known = (reasons for code in self._codes if (reasons := dynamo_utils.guard_failures.get(code)))
+        # Of a call there is one for each graph there is, the newest first.
+        last = next((str(reasons[-min(self._limit, len(reasons))]) for reasons in known), "")
+        condition, *told = [part.strip() for part in re.sub(r"^\d+/\d+: ", "", last).split("  # ")]
+        at = re.search(r"([^/\\]+:\d+) in ", told[-1]) if told else None
+        where = f", the last at {at[1]} ({told[0]}), where {condition} holds no more" if at else ""
+        return (
+            f"the program was captured anew in {self._limit} calls, each of which differed from those before{where}: "
+            "what changes with each call, as a counter or a list that grows, is to be a tensor or outside of the "
+            "program, and shapes are to be padded to a few"
+        )
 
     @property
     def _lc_cs(self) -> Any:
