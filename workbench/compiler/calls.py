@@ -11,6 +11,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
+from torch import fx
 from torch.fx.operator_schemas import get_signature_for_torch_op
 from torch.nn import functional
 
@@ -172,6 +173,14 @@ def _signatures(target: Any) -> Iterator[inspect.Signature]:
 def _overloads(name: str) -> list[Any]:
     packet = getattr(torch.ops.aten, name, None)
     return [getattr(packet, each) for each in packet.overloads()] if packet is not None else []
+
+
+def named_in_place(node: fx.Node) -> bool:
+    """Whether an operator has the name of one that writes in place, as `add_`; Python's own `and_` is none."""
+    if getattr(node.target, "__module__", "") == "_operator":
+        return False
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return name.endswith("_") and not name.endswith("__")
 
 
 def written(name: str) -> str:

@@ -21,6 +21,7 @@ from torch import fx
 
 from workbench.analysis.joined import Forward, Recorded
 from workbench.compiler import patches
+from workbench.compiler.calls import named_in_place
 from workbench.compiler.dynamo import (
     Compiled,
     Compiler,
@@ -457,8 +458,11 @@ def _regions(graph: fx.GraphModule) -> Iterator[tuple[fx.Node, bool]]:
 
 def _writes_elsewhere(node: fx.Node, numbers: Mapping[fx.Node, int]) -> bool:
     """Whether an operator writes in place to what another piece made."""
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    in_place = name.endswith("_") and not name.endswith("__")
-    if not (in_place or node.target in _IN_PLACE or node.kwargs.get("inplace") or node.kwargs.get("out") is not None):
+    if not (
+        named_in_place(node)
+        or node.target in _IN_PLACE
+        or node.kwargs.get("inplace")
+        or node.kwargs.get("out") is not None
+    ):
         return False
     return any(numbers.get(other, numbers[node]) != numbers[node] for other in node.all_input_nodes)

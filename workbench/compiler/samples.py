@@ -10,6 +10,7 @@ import torch
 from torch import fx
 
 from workbench.compiler.alike import Call, NotAlikeError, described, own_tensors, traits_of
+from workbench.compiler.calls import named_in_place
 from workbench.torch_api import (
     AttributeMutationExisting,
     ConstantVariable,
@@ -176,7 +177,7 @@ def _is_inside(name: str, module: str) -> bool:
 
 def _in_place(node: fx.Node) -> bool:
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return name in _IN_PLACE or (name.endswith("_") and not name.endswith("__"))
+    return name in _IN_PLACE or named_in_place(node)
 
 
 def _storage_of(node: Any) -> int | None:
