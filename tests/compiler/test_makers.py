@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -78,13 +79,17 @@ def test_a_generator_is_refused_by_the_line() -> None:
 
 @pytest.mark.slow
 def test_they_are_found_again_on_disk(tmp_path: Path) -> None:
-    code = """if True:
-        import workbench
-        from tests.compiler import test_makers as here
-        bench = workbench.open(here.pairs, here.given(), device="cpu", capture="dynamo")
+    # A module of its own: this one imports what other tests need.
+    (tmp_path / "of_pairs.py").write_text(f"import torch\n\n\n{inspect.getsource(pairs)}")
+    code = f"""if True:
+        import sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        import of_pairs, torch, workbench
+        x = torch.randn(6, 8, requires_grad=True)
+        bench = workbench.open(of_pairs.pairs, x, device="cpu", capture="dynamo")
         print(bench.on_disk, bench.plan.peak_bytes)
     """
-    environment = {**os.environ, stored.VARIABLE: str(tmp_path)}
+    environment = {**os.environ, stored.VARIABLE: str(tmp_path / "kept")}
     first, second = (workbench_process(code, environment) for _ in range(2))
     assert first.split()[:2] == ["kept", "on"]
     assert second.split()[:2] == ["from", "disk"]
