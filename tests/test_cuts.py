@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -244,3 +244,18 @@ def test_a_curve_has_a_line_for_what_cuts_add() -> None:
     assert bench.plan_under(moved.choices).peak_bytes == moved.peak_bytes
     assert curve.step_s(moved.choices) == pytest.approx(moved.step_s)
     assert curve.explained(moved.choices).choices == moved.choices
+
+
+def test_cuts_beside_choices_that_changed_meanwhile_are_not_shown(bench: Workbench) -> None:
+    said: list[str] = []
+
+    def meanwhile(_busy: str, act: Callable[[], None]) -> None:
+        weigh = bench.cuts
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(bench, "cuts", lambda: (bench.choose({"remat.weight": "1.0"}), weigh())[1])
+            act()
+
+    tab = Fusions(bench, meanwhile, lambda message: said.append(message["type"]), said.append)
+    tab._handle_custom_msg({"type": "cuts"}, [])
+    assert said == ["The choices changed while cuts were weighed: weigh them again"]
+    assert not tab.cuts

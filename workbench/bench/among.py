@@ -280,7 +280,8 @@ def fit(
     PlanError
         If no plan that is found is within it, with the least that is; if the program has no backward.
     """
-    if (peak is None) == (step_s is None) and (peak is not None or compilations is None):
+    asked = (peak is not None) + (step_s is not None)
+    if asked > 1 or (not asked and compilations is None):
         raise ChoiceError(
             "fit takes a peak, such as '24 GiB', or step_s=, the seconds of a step: one of the two; and compilations=, "
             "the most of them, beside either or alone"

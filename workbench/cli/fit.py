@@ -66,9 +66,8 @@ def fit(
     from workbench.limits import compilations_of, points_of, seconds, size_bytes, uses
     from workbench.runs import rates
 
-    if (peak is not None) + (step is not None) + (curve is not None) != 1 and (
-        compilations is None or peak is not None or curve is not None
-    ):
+    asked = (peak is not None) + (step is not None) + (curve is not None)
+    if asked > 1 or (not asked and compilations is None):
         raise ChoiceError(
             "fit takes one of --peak SIZE, --step SECONDS and --curve POINTS; and --compilations NUMBER, "
             "beside a peak or a step, or alone"

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from workbench.compiler.calls import named_in_place
 from workbench.compiler.thunder_api import TensorProxy
 from workbench.torch_api import tree_iter
 
@@ -87,9 +88,8 @@ def writes(node: fx.Node) -> fx.Node | None:
     first = node.args[0] if node.args else None
     if not isinstance(first, fx.Node) or node.op not in ("call_method", "call_function"):
         return None
-    name = _name(node)
-    named_so = name.endswith("_") and not name.endswith("__") and name not in ("requires_grad_", "detach_")
-    # What has that name and gives other memory writes nothing: of Python's operators `and_`, `or_` and `not_`.
+    # What has such a name and gives other memory writes nothing.
+    named_so = named_in_place(node) and _name(node) not in ("requires_grad_", "detach_")
     in_place = named_so and _memory(node) in (None, _memory(first))
     return first if in_place or node.target in _WRITES or _asked_in_place(node) else None
 

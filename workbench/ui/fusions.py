@@ -72,6 +72,9 @@ class Fusions(Panel):
     def _find(self) -> None:
         pinned = self._bench.pinned
         found = self._bench.cuts()
+        if self._bench.pinned != pinned:
+            self._say("The choices changed while cuts were weighed: weigh them again")
+            return
         self._found = pinned, found
         self.cuts = cuts_content(found, self._bench.choices)
         self._say(f"{found.planned} plans weighed: {len(found)} that nothing beats, beside Thunder's")
