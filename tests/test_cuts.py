@@ -146,11 +146,11 @@ def test_where_nothing_is_fused_there_is_nothing_to_cut() -> None:
 
 
 def test_a_fit_keeps_to_a_number_of_compilations(bench: Workbench, table: Cuts) -> None:
-    few = table.within(table.stock.compilations)
+    few = min(cut.step_s for cut in table if cut.compilations <= table.stock.compilations)
     found = bench.fit(compilations=table.stock.compilations)
     assert bench.plan.counts["compilations"] == found.compilations <= table.stock.compilations
     assert found.before_compilations > found.compilations
-    assert found.step_s + found.added_s == pytest.approx(few.step_s)
+    assert found.step_s + found.added_s == pytest.approx(few)
     assert bench.choices == dict(found.choices)
     assert f"{found.compilations} compilations (before: {found.before_compilations})" in repr(found)
 
@@ -171,8 +171,6 @@ def test_fewer_compilations_than_there_can_be_are_refused_with_the_fewest(bench:
     words = f"no plan of llama with {fewest - 1} compilations or less was found; the fewest are {fewest}$"
     with pytest.raises(PlanError, match=words):
         bench.fit(compilations=fewest - 1)
-    with pytest.raises(PlanError, match=words.replace(" of llama", "")):
-        table.within(fewest - 1)
     bench.choose({"remat.preset": "off"})
     with pytest.raises(PlanError, match="beside the choices made by hand, which stay"):
         bench.fit(compilations=1)

@@ -102,20 +102,6 @@ class Cuts(tuple[Cut, ...]):
         made.stock, made.machine, made.planned = stock, machine, planned
         return made
 
-    def within(self, compilations: int) -> Cut:
-        """The quickest with at most so many compilations.
-
-        Raises
-        ------
-        PlanError
-            If none has as few.
-        """
-        few = [cut for cut in self if cut.compilations <= compilations]
-        if not few:
-            least = min(cut.compilations for cut in self)
-            raise PlanError(f"no plan with {compilations} compilations or less was found; the fewest are {least}")
-        return min(few, key=lambda cut: (cut.step_s, cut.peak_bytes, cut.compilations))
-
     def to_json(self) -> dict[str, Any]:
         """The same as plain JSON data."""
         return {
