@@ -46,7 +46,7 @@ class Session:
     notebook : NotebookNode
         Gets the outputs.
     peak_bytes : int
-        The most memory that the kernel and all that it started had at once, sampled; what they share counts once.
+        The most memory that the kernel and all that it started had at once, sampled, as `used_bytes` counts.
     """
 
     def __init__(self, notebook: NotebookNode, client: NotebookClient, forked: bool) -> None:
@@ -139,19 +139,30 @@ def _watch(session: Session, stop: threading.Event) -> None:
 
 
 def used_bytes(process: psutil.Process) -> int:
-    """Memory of a kernel and of all that it started."""
-    total = 0
+    """Memory of a kernel and of all that it started.
+
+    Pages of files, such as PyTorch's libraries, count as often as the process has them that has most: who else on the
+    machine has them mapped makes no difference.
+    """
     try:
-        # All of the kernel's own: what a forked one shares with others it would have alone elsewhere.
-        total += process.memory_info().rss
-        for each in process.children(recursive=True):
-            try:
-                total += each.memory_full_info().pss
-            except (psutil.NoSuchProcess, psutil.AccessDenied):
-                continue
+        started = process.children(recursive=True)
     except psutil.NoSuchProcess:
-        return 0
-    return total
+        started = []
+    # All of the kernel's own: what a forked one shares with others it would have alone elsewhere.
+    pages = [_pages(process, "Anonymous"), *(_pages(each, "Pss_Anon") for each in started)]
+    return sum(own for own, _ in pages) + max(of_files for _, of_files in pages)
+
+
+def _pages(process: psutil.Process, own: str) -> tuple[int, int]:
+    """Bytes of a process that are no file's, counted as the system calls `own`, and those that are."""
+    try:
+        lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()[1:]
+    except OSError:
+        lines = []
+    if not lines:  # it has ended
+        return 0, 0
+    kib = {name: int(amount.split()[0]) for name, amount in (line.split(":") for line in lines)}
+    return (kib[own] + kib["Pss_Shmem"]) * 1024, (kib["Rss"] - kib["Anonymous"]) * 1024
 
 
 def text_of(cell: NotebookNode) -> str:

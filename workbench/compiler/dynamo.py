@@ -32,6 +32,7 @@ from workbench.compiler.fx_trace import constants_of, function_of
 from workbench.compiler.names import told_place
 from workbench.compiler.repeats import Written, traced_once
 from workbench.compiler.thunder_api import Transform
+from workbench.compiler.together import together
 from workbench.errors import ProgramError, WorkbenchError
 from workbench.programs.modes import restored
 from workbench.torch_api import (
@@ -378,7 +379,7 @@ def _hooked(program: Callable[..., Any], call: Callable[[], Any]) -> Any:
 class _Raised(logging.Filter):
     """Keeps what PyTorch logs of an error, and raises as well, to who asks for it: the error is told once."""
 
-    inside = 0
+    inside = False
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not (self.inside and record.exc_info)
@@ -390,28 +391,40 @@ logging.getLogger("torch._subclasses.fake_tensor").addFilter(_raised)
 
 @contextlib.contextmanager
 def settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
-    """Inside, Dynamo compiles as often as there are ways to call a program, up to a limit."""
+    """Inside, Dynamo compiles as often as there are ways to call a program, up to a limit.
+
+    Of threads that are inside at once the highest limit holds, until all have left.
+    """
+    with _ours(), unlooked.traced():
+        if dynamo_config.recompile_limit < limit:
+            dynamo_config.recompile_limit = limit
+            dynamo_config.accumulated_recompile_limit = limit * 8
+        yield
+
+
+@together
+def _ours() -> Iterator[None]:
+    """Inside, Dynamo and what it asks are set as programs of ours need it."""
     fast = torch.backends.mha.get_fastpath_enabled()
     before = {name: getattr(dynamo_config, name) for name in _SETTINGS}
-    _raised.inside += 1
+    _raised.inside = True
     try:
         # In eval() without gradients PyTorch's transformer layers are one operator each, which Thunder does not know.
         torch.backends.mha.set_fastpath_enabled(False)
-        dynamo_config.recompile_limit = limit
-        dynamo_config.accumulated_recompile_limit = limit * 8
+        dynamo_config.recompile_limit = dynamo_config.accumulated_recompile_limit = 0
         # As one operator each, which is written out where a graph is traced.
         dynamo_config.allow_rnn = True
         # What a program logs is no part of what it computes.
         dynamo_config.ignore_logger_methods = before["ignore_logger_methods"] | _methods_of(
             *vars(logging.Logger).items()
         )
-        with stance.usual(), patches.global_names_of_functions(), unlooked.traced():
+        with stance.usual(), patches.global_names_of_functions():
             yield
     finally:
         # Not by PyTorch's own patch, which makes a class each time: that is a third of what a call of ours takes.
         for name, value in before.items():
             setattr(dynamo_config, name, value)
-        _raised.inside -= 1
+        _raised.inside = False
         torch.backends.mha.set_fastpath_enabled(fast)
 
 

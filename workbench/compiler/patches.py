@@ -42,7 +42,9 @@ from workbench.compiler.thunder_api import (
     thunder,
     unwrap,
 )
+from workbench.compiler.together import together
 from workbench.torch_api import (
+    _C,
     CompiledFxGraph,
     DictGetItemSource,
     FakeTensorMode,
@@ -343,7 +345,7 @@ def run_backward_outside_dynamo() -> None:
             kind.backward = staticmethod(torch.compiler.disable(kind.backward))
 
 
-@contextlib.contextmanager
+@together
 def found_on_meta() -> Iterator[None]:
     """Inside, Thunder finds on the meta device what the ops give that it registers by itself.
 
@@ -403,13 +405,15 @@ def takes_real_tensors(mode: FakeTensorMode) -> Iterator[None]:
         yield
 
 
+_REHEARSED = threading.RLock()
+
+
 @contextlib.contextmanager
 def backward_without_gpu(mode: FakeTensorMode) -> Iterator[None]:
     """Inside, ``loss.backward()`` of a fake tensor on a GPU gives gradients, which autograd would ask the GPU for.
 
     It can go once autograd runs a backward of fake CUDA tensors where there is no GPU.
     """
-    backward: Any = torch.Tensor.backward  # without types in torch
 
     def without_gpu(self: torch.Tensor, *args: Any, **kwargs: Any) -> None:
         if not self.is_cuda or torch.cuda.is_available():
@@ -420,8 +424,10 @@ def backward_without_gpu(mode: FakeTensorMode) -> Iterator[None]:
                 with mode:
                     leaf.grad = torch.empty_like(leaf, requires_grad=False)
 
-    with mock.patch.object(torch.Tensor, "backward", torch.compiler.disable(without_gpu)):
-        yield
+    with _REHEARSED:
+        backward: Any = torch.Tensor.backward  # without types in torch
+        with mock.patch.object(torch.Tensor, "backward", torch.compiler.disable(without_gpu)):
+            yield
 
 
 def _leaves_of(tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -439,7 +445,7 @@ def _leaves_of(tensor: torch.Tensor) -> list[torch.Tensor]:
     return found
 
 
-@contextlib.contextmanager
+@together
 def global_names_of_functions() -> Iterator[None]:
     """Inside, Dynamo looks up the global names of a function in the function's own, not in a module called the same.
 
@@ -465,7 +471,7 @@ def global_names_of_functions() -> Iterator[None]:
         InliningInstructionTranslator.get_globals_source_and_value = stock
 
 
-@contextlib.contextmanager
+@together
 def graph_breaks_in_loops() -> Iterator[None]:
     """Inside, Dynamo goes on behind a graph break in a loop, in a graph for each time around.
 
@@ -476,7 +482,7 @@ def graph_breaks_in_loops() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
+@together
 def says_there_is_a_gpu() -> Iterator[None]:
     """Inside, PyTorch says that a GPU is there: Thunder asks it for one while its nvFuser executor is imported.
 
@@ -486,7 +492,7 @@ def says_there_is_a_gpu() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
+@together
 def recent_gpu() -> Iterator[None]:
     """Inside, attention takes the kernel that a recent GPU has, and a program that asks for its capability is told 9.0.
 
@@ -612,3 +618,27 @@ def _note_call(graph: Any, inputs: Sequence[Any]) -> Any:
     if calls is not None:
         calls.append(Call(graph, given, gave))
     return gave
+
+
+def _keep_missing_gpu() -> None:
+    """Let PyTorch's stand-in for a GPU that is not there be that of a thread that stays as long as the process.
+
+    Where PyTorch was built for CUDA and there is no GPU, each thread that comes to use fake tensors leaves its own to
+    all others, and the next to use them crashes once that thread has ended: so it is done before any is opened. It can
+    go once the stand-in is of the process.
+    """
+    if not torch.backends.cuda.is_built() or torch.cuda.is_available():
+        return
+    left = threading.Event()
+
+    def leave() -> None:
+        _C._ensureCUDADeviceGuardSet()
+        left.set()
+        threading.Event().wait()
+
+    threading.Thread(target=leave, name="missing GPU", daemon=True).start()
+    left.wait()
+    _C._ensureCUDADeviceGuardSet = lambda: None
+
+
+_keep_missing_gpu()

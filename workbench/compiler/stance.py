@@ -5,9 +5,9 @@ A program is captured, and a config's callable compiled, as without it; outside,
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 
+from workbench.compiler.together import together
 from workbench.torch_api import eval_frame
 
 
@@ -17,7 +17,7 @@ def is_usual() -> bool:
     return stance.stance == "default" and stance.backend is None
 
 
-@contextlib.contextmanager
+@together
 def usual() -> Iterator[None]:
     """Inside, it does."""
     if is_usual():

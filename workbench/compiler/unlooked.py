@@ -6,7 +6,9 @@ What they would raise for values that are not legal (a variance below zero, a fr
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -64,27 +66,35 @@ _WRITTEN: dict[Callable[..., Any], Callable[..., torch.Tensor]] = {
 }
 
 
-def _inlines(written: Callable[..., Any]) -> Callable[..., Any]:
-    def handle(_: Any, translator: Any, *args: Any, **kwargs: Any) -> Any:
-        return translator.inline_user_function_return(VariableTracker.build(translator, written), args, kwargs)
+class _Tracing(threading.local):
+    inside = 0
+
+
+_tracing = _Tracing()
+
+
+def _inlines(written: Callable[..., Any], stock: Callable[..., Any] | None) -> Callable[..., Any]:
+    def handle(of: Any, translator: Any, *args: Any, **kwargs: Any) -> Any:
+        if _tracing.inside:
+            return translator.inline_user_function_return(VariableTracker.build(translator, written), args, kwargs)
+        # With none Dynamo goes on as it does where it has no handler.
+        return None if stock is None else stock(of, translator, *args, **kwargs)
 
     return handle
 
 
-_HANDLERS = {function: _inlines(written) for function, written in _WRITTEN.items()}
+@functools.cache
+def _known() -> None:
+    handlers = TorchInGraphFunctionVariable._get_handlers()
+    handlers.update({function: _inlines(written, handlers.get(function)) for function, written in _WRITTEN.items()})
 
 
 @contextlib.contextmanager
 def traced() -> Iterator[None]:
-    """Inside, Dynamo traces what is written here; what a person compiles is not concerned."""
-    known = TorchInGraphFunctionVariable._get_handlers()
-    before = {function: known.get(function) for function in _HANDLERS}
-    known.update(_HANDLERS)
+    """Inside, Dynamo traces in this thread what is written here; what a person compiles is not concerned."""
+    _known()
+    _tracing.inside += 1
     try:
         yield
     finally:
-        for function, handler in before.items():
-            if handler is None:
-                known.pop(function, None)
-            else:
-                known[function] = handler
+        _tracing.inside -= 1
