@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -88,3 +89,35 @@ def test_torchscript_is_refused_before_it_ends_the_process() -> None:
     for program, where in ((script, ""), (nn.Sequential(nn.ReLU(), script), "1 of Sequential")):
         with pytest.raises(ProgramError, match=f"{where}.* is TorchScript, which cannot be traced: open the Python"):
             workbench.open(program, torch.ones(2, 4))
+
+
+def yields(x: torch.Tensor) -> Iterator[torch.Tensor]:
+    yield x.sin()
+
+
+async def awaited(x: torch.Tensor) -> torch.Tensor:
+    return x.sin()
+
+
+class Yields(nn.Module):
+    def forward(self, x: torch.Tensor) -> Iterator[torch.Tensor]:
+        yield x.sin()
+
+
+class Awaited:
+    async def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sin()
+
+
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        (yields, "yields is a generator, .*: return a tuple or a list of what it yields"),
+        (Yields(), "Yields is a generator, "),
+        (awaited, "awaited is async, .*: open a plain function"),
+        (Awaited(), "Awaited is async, "),
+    ],
+)
+def test_what_computes_nothing_when_it_is_called_is_refused(program: Callable[..., Any], told: str) -> None:
+    with pytest.raises(ProgramError, match=told):
+        workbench.open(program, torch.ones(2), device="cpu")

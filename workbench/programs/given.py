@@ -83,6 +83,7 @@ def check_program(program: Any) -> None:
             f"{type(program).__name__} is no program; "
             "legal: a function or module with its inputs, a built-in name, or file.py:factory"
         )
+    _check_that_it_returns(program)
     if getattr(program, "_lc_cd", None) is not None:
         raise ProgramError(f"{_called(program)} is compiled already, by thunder.jit: open what it was made of")
     original = getattr(program, "_orig_mod", None) or getattr(program, "_torchdynamo_orig_callable", None)
@@ -102,6 +103,21 @@ def check_program(program: Any) -> None:
                 f"{path} of {_called(program)} is compiled already, by torch.compile: put the module that it was made "
                 "of in its place"
             )
+
+
+def _check_that_it_returns(program: Callable[..., Any]) -> None:
+    """Refuse what gives something that is still to be run: what is compiled would run it at once."""
+    called = program.forward if isinstance(program, torch.nn.Module) else program
+    ways = (called, getattr(called, "__call__", None))  # noqa: B004  of an object that can be called, how
+    if any(inspect.iscoroutinefunction(way) or inspect.isasyncgenfunction(way) for way in ways):
+        raise ProgramError(
+            f"{_called(program)} is async, and computes nothing until it is awaited: open a plain function"
+        )
+    if any(inspect.isgeneratorfunction(way) for way in ways):
+        raise ProgramError(
+            f"{_called(program)} is a generator, and computes nothing until it is gone through: "
+            "return a tuple or a list of what it yields"
+        )
 
 
 def _called(program: Callable[..., Any]) -> str:
