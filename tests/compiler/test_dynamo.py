@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import hashlib
 import logging
+import pickle
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -26,8 +28,9 @@ from tests.strategies import NAMESPACE, RandomProgram, programs
 from workbench.bench import Workbench
 from workbench.compiler import dynamo, fx_trace, patches
 from workbench.compiler.direct import Direct
+from workbench.compiler.jit import proofs_of
 from workbench.compiler.names import is_statement
-from workbench.errors import ProgramError
+from workbench.errors import ProgramError, WorkbenchError
 from workbench.runs import accuracy
 
 BUILTIN = [
@@ -237,6 +240,44 @@ def test_a_compiled_module_trains_as_the_module_does(bench: Workbench) -> None:
     assert ours.seen == theirs.seen == 4
     torch.testing.assert_close(compiled.state_dict(), theirs.state_dict())
     assert [name for name, _ in compiled.named_parameters()] == [name for name, _ in theirs.named_parameters()]
+
+
+def of_another_process(compiled: Any) -> Any:
+    return pickle.loads(pickle.dumps(compiled))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("copied", [copy.deepcopy, of_another_process])
+def test_a_compiled_module_is_copied_and_sent_as_one(bench: Workbench, copied: Callable[[Any], Any]) -> None:
+    """As a running average of its weights is made of a copy (`torch.optim.swa_utils.AveragedModel`)."""
+    ours = tower()
+    compiled = bench.config.jit(ours)
+    compiled(batch()).out.sum().backward()
+    other = copied(compiled)
+    torch.testing.assert_close(other(batch()).out, compiled(batch()).out)
+    assert [proof.proven for proof in proofs_of(other)] == [True], "it is compiled anew, with the same choices"
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    torch.testing.assert_close(compiled(batch()).out, ours(batch()).out)
+    assert not torch.equal(other(batch()).out, ours(batch()).out)
+
+
+def test_what_was_compiled_under_transforms_of_ones_own_is_not_copied(bench: Workbench) -> None:
+    with pytest.raises(WorkbenchError, match="copy the module, and compile the copy"):
+        copy.deepcopy(bench.config.jit(tower(), transforms=[]))
+
+
+def test_the_mode_is_the_modules(bench: Workbench) -> None:
+    ours = tower().eval()
+    compiled = bench.config.jit(ours)
+    assert not compiled.training
+    ours.train()
+    assert compiled.training
+    compiled.training = False
+    assert not ours.training
+    assert ours.norm.training
+    assert not copy.deepcopy(compiled).training
 
 
 @pytest.mark.slow

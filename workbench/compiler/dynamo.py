@@ -244,7 +244,31 @@ class CompiledModule(torch.nn.Module):
         super().__init__()
         # The very same tables: what is registered, moved or loaded here is so there, under the same names.
         self.__dict__.update(_parameters=module._parameters, _buffers=module._buffers, _modules=module._modules)
-        self.__dict__.update(_original=module, _compiled=compiled)
+        self.__dict__.update(_original=module, _compiled=compiled, _again=None)
+
+    @property
+    def training(self) -> bool:
+        """The original's mode."""
+        return bool(self._original.training)
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        if "_original" in self.__dict__:  # else PyTorch gives each module the mode that it begins in
+            self._original.training = mode
+
+    def made_by(self, again: Callable[[torch.nn.Module], Any]) -> None:
+        """Say what makes such a module of another one: so it is copied, and sent to other processes."""
+        self.__dict__["_again"] = again
+
+    def __reduce__(self) -> tuple[Callable[[torch.nn.Module], Any], tuple[torch.nn.Module]]:
+        # As a copy of the original, compiled anew when it is called: what was compiled is bound to this one's tensors.
+        again = self.__dict__["_again"]
+        if again is None:
+            raise WorkbenchError(
+                f"what was compiled of {type(self._original).__name__} under transforms of one's own is not copied or "
+                "sent: copy the module, and compile the copy; of a checkpoint, save state_dict()"
+            )
+        return again, (self._original,)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module, compiled."""
@@ -253,7 +277,6 @@ class CompiledModule(torch.nn.Module):
     def train(self, mode: bool = True) -> CompiledModule:
         """Set the original's mode, and so this one's."""
         self._original.train(mode)
-        self.training = mode
         return self
 
     @property

@@ -58,6 +58,7 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
     """
     if "executors" in options:
         raise ConfigError("executors= cannot be given here: the config names them")
+    again = None if "transforms" in options else functools.partial(jit, config, **options)
     shared = options.pop("transforms", None)
     if shared is None:
         shared = parallel.transforms_here(config, fn) if config.parallel else ()
@@ -76,10 +77,13 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
         return thunder_api.jit(function, executors=hooks.executors(), transforms=transforms, **options)
 
     if config.capture == "parts":
-        return _in_parts(config, fn, observer, shared, options)
-    sharing = shared if config.parallel else ()
-    jitted = _compiled(fn, config.capture, compiled, sharing, observer, config.modes, Steps)
-    jitted._workbench_proofs = proofs
+        jitted = _in_parts(config, fn, observer, shared, options)
+    else:
+        sharing = shared if config.parallel else ()
+        jitted = _compiled(fn, config.capture, compiled, sharing, observer, config.modes, Steps)
+        jitted._workbench_proofs = proofs
+    if isinstance(jitted, dynamo.CompiledModule) and again is not None:
+        jitted.made_by(again)
     return jitted
 
 
