@@ -254,3 +254,10 @@ def test_a_cell_of_a_notebook_is_told_by_its_number(monkeypatch: pytest.MonkeyPa
             workbench.open(multiplies, torch.ones(2, 4), device="cpu", capture=capture)
     plan = workbench.open(multiplies, torch.ones(2, 3), device="cpu").plan
     assert {origin.file for origin in plan.graph.origins} == {"In[7]"}
+
+
+def test_what_a_config_compiled_is_not_transformed() -> None:
+    compiled = workbench.open(MODEL, torch.ones(3, 4), device="cpu").config.jit(MODEL)
+    with pytest.raises(ProgramError, match="called inside of torch.vmap or torch.func: give these the module itself"):
+        torch.vmap(compiled)(torch.ones(2, 3, 4))
+    assert compiled(torch.ones(3, 4)).shape == (3, 4)

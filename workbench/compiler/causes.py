@@ -128,6 +128,10 @@ _CAUSES = (
         "Hugging Face has these experts as plain operators, too: model.set_experts_implementation('batched_mm')",
     ),
     (
+        r"Unsupported functorch tracing attempt",
+        "what a config compiled is called inside of torch.vmap or torch.func: give these the module itself",
+    ),
+    (
         r"_functorch\.predispatch",
         "write the batch as a dimension, in place of torch.vmap",
     ),

@@ -434,7 +434,8 @@ def _ours() -> Iterator[None]:
     try:
         # In eval() without gradients PyTorch's transformer layers are one operator each, which Thunder does not know.
         torch.backends.mha.set_fastpath_enabled(False)
-        dynamo_config.recompile_limit = dynamo_config.accumulated_recompile_limit = 0
+        dynamo_config.recompile_limit = RECOMPILE_LIMIT
+        dynamo_config.accumulated_recompile_limit = RECOMPILE_LIMIT * 8
         # As one operator each, which is written out where a graph is traced.
         dynamo_config.allow_rnn = True
         # What a program logs is no part of what it computes.
