@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
@@ -242,8 +243,8 @@ def test_an_error_of_the_programs_own_is_told_by_its_line_in_its_words() -> None
 
 
 def test_an_error_of_the_programs_own_without_a_line_is_told_in_its_words() -> None:
-    with pytest.raises(ProgramError, match=r"^the program raises an error of its own: TypeError: .*argument: y; call"):
-        workbench.open(lambda x, y: x + y, torch.ones(3), device="cpu")
+    with pytest.raises(ProgramError, match=r"^the program raises an error of its own: TypeError: .*: input2; call"):
+        workbench.open(nn.Sequential(nn.Bilinear(3, 3, 3)), torch.ones(2, 3), device="cpu")
 
 
 def test_a_cell_of_a_notebook_is_told_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,6 +259,47 @@ def test_a_cell_of_a_notebook_is_told_by_its_number(monkeypatch: pytest.MonkeyPa
 
 def test_what_a_config_compiled_is_not_transformed() -> None:
     compiled = workbench.open(MODEL, torch.ones(3, 4), device="cpu").config.jit(MODEL)
-    with pytest.raises(ProgramError, match="called inside of torch.vmap or torch.func: give these the module itself"):
+    with pytest.raises(ProgramError, match=r"inside of torch\.vmap or torch\.func: give these the module itself"):
         torch.vmap(compiled)(torch.ones(2, 3, 4))
     assert compiled(torch.ones(3, 4)).shape == (3, 4)
+
+
+class Mistaken(NamedTuple):
+    """A mistake of a program or in what it is given, with what is said of it in one line."""
+
+    program: Callable[..., Any]
+    given: torch.Tensor
+    told: str
+
+
+MISTAKES = {
+    "shapes": Mistaken(
+        nn.Linear(7, 3), torch.ones(4, 8), "linear fails on what it is given, (4, 8) float32, (3, 7) float32"
+    ),
+    "channels": Mistaken(nn.Conv2d(3, 3, 3).half(), torch.ones(1, 4, 5, 5).half(), "to have 3 channels, but got 4"),
+    "types": Mistaken(nn.Linear(8, 3).bfloat16(), torch.ones(4, 8), "do not go together in PyTorch either: cast one"),
+    "types of a convolution": Mistaken(nn.Conv2d(3, 3, 3).half(), torch.ones(1, 3, 5, 5), "cast one of them"),
+    "types of indices": Mistaken(nn.Embedding(3, 3), torch.ones(4), "cast one of them"),
+    "an operator": Mistaken(
+        lambda x: x.sin(3), torch.ones(4), "sin fails on what it is given: TypeError: Tensor.sin() takes no"
+    ),
+    "a method": Mistaken(
+        lambda x: x.foo(), torch.ones(4), "an error of its own: AttributeError: 'Tensor' object has no"
+    ),
+    "a name": Mistaken(
+        lambda x: undefined(x),  # noqa: F821
+        torch.ones(4),
+        "an error of its own: NameError: name 'undefined' is not",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_told_in_one_line(name: str) -> None:
+    """Without the tracers' own words around it, such as FX nodes and fake tensors, and without an address."""
+    program, given, told = MISTAKES[name]
+    with pytest.raises(ProgramError) as refused:
+        workbench.open(program, given, device="cpu")
+    message = str(refused.value)
+    assert told in message
+    assert not re.search(r"\n|FX node|FakeTensor|0x", message)

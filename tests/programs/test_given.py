@@ -121,3 +121,28 @@ class Awaited:
 def test_what_computes_nothing_when_it_is_called_is_refused(program: Callable[..., Any], told: str) -> None:
     with pytest.raises(ProgramError, match=told):
         workbench.open(program, torch.ones(2), device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("args", "inputs", "told"),
+    [
+        ((), {}, "missing a required argument: 'x'"),
+        ((torch.ones(2, 4), 1, "", 3), {}, "too many positional arguments"),
+        ((torch.ones(2, 4),), {"factor": 1}, "got an unexpected keyword argument 'factor'"),
+        (
+            (torch.ones(2, 4),),
+            {"devise": 1},
+            "got an unexpected keyword argument 'devise'; or is device= meant, an option of the workbench?",
+        ),
+    ],
+)
+def test_inputs_that_a_program_has_no_parameters_for(args: tuple[Any, ...], inputs: dict[str, Any], told: str) -> None:
+    with pytest.raises(ProgramError) as refused:
+        workbench.open(Scaled(), *args, **inputs)
+    assert str(refused.value) == f"Scaled takes (x, seed, device), and what was given does not fit: {told}"
+
+
+def test_a_hook_may_give_what_is_missing() -> None:
+    module = nn.Linear(4, 4)
+    module.register_forward_pre_hook(lambda module, given: (torch.ones(2, 4),))
+    assert workbench.open(module, device="cpu", executor="torch").plan.saved_bytes == 2 * 4 * 4

@@ -31,7 +31,7 @@ from workbench.compiler import (
     patches,
     thunder_api,
 )
-from workbench.compiler.causes import is_final, remedy
+from workbench.compiler.causes import FAILS, is_final, remedy
 from workbench.compiler.cycles import few_collections
 from workbench.compiler.fx_trace import checkpointed
 from workbench.compiler.hooks import Claimed, Executed, Hooks, StageLog, StageTime, executed, fingerprint
@@ -265,7 +265,7 @@ def _capture_otherwise(
     try:
         return _capture(program, executor, ranks, "interpreter", f"not by Dynamo: {first}", entry)
     except ProgramError as second:
-        if remedy(str(first)) or remedy(str(second)):
+        if remedy(str(first)) or remedy(str(second)) or FAILS in str(first):
             raise first from second
         raise ProgramError(f"{first}\nThunder's interpreter cannot trace it either: {second}") from first
 

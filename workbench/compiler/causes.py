@@ -13,7 +13,15 @@ _STEPS = (
 RAISES = "the program raises an error of its own"
 """How the reason begins of a program that raises one while it is traced."""
 
+FAILS = "fails on what it is given"
+"""What the reason says of an operator that PyTorch refuses to compute, whatever the values."""
+
 _CAUSES = (
+    (
+        r"Expected a\.dtype=.*to be the same|Input type .*should be the same|was not an integer dtype",
+        "tensors of these types do not go together in PyTorch either: cast one of them, as model.to(x.dtype) does, or "
+        "open it inside of torch.autocast",
+    ),
     (RAISES, "call it without the workbench, with the same inputs, to see where it comes from"),
     (
         r"ctc_loss|ata-dependent branching.*modeling_(wav2vec2|hubert|wavlm|unispeech|sew|data2vec_audio)\w*\.py",

@@ -25,7 +25,7 @@ from torch import fx
 
 from workbench.compiler import patches, stance, unlooked
 from workbench.compiler.among_ranks import AmongRanks, handed_on, module_of
-from workbench.compiler.causes import RAISES, remedy
+from workbench.compiler.causes import FAILS, RAISES, remedy
 from workbench.compiler.forgetting import Backend, forget, noted
 from workbench.compiler.frames import Frame, frames_of
 from workbench.compiler.fx_trace import constants_of, function_of
@@ -560,16 +560,53 @@ def in_one_line(message: str, frames: Sequence[Frame], intro: str) -> str:
     raises = lines[0] == "Observed exception"
     # Of an error of the program's own, Dynamo's explanation says no more than that there is one.
     explained = parts.get("Explanation") or parts.get("Developer debug context", "")
-    reason, detail = (RAISES, _own_error(parts)) if raises else (lines[0], explained)
+    own_error = _own_error(parts) if raises else _known_error(lines[0], explained)
+    raises = bool(own_error) or raises
+    reason, detail = (RAISES, own_error) if raises else (lines[0], explained)
     own = [frame for frame in frames if not patches.is_library(frame.file)]
     where = told_place(own[-1].file, own[-1].line) if own else ""
     advice = (
         remedy(" ".join((reason, detail, *(f"{frame.file} in {frame.function}" for frame in frames)))) if intro else ""
     )
-    words = f"{reason}{f': {detail}' if detail else ''}"
+    failed = _failed(reason, detail)
+    if failed and not advice:
+        return f"{where}{failed}"
+    words = failed or f"{reason}{f': {detail}' if detail else ''}"
     if raises:
         return f"{where}{words}{f'; {advice}' if advice else ''}"
     return f"{where}{intro}{f'{advice} ({words})' if advice else words}"
+
+
+_FAILED = re.compile(
+    r"Dynamo failed to run FX node with fake tensors: call_\w+ (.*?)\(\*\((.*)\), \*\*\{.*\}\): "
+    r"got (RuntimeError|TypeError|ValueError|IndexError)\((.*)\)"
+)
+
+
+def _failed(reason: str, detail: str) -> str:
+    """Of an operator that refuses what it is given: its name, what that is, and PyTorch's own words; else empty."""
+    if reason == "TypeError when making fake tensor call":
+        target, _, words = detail.removeprefix("TypeError ").partition(": ")
+        return f"{_operator(target)} {FAILS}: TypeError: {words.replace('FakeTensor.', 'Tensor.')}"
+    found = _FAILED.fullmatch(reason)
+    if found is None or re.search(r"Meta tensors|FakeTensor Device|fake", found[4]):
+        return ""
+    tensors = re.findall(r"size=(\([^)]*\))(?:, dtype=torch\.(\w+))?", found[2])
+    given = ", ".join(f"{shape} {dtype or 'float32'}" for shape, dtype in tensors)
+    words = found[4].strip("'\"")
+    return f"{_operator(found[1])} {FAILS}{f', {given}' if given else ''}: {found[3]}: {words}"
+
+
+def _operator(target: str) -> str:
+    """What a person calls an operator, from how Python shows it."""
+    return re.sub(r"^<(?:built-in )?\w+ (\S+).*>$", r"\1", target)
+
+
+def _known_error(reason: str, detail: str) -> str:
+    """An error of the program's own that Dynamo takes for one of its own, as Python tells it; else empty."""
+    if reason == "failed to find name in frame builtins" and (name := re.search(r"`(\w+)`", detail)):
+        return f"NameError: name '{name[1]}' is not defined"
+    return reason if reason.startswith("AttributeError: 'Tensor' object has no attribute") else ""
 
 
 def _own_error(parts: Mapping[str, str]) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
@@ -57,7 +58,37 @@ def inputs_of(
                 f"{name}={shown(value)} may be meant for {_called(program)}, which has a parameter {name!r}, or for "
                 f"the workbench; give the program's own by kwargs={{{name!r}: …}}, and {name}= is the workbench's"
             )
-    return {**inputs, **kwargs}
+    found = {**inputs, **kwargs}
+    _check_that_they_fit(program, args, found, taken)
+    return found
+
+
+def _check_that_they_fit(
+    program: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Iterable[str]
+) -> None:
+    """Refuse inputs that a program has no parameters for, or that are missing.
+
+    Raises
+    ------
+    ProgramError
+        With the program's parameters, and the workbench's own options where one of these may be meant.
+    """
+    # A hook may give other inputs than it gets.
+    if getattr(program, "_forward_pre_hooks", None):
+        return
+    try:
+        signature = inspect.signature(program.forward if isinstance(program, torch.nn.Module) else program)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        meant = [
+            close for name in kwargs.keys() - signature.parameters for close in get_close_matches(name, options, 1)
+        ]
+        hint = f"; or is {meant[0]}= meant, an option of the workbench?" if meant else ""
+        takes = f"{_called(program)} takes ({', '.join(signature.parameters)})"
+        raise ProgramError(f"{takes}, and what was given does not fit: {error}{hint}") from None
 
 
 def _parameters(program: Callable[..., Any]) -> dict[str, inspect.Parameter]:

@@ -135,9 +135,9 @@ def resolve(
         name = str(model_or_fn_or_name)
         return _from_name(name, args, {**(settings or {}), **inputs}, device, seed or 0)
     given.check_program(model_or_fn_or_name)
-    keywords = given.inputs_of(model_or_fn_or_name, args, inputs, kwargs)
     if settings:
         raise ProgramError(f"settings are for named programs; {_name_of(model_or_fn_or_name)} is none")
+    keywords = given.inputs_of(model_or_fn_or_name, args, inputs, kwargs)
     return _from_objects((model_or_fn_or_name, args, keywords), device, seed or 0)
 
 
