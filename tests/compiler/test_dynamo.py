@@ -24,7 +24,7 @@ import workbench
 from tests.amount import amount
 from tests.strategies import NAMESPACE, RandomProgram, programs
 from workbench.bench import Workbench
-from workbench.compiler import dynamo, fx_trace, patches
+from workbench.compiler import compiling, dynamo, fx_trace, patches
 from workbench.compiler.direct import Direct
 from workbench.compiler.names import is_statement
 from workbench.errors import ProgramError
@@ -409,7 +409,7 @@ def test_what_a_library_adds_to_loggers_later_is_no_part_of_a_program(monkeypatc
         logger.once_more("said")  # type: ignore[attr-defined]
         return x * 2
 
-    with dynamo.settings():
+    with compiling.settings():
         pass
     monkeypatch.setattr(logging.Logger, "once_more", lambda self, message: self.info(message), raising=False)
     assert dynamo.whole_graph(logs, (torch.ones(2),), {}).graph is not None
