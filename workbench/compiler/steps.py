@@ -148,7 +148,7 @@ class Steps:
 
     def _there(self, entry: Any) -> bool:
         """Whether Thunder still has a compilation."""
-        return any(each is entry for each in self._lc_cs.interpreter_cache)
+        return id(entry) in map(id, self._lc_cs.interpreter_cache)
 
 
 class Backward:
