@@ -101,8 +101,7 @@ def added(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     mask : Tensor
         Of any shape, bool: which keys a query sees.
     like : Tensor
-        Of the data type that is wanted. In the backward it is the gradient that there is first then: what is made of
-        that is of the backward to Thunder, and so the mask is saved, and not what is made of it for each attention.
+        Of the data type that is wanted.
 
     Returns
     -------
@@ -251,6 +250,7 @@ def aten_executor() -> Any:
     ) -> Any:  # fmt: skip
         made, sums = forward(query, key, value, taken(attn_mask, query), bool(is_causal), scale)
         grad = prims.get_grad(made)
+        # Made again, so that the mask is saved, and not what each attention makes of it.
         grads = backward(grad, query, key, value, taken(attn_mask, grad), made, sums, bool(is_causal), scale)
         for given, of_given in zip((query, key, value), grads, strict=True):
             prims.put_grad(given, of_given)
