@@ -1,11 +1,12 @@
 """Operators that PyTorch differentiates better than Thunder does on a CPU: attention, `addmm` and `log_softmax`.
 
-Attention is one kernel each way; Thunder takes it apart there, and saves its weights. Of `addmm` Thunder has no rule:
-it runs PyTorch's autograd, which multiplies once more to learn what it knows. Of `log_softmax` Thunder saves what comes
-out; PyTorch subtracts two columns once more from what went in. The executor stands before Thunder's own
-and claims what it is right for: attention of four dimensions, one data type and one size of head, no mask or one of
-truth values, nothing dropped; `addmm` of a row and two matrices without factors; `log_softmax` that casts nothing. All
-else is as before.
+Attention is one kernel each way; Thunder takes it apart there, and saves its weights. What a mask adds is a statement
+of its own: in a region it is one loop, where PyTorch's operators for it, seldom called, ran out of cold caches. Of
+`addmm` Thunder has no rule: it runs PyTorch's autograd, which multiplies once more to learn what it knows. Of
+`log_softmax` Thunder saves what comes out; PyTorch subtracts two columns once more from what went in. The executor
+stands before Thunder's own and claims what it is right for: attention of four dimensions, one data type and one size of
+head, no mask or one of truth values, nothing dropped; `addmm` of a row and two matrices without factors; `log_softmax`
+that casts nothing. All else is as before.
 """
 
 from __future__ import annotations
