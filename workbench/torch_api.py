@@ -112,10 +112,12 @@ SEAM = Seam(
         ),
         "eval_frame": (
             "DynamoStance",
+            "OptimizeContext",
             "_debug_get_cache_entry_list",
             "_set_stance",
             "_stance",
             "innermost_fn",
+            "optimize",
             "reset_code",
         ),
         "dynamo_utils": ("compilation_time_metrics", "counters", "get_traced_code", "guard_failures"),

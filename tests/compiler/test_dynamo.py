@@ -26,12 +26,13 @@ import workbench
 from tests.amount import amount
 from tests.strategies import NAMESPACE, RandomProgram, programs
 from workbench.bench import Workbench
-from workbench.compiler import dynamo, fx_trace, patches
+from workbench.compiler import compiling, dynamo, fx_trace, patches
 from workbench.compiler.direct import Direct
 from workbench.compiler.jit import proofs_of
 from workbench.compiler.names import is_statement
 from workbench.errors import ProgramError, WorkbenchError
 from workbench.runs import accuracy
+from workbench.torch_api import dynamo_config
 
 BUILTIN = [
     ("mlp", {"layers": 2}),
@@ -450,10 +451,30 @@ def test_what_a_library_adds_to_loggers_later_is_no_part_of_a_program(monkeypatc
         logger.once_more("said")  # type: ignore[attr-defined]
         return x * 2
 
-    with dynamo.settings():
+    with compiling.settings():
         pass
     monkeypatch.setattr(logging.Logger, "once_more", lambda self, message: self.info(message), raising=False)
     assert dynamo.whole_graph(logs, (torch.ones(2),), {}).graph is not None
+
+
+def test_calls_that_fit_what_was_compiled_leave_dynamo_s_settings_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered: list[int] = []
+    stock = compiling.settings
+
+    def noting(limit: int) -> contextlib.AbstractContextManager[None]:
+        entered.append(limit)
+        return stock(limit)
+
+    run = workbench.open(torch.sin, torch.ones(3), device="cpu", capture="dynamo").config.jit(torch.sin)
+    monkeypatch.setattr(compiling, "settings", noting)
+    before = {name: getattr(dynamo_config, name) for name in compiling._SETTINGS}
+    counts = []
+    for x in (torch.ones(3), torch.zeros(3), torch.ones(3), torch.ones(4), torch.zeros(4)):
+        assert torch.equal(run(x), torch.sin(x))
+        counts.append(len(entered))
+    compiled, known, again, anew, known_too = counts
+    assert 0 < compiled == known == again < anew == known_too
+    assert before == {name: getattr(dynamo_config, name) for name in compiling._SETTINGS}
 
 
 class _Held(nn.Module):

@@ -172,6 +172,19 @@ def test_inputs_that_share_memory_are_noticed(made: list[Steps]) -> None:
     assert sum(each.straight for each in made) == before
 
 
+def test_of_a_program_that_writes_nothing_inputs_that_share_memory_are_as_any(made: list[Steps]) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x * y.exp()).sum()
+
+    run = compiled(program, drawn(4), drawn(4, seed=1))
+    for seed in range(4):
+        run(drawn(4, seed=seed), drawn(4, seed=9))
+    assert all(not way.plain for way in made[0]._ways)
+    before, memory = made[0].straight, drawn(4)
+    assert torch.equal(run(memory, memory.view(4)), program(memory, memory))
+    assert sum(each.straight for each in made) == before + 1
+
+
 def test_what_was_saved_and_written_is_noticed_and_a_graph_is_used_as_often_as_it_is_kept(made: list[Steps]) -> None:
     model = small()
     run = compiled(model, drawn(4, 6))

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from workbench.compiler import dynamo, patches, stance
+from workbench.compiler import compiling, patches, stance
 from workbench.compiler.thunder_api import sdpaex, thunder
 from workbench.torch_api import (
     InliningInstructionTranslator,
@@ -25,8 +25,10 @@ from workbench.torch_api import (
 
 Context = Callable[[], contextlib.AbstractContextManager[None]]
 CONTEXTS: dict[str, Context] = {
-    "settings": dynamo.settings,
+    "settings": compiling.settings,
     "stance": stance.usual,
+    "layers": compiling.layers_read_through,
+    "collections": compiling.no_collections,
     "meta": patches.found_on_meta,
     "a gpu": patches.says_there_is_a_gpu,
     "a recent gpu": patches.recent_gpu,
@@ -36,24 +38,25 @@ CONTEXTS: dict[str, Context] = {
 
 
 @pytest.fixture
-def a_stance() -> Iterator[None]:
-    with torch.compiler.set_stance("force_eager"):
+def of_a_person() -> Iterator[None]:
+    with torch.compiler.set_stance("force_eager"), dynamo_config.patch(run_gc_after_compile=True):
         yield
 
 
 def changed() -> list[Any]:
     """What these contexts change."""
-    settings = [getattr(dynamo_config, name) for name in dynamo._SETTINGS]
+    settings = [getattr(dynamo_config, name) for name in compiling._SETTINGS]
     of_thunder = [sdpaex._fused_sdp_choice, thunder.torch._get_fake_arg, thunder.torch._fake_type_to_thunder]
     of_dynamo = [
         InliningInstructionTranslator.get_globals_source_and_value,
         InstructionTranslatorBase.maybe_has_backedge,
     ]
     of_torch = [torch.cuda.is_available, torch.cuda.get_device_capability, torch.backends.mha.get_fastpath_enabled()]
+    settings.append(dynamo_config.run_gc_after_compile)
     return [*settings, *of_thunder, *of_dynamo, *of_torch, eval_frame._stance]
 
 
-@pytest.mark.usefixtures("a_stance")
+@pytest.mark.usefixtures("of_a_person")
 @pytest.mark.parametrize("name", CONTEXTS)
 def test_all_is_as_before_when_the_last_thread_leaves(name: str) -> None:
     before = changed()
@@ -83,17 +86,17 @@ def test_what_another_thread_compiles_meanwhile_looks_as_before() -> None:
     def loss(x: torch.Tensor) -> torch.Tensor:
         return functional.gaussian_nll_loss(x, x.cos(), x.square())
 
-    with dynamo.settings():
+    with compiling.settings():
         assert TorchInGraphFunctionVariable._get_handlers()[functional.gaussian_nll_loss]
         raised: list[str] = []
 
-        def of_a_person() -> None:
+        def compile_it() -> None:
             try:
                 torch.compile(loss, backend="eager", fullgraph=True)(torch.randn(4, 6))
             except RuntimeError as error:
                 raised.append(str(error))
 
-        thread = threading.Thread(target=of_a_person)
+        thread = threading.Thread(target=compile_it)
         thread.start()
         thread.join()
     assert raised

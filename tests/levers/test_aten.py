@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ from workbench.errors import DeviceError
 from workbench.programs import resolve
 
 EXECUTOR = "torchcompile_aten"
-ATTENTION, ADDMM, NORM = "sdpa_cpu", "addmm_aten", "log_softmax_aten"
+ATTENTION, MASK, ADDMM, NORM = "sdpa_cpu", "sdpa_cpu_mask", "addmm_aten", "log_softmax_aten"
 attend = torch.nn.functional.scaled_dot_product_attention
 
 type Made = tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]
@@ -120,25 +121,43 @@ def told(*shape: int) -> torch.Tensor:
     ids=["of a batch", "transposed", "every second", "expanded", "nothing seen", "other bytes"],
 )
 def test_what_a_mask_adds_is_what_where_gives_bit_for_bit(mask: torch.Tensor, dtype: torch.dtype) -> None:
-    found = aten._added(mask, torch.empty(0, dtype=dtype))
-    zero, unseen = torch.zeros((), dtype=dtype), torch.full((), -torch.inf, dtype=dtype)
-    wanted = torch.where(mask, zero, unseen)
-    assert found is not None
+    found = aten.added(mask, torch.empty(0, dtype=dtype))
+    wanted = torch.zeros(mask.shape, dtype=dtype).masked_fill(~mask.clone(), -torch.inf)
     assert found.dtype is wanted.dtype
+    assert torch.equal(found, wanted)
+    assert torch.equal(found.signbit(), wanted.signbit())
     # What stands for many is there once.
-    assert found.shape == tuple(1 if not step else n for n, step in zip(mask.shape, mask.stride(), strict=True))
-    expanded = found.expand(mask.shape)
-    assert torch.equal(expanded, wanted)
-    assert torch.equal(expanded.signbit(), wanted.signbit())
+    once = math.prod(1 if not step else n for n, step in zip(mask.shape, mask.stride(), strict=True))
+    assert found.untyped_storage().nbytes() == once * dtype.itemsize
 
 
-def test_what_a_mask_adds_is_made_without_one_element_after_the_other() -> None:
-    mask = visible(8, 1, 65, 65)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
-        aten._added(mask, torch.empty(0))
-    ran = {event.name for event in seen.events()}
-    assert "aten::threshold_" in ran
-    assert "aten::where" not in ran
+@pytest.mark.usefixtures("no_compiler")
+def test_a_mask_is_saved_as_it_is_and_made_numbers_inside_of_regions() -> None:
+    mask = visible(2, 1, 6, 6)
+
+    def twice(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        seen = mask.logical_not()
+        return attend(attend(q, k, v, attn_mask=seen), k, v, attn_mask=seen)
+
+    graph = workbench.open(twice, *heads(), mask, device="cpu", executor=EXECUTOR).plan.graph
+    rows = [row for row, name in enumerate(graph.statements.name) if name == MASK]
+    # For each attention and for each of its gradients.
+    assert len(rows) == 4
+    assert all(graph.statements.parent[row] >= 0 for row in rows)
+    made = {value for row in rows for value in graph.statements.outputs[row].tolist()}
+    assert not made & set(graph.ends.given)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_attention_with_a_mask_made_numbers_by_inductor_is_eager_s(dtype: torch.dtype) -> None:
+    made = (masked(visible(2, 1, 6, 1).expand(2, 1, 6, 6)), heads(dtype=dtype))
+    run = opened(made).config.jit(made[0])
+    eager = steps_of(made[0], made)
+    for _ in range(4):
+        tolerance = 2e-2 if dtype is torch.bfloat16 else 1e-6
+        for one, other in zip(steps_of(run, made), eager, strict=True):
+            torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
 
 
 LEFT: dict[str, Made] = {

@@ -1,11 +1,12 @@
 """Operators that PyTorch differentiates better than Thunder does on a CPU: attention, `addmm` and `log_softmax`.
 
-Attention is one kernel each way; Thunder takes it apart there, and saves its weights. Of `addmm` Thunder has no rule:
-it runs PyTorch's autograd, which multiplies once more to learn what it knows. Of `log_softmax` Thunder saves what comes
-out; PyTorch subtracts two columns once more from what went in. The executor stands before Thunder's own
-and claims what it is right for: attention of four dimensions, one data type and one size of head, no mask or one of
-truth values, nothing dropped; `addmm` of a row and two matrices without factors; `log_softmax` that casts nothing. All
-else is as before.
+Attention is one kernel each way; Thunder takes it apart there, and saves its weights. What a mask adds is a statement
+of its own: in a region it is one loop, where PyTorch's operators for it, seldom called, ran out of cold caches. Of
+`addmm` Thunder has no rule: it runs PyTorch's autograd, which multiplies once more to learn what it knows. Of
+`log_softmax` Thunder saves what comes out; PyTorch subtracts two columns once more from what went in. The executor
+stands before Thunder's own and claims what it is right for: attention of four dimensions, one data type and one size of
+head, no mask or one of truth values, nothing dropped; `addmm` of a row and two matrices without factors; `log_softmax`
+that casts nothing. All else is as before.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from workbench.compiler.thunder_api import (
 from workbench.torch_api import _attention_for_cpu, _attention_for_cpu_backward
 
 NAME = "workbench_aten"
-_FORWARD, _BACKWARD, _ADDMM = "sdpa_cpu", "sdpa_cpu_backward", "addmm_aten"
+_FORWARD, _BACKWARD, _MASK, _ADDMM = "sdpa_cpu", "sdpa_cpu_backward", "sdpa_cpu_mask", "addmm_aten"
 _LOG_SOFTMAX_SUMS, _LOG_SOFTMAX = "log_softmax_aten_sums", "log_softmax_aten"
 _LOG_SOFTMAX_BACKWARD = "log_softmax_aten_backward"
-IN_REGIONS = (_LOG_SOFTMAX_SUMS, _LOG_SOFTMAX, _LOG_SOFTMAX_BACKWARD)
+IN_REGIONS = (_MASK, _LOG_SOFTMAX_SUMS, _LOG_SOFTMAX, _LOG_SOFTMAX_BACKWARD)
 """Ids of its operators that Inductor takes apart inside a region; the others are kernels of PyTorch's."""
 
 
@@ -53,7 +54,7 @@ def attention(
     key, value : Tensor
         (batch, heads, keys, size)
     mask : Tensor or None
-        (batch or 1, heads or 1, queries or 1, keys or 1) or without the first two, bool: which keys a query sees.
+        (batch or 1, heads or 1, queries or 1, keys or 1) or without the first two, as `added` gives it.
     is_causal : bool
         Whether a query sees no later key.
     scale : float or None
@@ -65,7 +66,7 @@ def attention(
         As the query; (batch, heads, queries).
     """
     given = map(_readable, (query, key, value))
-    made, sums = _attention_for_cpu(*given, 0.0, is_causal, attn_mask=_added(mask, query), scale=scale)
+    made, sums = _attention_for_cpu(*given, 0.0, is_causal, attn_mask=mask, scale=scale)
     return made, sums
 
 
@@ -82,8 +83,7 @@ def attention_backward(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Gradients of query, key and value, from what `attention` was given and gave."""
     given = map(_readable, (grad, query, key, value, made))
-    added = _added(mask, query)
-    of_query, of_key, of_value = _attention_for_cpu_backward(*given, sums, 0.0, is_causal, attn_mask=added, scale=scale)
+    of_query, of_key, of_value = _attention_for_cpu_backward(*given, sums, 0.0, is_causal, attn_mask=mask, scale=scale)
     return of_query, of_key, of_value
 
 
@@ -92,18 +92,29 @@ def _readable(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
-def _added(mask: torch.Tensor | None, query: torch.Tensor) -> torch.Tensor | None:
+def added(mask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """A mask as the kernel takes it: what is added to the products, zero where a key is seen, minus infinity elsewhere.
 
-    PyTorch's `where` takes one element after the other, and this five times as long: bytes become numbers, and numbers
-    are compared, many at once. Where one value stands for many, as a mask of all heads that a program has expanded to
-    them, it is taken once: the kernel expands it itself.
+    Where one value stands for many, as in a mask of all heads that a program has expanded to them, it is taken once.
+
+    Parameters
+    ----------
+    mask : Tensor
+        Of any shape, bool: which keys a query sees.
+    like : Tensor
+        Of the data type that is wanted.
+
+    Returns
+    -------
+    Tensor
+        Of the mask's shape.
     """
-    if mask is None:
-        return None
-    once = [1 if not step else length for length, step in zip(mask.shape, mask.stride(), strict=True)]
-    numbers = mask.as_strided(once, mask.stride()).view(torch.uint8).to(query.dtype)
-    return torch.threshold_(numbers, 0.5, -math.inf).clamp_(max=0)
+    once = mask
+    for axis, (length, step) in enumerate(zip(mask.shape, mask.stride(), strict=True)):
+        if length > 1 and not step:
+            once = once.narrow(axis, 0, 1)
+    zero, unseen = torch.zeros((), dtype=like.dtype), torch.full((), -math.inf, dtype=like.dtype)
+    return torch.where(once, zero, unseen).expand(mask.shape)
 
 
 def _meta(query: TensorProxy, key: TensorProxy, value: TensorProxy, *_: Any) -> Any:
@@ -114,6 +125,10 @@ def _meta_backward(
     grad: TensorProxy, query: TensorProxy, key: TensorProxy, value: TensorProxy, *_: Any
 ) -> tuple[TensorProxy, ...]:
     return TensorProxy(like=query), TensorProxy(like=key), TensorProxy(like=value)
+
+
+def _meta_added(mask: TensorProxy, like: TensorProxy) -> TensorProxy:
+    return TensorProxy(like=mask, dtype=like.dtype)
 
 
 def _meta_addmm(bias: TensorProxy, a: TensorProxy, b: TensorProxy) -> TensorProxy:
@@ -216,6 +231,10 @@ def aten_executor() -> Any:
     register_executor(executor)
     forward = executor.register_operator(_FORWARD, meta=_meta, fn=attention)
     backward = executor.register_operator(_BACKWARD, meta=_meta_backward, fn=attention_backward)
+    adds = executor.register_operator(_MASK, meta=_meta_added, fn=added)
+
+    def taken(mask: Any, like: Any) -> Any:
+        return None if mask is None else adds(mask, like)
 
     addmm = executor.register_operator(_ADDMM, meta=_meta_addmm, fn=torch.addmm)
     matmul, transposed = thunder_functions[torch.matmul], thunder_functions[torch.transpose]
@@ -224,15 +243,16 @@ def aten_executor() -> Any:
         query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: Any = 0.0, is_causal: Any = False, *,
         scale: Any = None,
     ) -> Any:  # fmt: skip
-        return forward(query, key, value, attn_mask, bool(is_causal), scale)[0]
+        return forward(query, key, value, taken(attn_mask, query), bool(is_causal), scale)[0]
 
     def differentiate(
         query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: Any = 0.0, is_causal: Any = False, *,
         scale: Any = None,
     ) -> Any:  # fmt: skip
-        made, sums = forward(query, key, value, attn_mask, bool(is_causal), scale)
+        made, sums = forward(query, key, value, taken(attn_mask, query), bool(is_causal), scale)
         grad = prims.get_grad(made)
-        grads = backward(grad, query, key, value, attn_mask, made, sums, bool(is_causal), scale)
+        # Made again, so that the mask is saved, and not what each attention makes of it.
+        grads = backward(grad, query, key, value, taken(attn_mask, grad), made, sums, bool(is_causal), scale)
         for given, of_given in zip((query, key, value), grads, strict=True):
             prims.put_grad(given, of_given)
         return made

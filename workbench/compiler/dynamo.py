@@ -11,40 +11,44 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-import logging
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import CodeType, FunctionType, MappingProxyType
+from collections.abc import Callable, Mapping, Sequence
+from types import CodeType, MappingProxyType
 from typing import Any
 from weakref import WeakMethod, finalize, ref
 
 import torch
 from torch import fx
 
-from workbench.compiler import patches, stance, unlooked
+from workbench.compiler import patches, stance
 from workbench.compiler.among_ranks import AmongRanks, handed_on, module_of
 from workbench.compiler.causes import FAILS, RAISES, remedy
-from workbench.compiler.forgetting import Backend, forget, noted
+from workbench.compiler.compiling import (
+    RECOMPILE_LIMIT,
+    compiled_by,
+    compiling,
+    layers_read_through,
+    no_collections,
+    settings,
+)
+from workbench.compiler.forgetting import Backend, forget
 from workbench.compiler.frames import Frame, frames_of
 from workbench.compiler.fx_trace import constants_of, function_of
 from workbench.compiler.names import told_place
 from workbench.compiler.repeats import Written, traced_once
 from workbench.compiler.thunder_api import Transform
-from workbench.compiler.together import together
 from workbench.errors import ProgramError, WorkbenchError
 from workbench.programs.modes import restored
 from workbench.torch_api import (
     BackendCompilerFailed,
     FailOnRecompileLimitHit,
     TorchDynamoException,
-    dynamo_config,
     dynamo_utils,
 )
 
-RECOMPILE_LIMIT = 64
-"""Ways to call a program, each captured on its own: shapes, modes, train or eval. PyTorch's own limit is 8."""
+_AS_IT_IS = contextlib.nullcontext()
 
 type Compiler = Callable[[Callable[..., Any]], Any]
 """`thunder.jit` with its options."""
@@ -175,13 +179,15 @@ class Compiled:
         self._given: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
         self._codes: set[CodeType] = set()
         finalize(self, forget, self._codes).atexit = False
-        self._call = compiled_by(program, Backend(WeakMethod(self._compile)), whole=self._whole)
+        around = functools.partial(compiling, self._limit, self._codes)
+        self._call = compiled_by(program, Backend(WeakMethod(self._compile)), whole=self._whole, around=around)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program, compiled; where nothing compiled fits the call, compile it first."""
         self._since = time.perf_counter()
         self._given = (args, kwargs)
-        with settings(self._limit), restored(self._modes), noted(self._codes):
+        usual = _AS_IT_IS if stance.is_usual() else stance.usual()
+        with usual, restored(self._modes) if self._modes else _AS_IT_IS, layers_read_through():
             try:
                 return _hooked(self._program, functools.partial(self._call, *args, **kwargs))
             except BackendCompilerFailed as error:
@@ -368,20 +374,6 @@ def as_given(program: Callable[..., Any], compiled: Compiled) -> Any:
     return CompiledModule(program, compiled) if isinstance(program, torch.nn.Module) else compiled
 
 
-def compiled_by(program: Callable[..., Any], backend: Callable[..., Any], *, whole: bool = True) -> Callable[..., Any]:
-    """What `torch.compile` makes of a program; where `whole`, only if that is one graph."""
-
-    # A function of its own for each: what Dynamo compiles hangs on code objects, where it would count against the limit
-    # of every other compilation of this program, and outlive this one.
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return program(*args, **kwargs)
-
-    code = call.__code__.replace(co_filename="<workbench>", co_name="call")
-    own = FunctionType(code, call.__globals__, "call", None, call.__closure__)
-    compiled: Callable[..., Any] = torch.compile(own, backend=backend, fullgraph=whole, dynamic=False)
-    return compiled
-
-
 def _hooked(program: Callable[..., Any], call: Callable[[], Any]) -> Any:
     """Call a program; where a model of Hugging Face is to install hooks first, install them and call again.
 
@@ -397,83 +389,6 @@ def _hooked(program: Callable[..., Any], call: Callable[[], Any]) -> Any:
             if hasattr(module, "_can_record_outputs"):
                 install(module)
     return call()
-
-
-class _Raised(logging.Filter):
-    """Keeps what PyTorch logs of an error, and raises as well, to who asks for it: the error is told once."""
-
-    inside = False
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not (self.inside and record.exc_info)
-
-
-_raised = _Raised()
-logging.getLogger("torch._subclasses.fake_tensor").addFilter(_raised)
-
-
-@contextlib.contextmanager
-def settings(limit: int = RECOMPILE_LIMIT) -> Iterator[None]:
-    """Inside, Dynamo compiles as often as there are ways to call a program, up to a limit.
-
-    Of threads that are inside at once the highest limit holds, until all have left.
-    """
-    with _ours(), unlooked.traced():
-        if dynamo_config.recompile_limit < limit:
-            dynamo_config.recompile_limit = limit
-            dynamo_config.accumulated_recompile_limit = limit * 8
-        yield
-
-
-@together
-def _ours() -> Iterator[None]:
-    """Inside, Dynamo and what it asks are set as programs of ours need it."""
-    fast = torch.backends.mha.get_fastpath_enabled()
-    before = {name: getattr(dynamo_config, name) for name in _SETTINGS}
-    _raised.inside = True
-    try:
-        # In eval() without gradients PyTorch's transformer layers are one operator each, which Thunder does not know.
-        torch.backends.mha.set_fastpath_enabled(False)
-        dynamo_config.recompile_limit = RECOMPILE_LIMIT
-        dynamo_config.accumulated_recompile_limit = RECOMPILE_LIMIT * 8
-        # As one operator each, which is written out where a graph is traced.
-        dynamo_config.allow_rnn = True
-        # What a program logs is no part of what it computes.
-        dynamo_config.ignore_logger_methods = before["ignore_logger_methods"] | _methods_of(
-            *vars(logging.Logger).items()
-        )
-        with stance.usual(), patches.global_names_of_functions():
-            yield
-    finally:
-        # Not by PyTorch's own patch, which makes a class each time: that is a third of what a call of ours takes.
-        for name, value in before.items():
-            setattr(dynamo_config, name, value)
-        _raised.inside = False
-        torch.backends.mha.set_fastpath_enabled(fast)
-
-
-_SETTINGS = ("recompile_limit", "accumulated_recompile_limit", "allow_rnn", "ignore_logger_methods")
-
-
-@contextlib.contextmanager
-def no_collections() -> Iterator[None]:
-    """Inside, Dynamo looks for no cycles each time it has compiled.
-
-    It would look through all traces made since, those of programs opened before included, which was up to a third of
-    what a small program took to open; `workbench.compiler.cycles` says when that is done instead.
-    """
-    before = dynamo_config.run_gc_after_compile
-    dynamo_config.run_gc_after_compile = False
-    try:
-        yield
-    finally:
-        dynamo_config.run_gc_after_compile = before
-
-
-@functools.lru_cache(8)
-def _methods_of(*attributes: tuple[str, Any]) -> frozenset[Any]:
-    """The public methods among a class's attributes. Libraries add some to loggers when they are imported."""
-    return frozenset(method for name, method in attributes if callable(method) and not name.startswith("_"))
 
 
 def whole_of(

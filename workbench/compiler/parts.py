@@ -22,16 +22,8 @@ from torch import fx
 from workbench.analysis.joined import Forward, Recorded
 from workbench.compiler import patches
 from workbench.compiler.calls import named_in_place
-from workbench.compiler.dynamo import (
-    Compiled,
-    Compiler,
-    compiled_by,
-    cut_off,
-    no_collections,
-    reason_of,
-    settings,
-    whole_of,
-)
+from workbench.compiler.compiling import compiled_by, no_collections, settings
+from workbench.compiler.dynamo import Compiled, Compiler, cut_off, reason_of, whole_of
 from workbench.compiler.forgetting import Backend, forget, noted
 from workbench.compiler.frames import place_of
 from workbench.compiler.fx_trace import constants_of, name_of, refused

@@ -126,13 +126,22 @@ def _inside(whole: BoundSymbol, implemented: Container[Any]) -> Iterator[BoundSy
         yield from _inside(bsym, implemented)
 
 
+def _given(op: BoundSymbol, makers: dict[str, BoundSymbol]) -> Iterator[Proxy]:
+    """The tensors that an op takes, those that others make for it as what these are made of."""
+    for arg in op.flat_args:
+        if is_tensor(arg) and arg.name in makers:
+            yield from _given(makers[arg.name], makers)
+        elif is_tensor(arg):
+            yield arg
+
+
 def _on(composite: BoundSymbol, ops: Sequence[BoundSymbol]) -> list[BoundSymbol] | None:
     """Ops with a composite's inputs and first outputs in place of their own; None where their shapes differ.
 
-    What one of the ops makes for the next keeps its name. The last gives what the composite gives.
+    What one of the ops makes for the next keeps its name. The last gives what the composite gives, and takes what that
+    takes in its order, or something made of it.
     """
-    made = {out.name for op in ops for out in op.flat_proxy_outs}
-    given = [arg for op in ops for arg in op.flat_args if is_tensor(arg) and arg.name not in made]
+    given = list(_given(ops[-1], {out.name: op for op in ops for out in op.flat_proxy_outs}))
     pairs: list[tuple[Proxy, Proxy]] = []
     theirs = (given, list(ops[-1].flat_outs))
     for one, other in zip((composite.flat_args, composite.flat_outs), theirs, strict=True):

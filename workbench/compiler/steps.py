@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from workbench.compiler.connect import connect
+from workbench.compiler.copies import inside_of
 from workbench.compiler.direct import Fits, in_same_state, same_kind, without_modes
 from workbench.compiler.inlined import inlined
 from workbench.compiler.thunder_api import PrimIDs, TraceCtx
@@ -39,7 +40,8 @@ class _Way:
     fits : callable
         Whether a call is of the kind.
     plain : tuple of int
-        Places of the inputs that may share memory with others, as Thunder looks at them.
+        Places of the inputs that may share memory with others, as Thunder looks at them; none where nothing is written:
+        Thunder makes the same traces then, whatever shares memory.
     shared : tuple of int
         Which of `plain` has the memory of each, the first of its kind.
     taken : tuple of int or None
@@ -137,6 +139,8 @@ class Steps:
         entry = next((each for each in known.interpreter_cache if each.prologue_fn is answer.prologue_fn), None)
         if entry is None or -1 in (*taken, *further) or entry.return_none_instead_of_grads:
             return None
+        if not _writes(entry):
+            plain = shared = ()
         return _Way(
             entry, fits, plain, shared,
             taken=None if taken == tuple(range(len(args))) else taken,
@@ -148,7 +152,7 @@ class Steps:
 
     def _there(self, entry: Any) -> bool:
         """Whether Thunder still has a compilation."""
-        return any(each is entry for each in self._lc_cs.interpreter_cache)
+        return id(entry) in map(id, self._lc_cs.interpreter_cache)
 
 
 class Backward:
@@ -182,6 +186,13 @@ def _gives_all(trace: TraceCtx) -> bool:
     same = len(gives) == 1 and isinstance(gives[0], tuple) and [id(each) for each in gives[0]] == [*map(id, trace.args)]
     idle = {PrimIDs.UNPACK_TRIVIAL, PrimIDs.RETURN}
     return same and all(bsym.sym.id in idle for bsym in trace.bound_symbols)
+
+
+def _writes(entry: Any) -> bool:
+    """Whether a compilation writes in place."""
+    of_each = (entry.computation_traces, entry.backward_traces, entry.epilogue_traces)
+    ends = [trace for traces in of_each if traces for trace in (traces[0], traces[-1])]
+    return any(any(inside_of(bsym)) for trace in ends if trace is not None for bsym in trace.bound_symbols)
 
 
 def _on_cpu(args: Sequence[Any]) -> bool:
