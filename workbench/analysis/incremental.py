@@ -144,9 +144,8 @@ class Incremental:
         moved = np.concatenate([position, [length, -1]])
         start, end = moved[self._start], moved[self._end]
         # What the backward is given is there before what it begins with, made again or not.
-        begin = min(self.first_backward, length - 1)
-        start[self._cotangents] = np.minimum(start[self._cotangents], begin)
-        end[self._cotangents] = np.maximum(end[self._cotangents], begin)
+        start[self._cotangents] = np.minimum(start[self._cotangents], self.first_backward)
+        end[self._cotangents] = np.maximum(end[self._cotangents], self.first_backward)
         end[self._ignored] = length
         sizes = list(self._bytes[again.fresh])
         first: dict[int, int] = {}
@@ -193,7 +192,7 @@ class Incremental:
         peaks = np.zeros(count + 1, np.int64)
         peaks[:count] = inside[position]
         np.maximum.at(peaks, places, inside[here])
-        peaks[-1] = max(int(peaks[-1]), self._after_bytes)
+        peaks[-1] = max(int(peaks[-1]), int(made.sum() - dropped[:length].sum()), self._after_bytes)
         saved_bytes = int(self._bytes[list(saved - self._argument - {-1, *away})].sum())
         return max(int(peaks.max()), self._baseline_bytes), saved_bytes, peaks
 
