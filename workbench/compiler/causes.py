@@ -105,6 +105,11 @@ _CAUSES = (
         "write it by index, as x[:, 0] = x[:, 0] * 2 does, or out of place",
     ),
     (
+        r"running statistics that are views",
+        "keep them in tensors of their own, one for the mean and one for the variance, in place of state[0] and "
+        "state[1]",
+    ),
+    (
         r"_get_data_attr|Unknown attribute data\b",
         "x.data goes past what autograd keeps track of: read x.detach() in its place; where x.data is written, write "
         "before the program or after the step",
@@ -160,7 +165,7 @@ _CAUSES = (
 
 
 _IN_PARTS = re.compile(
-    r"with max_norm writes|torch\.bincount|aten\.equal|"
+    r"with max_norm writes|statistics that are views|torch\.bincount|aten\.equal|"
     r"builtin operator `print`|multi_head_attention_forward|integrations/moe\.py.*data_ptr|_get_data_attr|"
     r"`manual_seed`|Generator\.__new__|Unknown attribute data|lacks a conjugate|Function writes in place what it is "
     r"given"

@@ -307,7 +307,7 @@ def put_off(bsyms: Sequence[BoundSymbol], needed: Iterable[str]) -> set[str]:
     needed : iterable of str
         Names that the forward returns, and of its arguments as they are in the end.
     """
-    names, found = set(needed), set()
+    names, found = set(needed), set[str]()
     for bsym in reversed(bsyms):
         if any(out.name in names for out in bsym.flat_proxy_outs) or (is_copy(bsym) and bsym.args[1].name in names):
             names.update(a.name for a in bsym.flat_proxy_args)

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from workbench.compiler.aliases import UNDER_NO_GRAD
+from workbench.compiler.aliases import KEEPS_STATISTICS, STATISTICS, UNDER_NO_GRAD
 from workbench.compiler.calls import draws_again, refuse_lists
 from workbench.compiler.causes import remedy
+from workbench.compiler.copies import VIEWS, leaves
 from workbench.compiler.gradients import lost_conjugate
 from workbench.compiler.names import told_place
 from workbench.compiler.resized import is_thunders
@@ -94,6 +95,7 @@ def refuse_lost(trace: TraceCtx) -> None:
             )
     through = [bsym for bsym, _ in _differentiated(trace)]
     _refuse_unseen(trace, through)
+    _refuse_statistics(trace)
     for bsym in through:
         if draws_again(bsym):
             raise ProgramError(
@@ -193,6 +195,24 @@ def _refuse_unseen(trace: TraceCtx, through: Sequence[BoundSymbol]) -> None:
             raise ProgramError(
                 f"{_place(lost)}Thunder cannot differentiate {lost.sym.name}: {remedy(UNDER_NO_GRAD)} ({UNDER_NO_GRAD})"
             )
+
+
+def _refuse_statistics(trace: TraceCtx) -> None:
+    """Refuse a norm whose running statistics are views, in a program that has a gradient."""
+    if not torch.is_grad_enabled() or not any(getattr(arg, "requires_grad", False) for arg in trace.args):
+        return
+    views: set[str] = set()
+    for bsym in trace.bound_symbols:
+        given = dict(enumerate(bsym.args)) | bsym.kwargs
+        if bsym.sym.name in KEEPS_STATISTICS:
+            kept = (given.get("running_mean", given.get(1)), given.get("running_var", given.get(2)))
+            if any(isinstance(each, TensorProxy) and each.name in views for each in kept):
+                raise ProgramError(
+                    f"{_place(bsym)}Thunder cannot trace {bsym.sym.name}: {remedy(STATISTICS)} ({STATISTICS})"
+                )
+        members = list(leaves([bsym]))
+        if members and all(leaf.sym.id in VIEWS for leaf in members):
+            views.update(out.name for out in bsym.flat_proxy_outs)
 
 
 def doubts(trace: TraceCtx) -> Iterator[str]:
