@@ -32,6 +32,9 @@ EMPTY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "group_norm": lambda x: functional.group_norm(x, 2),
     "avg_pool1d": lambda x: functional.avg_pool1d(x, 2),
     "padded": lambda x: functional.pad(x, (1, 1)),
+    "interpolate": lambda x: functional.interpolate(x, scale_factor=2),
+    "interpolate by areas": lambda x: functional.interpolate(x, 3, mode="area"),
+    "interpolate smoothly": lambda x: functional.interpolate(x.unsqueeze(1), (8, 3), mode="bicubic", antialias=True),
     "padded to some": lambda x: functional.pad(x, (0, 0, 0, 0, 1, 0)),
 }
 
@@ -64,6 +67,35 @@ def test_a_convolution_of_an_empty_batch_gives_its_weights_gradients(kind: type[
     x = torch.randn(0, 4, *[6] * (module.weight.ndim - 2))
     replayed = workbench.open(module, x, device="cpu").config.jit(module)
     assert same(stepped(replayed, x, *module.parameters()), stepped(module, x, *module.parameters()))
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+@pytest.mark.parametrize("shape", [(3,), (2, 3), ()])
+@pytest.mark.parametrize(("given", "made", "bias"), [(4, 0, True), (0, 4, True), (4, 0, False), (0, 0, True)])
+def test_a_layer_of_no_width_gives_what_pytorch_gives(
+    shape: tuple[int, ...], given: int, made: int, bias: bool
+) -> None:
+    module, x = nn.Linear(given, made, bias=bias), torch.randn(*shape, given)
+    replayed = workbench.open(module, x, device="cpu", executor="torch").config.jit(module)
+    assert same(stepped(replayed, x, *module.parameters()), stepped(module, x, *module.parameters()))
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_what_thunders_interpreter_takes_nothing_empty_of_is_refused_with_what_to_do() -> None:
+    x = torch.randn(0, 4, 6, requires_grad=True)
+    for program, given in ((EMPTY["interpolate"], x), (nn.Linear(4, 0), torch.randn(3, 4))):
+        with pytest.raises(ProgramError, match="open it with capture='auto', or leave out the layer of no width"):
+            workbench.open(program, given, device="cpu", capture="interpreter")
+
+
+def test_keywords_of_a_layer_are_pytorchs() -> None:
+    weight, x = torch.randn(2, 4, requires_grad=True), torch.randn(3, 4)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return functional.linear(input=x, weight=weight)
+
+    replayed = workbench.open(program, x, device="cpu", executor="torch", capture="dynamo").config.jit(program)
+    assert same(stepped(replayed, x, weight), stepped(program, x, weight))
 
 
 def test_empty_tensors_are_no_names_of_one_memory() -> None:

@@ -110,6 +110,11 @@ _CAUSES = (
         "state[1]",
     ),
     (
+        r"Expected a\.numel=0 to be greater|ZeroDivisionError: integer modulo by zero",
+        "Thunder's own rule takes nothing that is empty: open it with capture='auto', or leave out the layer of no "
+        "width, or the batch of none",
+    ),
+    (
         r"_get_data_attr|Unknown attribute data\b",
         "x.data goes past what autograd keeps track of: read x.detach() in its place; where x.data is written, write "
         "before the program or after the step",

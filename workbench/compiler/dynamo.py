@@ -254,7 +254,7 @@ class CompiledModule(torch.nn.Module):
         return self._compiled(*args, **kwargs)
 
     def _last_change(self) -> str:
-        return self.__dict__["_compiled"]._last_change()  # type: ignore[no-any-return]
+        return self._compiled._last_change()
 
     def train(self, mode: bool = True) -> CompiledModule:
         """Set the original's mode, and so this one's."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from workbench.compiler.calls import draws_again, refuse_lists
 from workbench.compiler.causes import remedy
 from workbench.compiler.copies import VIEWS, leaves
 from workbench.compiler.gradients import lost_conjugate
-from workbench.compiler.names import told_place
+from workbench.compiler.names import class_of, told_place
 from workbench.compiler.resized import is_thunders
 from workbench.compiler.scalars import BROADCAST
 from workbench.compiler.thunder_api import (
@@ -88,9 +87,9 @@ def refuse_lost(trace: TraceCtx) -> None:
                 f"{_place(bsym)}Thunder's interpolate takes other elements here than PyTorch's: open it with "
                 "capture='auto', or give a size that is a multiple of the one before"
             )
-        if _is_function(bsym) and _hands_on(bsym):
+        if class_of(bsym) and _hands_on(bsym):
             raise ProgramError(
-                f"Thunder loses the gradient of the torch.autograd.Function {_class_of(bsym)}, which gives back what "
+                f"Thunder loses the gradient of the torch.autograd.Function {class_of(bsym)}, which gives back what "
                 "it takes: open it with capture='auto'"
             )
     through = [bsym for bsym, _ in _differentiated(trace)]
@@ -131,25 +130,16 @@ def refuse_unsaved(trace: TraceCtx, forward: TraceCtx, backward: TraceCtx | None
     ProgramError
         With what to do.
     """
-    bsym = next(filter(_is_function, trace.bound_symbols), None)
+    bsym = next(filter(class_of, trace.bound_symbols), None)
     if bsym is None:
         return
     try:
         validate(forward, backward)
     except PlanError as error:
         raise ProgramError(
-            f"Thunder cannot differentiate the torch.autograd.Function {_class_of(bsym)}: open it with capture='auto', "
+            f"Thunder cannot differentiate the torch.autograd.Function {class_of(bsym)}: open it with capture='auto', "
             f"or keep what its backward reads with ctx.save_for_backward, not as an attribute ({error})"
         ) from error
-
-
-def _class_of(bsym: BoundSymbol) -> str:
-    return str(bsym.sym.id).rsplit("_", 2)[0]
-
-
-def _is_function(bsym: BoundSymbol) -> bool:
-    """Whether a statement is the call of a `torch.autograd.Function`, which Thunder names by class and address."""
-    return bsym.sym.module is None and re.fullmatch(r"\w+_\d+_\d+", str(bsym.sym.id)) is not None
 
 
 def _hands_on(bsym: BoundSymbol) -> bool:
