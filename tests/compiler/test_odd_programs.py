@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import re
 import time
@@ -15,6 +16,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 import workbench
 from workbench.compiler.dynamo import Compiled
@@ -276,3 +278,46 @@ def test_a_program_that_is_another_in_each_call_is_refused_with_what_changes(mon
     )
     assert re.search(told_line, str(refused.value))
     assert "is to be a tensor or outside of the program" in str(refused.value)
+
+
+class Normalized(nn.Module):
+    """Keeps running statistics, within what is computed again or outside."""
+
+    def __init__(self, *, inside: bool) -> None:
+        super().__init__()
+        self.inside, self.linear, self.norm = inside, nn.Linear(4, 4), nn.BatchNorm1d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.inside:
+            return checkpoint(lambda x: self.norm(self.linear(x)).relu(), x, use_reentrant=False)  # type: ignore[no-any-return]
+        return self.norm(checkpoint(lambda x: self.linear(x).relu(), x, use_reentrant=False))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
+def test_what_a_checkpointed_region_writes_is_said_to_be_written_once(capture: str) -> None:
+    x = torch.randn(8, 4)
+    for inside in (True, False):
+        module = Normalized(inside=inside)
+        eager = copy.deepcopy(module)
+        bench = workbench.open(module, x, device="cpu", executor="torch", capture=capture)
+        for run in (bench.config.jit(module), eager):
+            run(x).sum().backward()
+        warned = [each for each in bench.plan.warnings if "torch.utils.checkpoint computes again" in each]
+        differs = not torch.equal(module.norm.num_batches_tracked, eager.norm.num_batches_tracked)
+        assert differs == inside == any("/batch_norm (test_odd_programs.py:" in each for each in warned)
+        assert inside or not warned
+
+
+@pytest.mark.slow
+def test_a_step_whose_optimizer_reads_values_is_refused_with_what_to_do() -> None:
+    linear = nn.Linear(4, 4)
+    optimizer = torch.optim.Adafactor(linear.parameters())
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = linear(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    with pytest.raises(ProgramError, match="Adafactor reads values in its step: open what gives the loss"):
+        workbench.open(step, torch.randn(2, 4), device="cpu")
