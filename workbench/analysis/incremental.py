@@ -192,7 +192,7 @@ class Incremental:
         peaks = np.zeros(count + 1, np.int64)
         peaks[:count] = inside[position]
         np.maximum.at(peaks, places, inside[here])
-        peaks[-1] = max(int(peaks[-1]), int(made.sum() - dropped[:length].sum()), self._after_bytes)
+        peaks[-1] = max(int(peaks[-1]), self._after_bytes)
         saved_bytes = int(self._bytes[list(saved - self._argument - {-1, *away})].sum())
         return max(int(peaks.max()), self._baseline_bytes), saved_bytes, peaks
 
