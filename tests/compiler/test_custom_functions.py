@@ -200,3 +200,35 @@ def test_results_that_are_no_tensors_are_handed_on() -> None:
         assert (number, nothing, signs.requires_grad) == (4, None, False)
         found.append((made, signs, other, *torch.autograd.grad((made.cos() + other).sum(), x)))
     torch.testing.assert_close(found[1], found[0])
+
+
+def sine_of_its_own() -> Callable[[torch.Tensor], torch.Tensor]:
+    """The class is another object each time, as it is in each process."""
+
+    class Sine(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x)
+            return x.sin()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            (x,) = ctx.saved_tensors
+            return gradient * x.cos()
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return Sine.apply(Sine.apply(x)) * 2  # type: ignore[no-any-return, no-untyped-call]
+
+    return program
+
+
+def test_ids_of_a_function_hold_no_address() -> None:
+    x = torch.randn(3, 4, requires_grad=True)
+    one, other = (
+        workbench.open(sine_of_its_own(), x, device="cpu", executor="torch", capture="interpreter") for _ in range(2)
+    )
+    ids = [site.id for site in one.sites("saved")]
+    assert ids == [site.id for site in other.sites("saved")]
+    assert any("/Sine" in id for id in ids)
+    assert [origin.symbol for origin in one.plan.graph.origins] == ["Sine", "Sine", "mul"]
+    assert one.config.fingerprint == other.config.fingerprint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import re
 import time
@@ -15,6 +16,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 import workbench
 from workbench.compiler.dynamo import Compiled
@@ -32,6 +34,9 @@ EMPTY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "group_norm": lambda x: functional.group_norm(x, 2),
     "avg_pool1d": lambda x: functional.avg_pool1d(x, 2),
     "padded": lambda x: functional.pad(x, (1, 1)),
+    "interpolate": lambda x: functional.interpolate(x, scale_factor=2),
+    "interpolate by areas": lambda x: functional.interpolate(x, 3, mode="area"),
+    "interpolate smoothly": lambda x: functional.interpolate(x.unsqueeze(1), (8, 3), mode="bicubic", antialias=True),
     "padded to some": lambda x: functional.pad(x, (0, 0, 0, 0, 1, 0)),
 }
 
@@ -64,6 +69,35 @@ def test_a_convolution_of_an_empty_batch_gives_its_weights_gradients(kind: type[
     x = torch.randn(0, 4, *[6] * (module.weight.ndim - 2))
     replayed = workbench.open(module, x, device="cpu").config.jit(module)
     assert same(stepped(replayed, x, *module.parameters()), stepped(module, x, *module.parameters()))
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+@pytest.mark.parametrize("shape", [(3,), (2, 3), ()])
+@pytest.mark.parametrize(("given", "made", "bias"), [(4, 0, True), (0, 4, True), (4, 0, False), (0, 0, True)])
+def test_a_layer_of_no_width_gives_what_pytorch_gives(
+    shape: tuple[int, ...], given: int, made: int, bias: bool
+) -> None:
+    module, x = nn.Linear(given, made, bias=bias), torch.randn(*shape, given)
+    replayed = workbench.open(module, x, device="cpu", executor="torch").config.jit(module)
+    assert same(stepped(replayed, x, *module.parameters()), stepped(module, x, *module.parameters()))
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_what_thunders_interpreter_takes_nothing_empty_of_is_refused_with_what_to_do() -> None:
+    x = torch.randn(0, 4, 6, requires_grad=True)
+    for program, given in ((EMPTY["interpolate"], x), (nn.Linear(4, 0), torch.randn(3, 4))):
+        with pytest.raises(ProgramError, match="open it with capture='auto', or leave out the layer of no width"):
+            workbench.open(program, given, device="cpu", capture="interpreter")
+
+
+def test_keywords_of_a_layer_are_pytorchs() -> None:
+    weight, x = torch.randn(2, 4, requires_grad=True), torch.randn(3, 4)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return functional.linear(input=x, weight=weight)
+
+    replayed = workbench.open(program, x, device="cpu", executor="torch", capture="dynamo").config.jit(program)
+    assert same(stepped(replayed, x, weight), stepped(program, x, weight))
 
 
 def test_empty_tensors_are_no_names_of_one_memory() -> None:
@@ -244,3 +278,46 @@ def test_a_program_that_is_another_in_each_call_is_refused_with_what_changes(mon
     )
     assert re.search(told_line, str(refused.value))
     assert "is to be a tensor or outside of the program" in str(refused.value)
+
+
+class Normalized(nn.Module):
+    """Keeps running statistics, within what is computed again or outside."""
+
+    def __init__(self, *, inside: bool) -> None:
+        super().__init__()
+        self.inside, self.linear, self.norm = inside, nn.Linear(4, 4), nn.BatchNorm1d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.inside:
+            return checkpoint(lambda x: self.norm(self.linear(x)).relu(), x, use_reentrant=False)  # type: ignore[no-any-return]
+        return self.norm(checkpoint(lambda x: self.linear(x).relu(), x, use_reentrant=False))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
+def test_what_a_checkpointed_region_writes_is_said_to_be_written_once(capture: str) -> None:
+    x = torch.randn(8, 4)
+    for inside in (True, False):
+        module = Normalized(inside=inside)
+        eager = copy.deepcopy(module)
+        bench = workbench.open(module, x, device="cpu", executor="torch", capture=capture)
+        for run in (bench.config.jit(module), eager):
+            run(x).sum().backward()
+        warned = [each for each in bench.plan.warnings if "torch.utils.checkpoint computes again" in each]
+        differs = not torch.equal(module.norm.num_batches_tracked, eager.norm.num_batches_tracked)
+        assert differs == inside == any("/batch_norm (test_odd_programs.py:" in each for each in warned)
+        assert inside or not warned
+
+
+@pytest.mark.slow
+def test_a_step_whose_optimizer_reads_values_is_refused_with_what_to_do() -> None:
+    linear = nn.Linear(4, 4)
+    optimizer = torch.optim.Adafactor(linear.parameters())
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = linear(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    with pytest.raises(ProgramError, match="Adafactor reads values in its step: open what gives the loss"):
+        workbench.open(step, torch.randn(2, 4), device="cpu")

@@ -96,3 +96,61 @@ def test_what_a_region_makes_for_itself_is_not_taken_for_what_is_brought_back() 
     choices |= {"remat:around_a_product/amax>shallow_copy": "save", "saved:around_a_product/mul": "offload"}
     bench.choose(choices)
     assert bench.plan.proof.proven
+
+
+def normalized_beside(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> torch.Tensor:
+    """Without gradients a batch norm runs as PyTorch's one function, inside a region too."""
+    both = torch.cat((mean, var))
+    cubed = torch.addcmul(both, both, both, value=0.5)
+    F.batch_norm(x, mean, var, training=True)
+    return cubed
+
+
+@pytest.mark.usefixtures("no_compiler")
+def test_one_function_of_pytorch_that_writes_leaves_its_region_whole() -> None:
+    def given() -> tuple[torch.Tensor, ...]:
+        return torch.arange(12.0).reshape(4, 3) / 7, torch.zeros(3), torch.ones(3)
+
+    bench = opened(normalized_beside, *given())
+    (normalization,) = [site for site in bench.sites("copies") if site.id.startswith("copies:")]
+    assert normalization.illegal == {}
+    bench.choose({normalization.id: "out"})
+    assert bench.plan.proof.proven
+    found, expected = given(), given()
+    torch.testing.assert_close(bench.config.jit(normalized_beside)(*found), normalized_beside(*expected))
+    # It runs as PyTorch runs it.
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def normalized_after_an_update(
+    x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor, w: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inductor would get the update wrong beside the normalization in one region."""
+    kept = mean.exp() * w
+    mean.copy_(var)
+    F.batch_norm(x, mean, var, training=True)
+    return kept, F.batch_norm(x, mean, var, training=True)
+
+
+@pytest.mark.usefixtures("no_compiler")
+@pytest.mark.parametrize("differentiated", ["nothing", "beside", "all"])
+def test_every_place_that_is_offered_for_a_copy_is_a_plan(differentiated: str) -> None:
+    def given() -> tuple[torch.Tensor, ...]:
+        x = torch.arange(12.0).reshape(4, 3) / 7
+        w = torch.ones(3, requires_grad=differentiated == "beside")
+        return x.requires_grad_(differentiated == "all"), torch.zeros(3), torch.ones(3), w
+
+    bench = opened(normalized_after_an_update, *given())
+    assert bench.plan.proof.proven
+    sites = bench.sites("copies")
+    tried = [(site.id, option) for site in sites for option in site.options if option not in site.illegal]
+    assert len(tried) > len(sites)
+    for id, option in [*tried, ("copies.region", "out")]:
+        bench.choose({id: option})
+        assert bench.plan.proof.proven
+        bench.undo()
+    bench.choose({"copies.region": "out"})
+    found, expected = given(), given()
+    outputs = bench.config.jit(normalized_after_an_update)(*found), normalized_after_an_update(*expected)
+    torch.testing.assert_close(*outputs)
+    torch.testing.assert_close(found[1:3], expected[1:3])

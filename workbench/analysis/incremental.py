@@ -144,9 +144,8 @@ class Incremental:
         moved = np.concatenate([position, [length, -1]])
         start, end = moved[self._start], moved[self._end]
         # What the backward is given is there before what it begins with, made again or not.
-        begin = min(self.first_backward, length - 1)
-        start[self._cotangents] = np.minimum(start[self._cotangents], begin)
-        end[self._cotangents] = np.maximum(end[self._cotangents], begin)
+        start[self._cotangents] = np.minimum(start[self._cotangents], self.first_backward)
+        end[self._cotangents] = np.maximum(end[self._cotangents], self.first_backward)
         end[self._ignored] = length
         sizes = list(self._bytes[again.fresh])
         first: dict[int, int] = {}

@@ -206,7 +206,8 @@ def alive_storages(graph: Graph, statement: int) -> NDArray[np.intp]:
     start, end = _storage_spans(graph, made, dropped)
     alive = (made <= statement) & (statement <= dropped) & (values.storage >= 0)
     if statement == len(statements):
-        alive &= (values.flags & _HELD) != 0
+        given = ValueFlag.COTANGENT if graph.first_backward == statement else 0
+        alive &= (values.flags & (_HELD | given)) != 0
     alive &= ((start <= statement) & (statement <= end))[values.storage]
     rows = np.flatnonzero(alive)
     storages, first = np.unique(values.storage[rows], return_index=True)
@@ -448,11 +449,10 @@ class Predictor:
             for value in reads[entry]:
                 if storage[value] >= 0:
                     end[storage[value]] = position
-        begin = min(first_backward, len(entries) - 1)
         for value in self._cotangents:
             index = storage[value]
-            start[index] = min(start[index], begin)
-            end[index] = ever if value in self._ignored else max(end[index], begin)
+            start[index] = min(start[index], first_backward)
+            end[index] = ever if value in self._ignored else max(end[index], first_backward)
         for value in self._outcomes | self._gradients:
             if storage[value] >= 0:
                 end[storage[value]] = ever
@@ -515,8 +515,8 @@ def _value_spans(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     np.minimum.at(made, statements.outputs.items[on_top], rows[on_top])
     np.maximum.at(dropped, statements.frees.items, np.repeat(np.arange(count), np.diff(statements.frees.offsets)))
     cotangent = (flags & ValueFlag.COTANGENT) != 0
-    # Without statements of its own, the backward ends where it starts: with the forward's last statement.
-    made[cotangent] = min(graph.first_backward, count - 1)
+    # A backward without statements of its own is given them after the forward's last one.
+    made[cotangent] = graph.first_backward
     dropped = np.where(dropped < 0, count, np.maximum(dropped, made))
     dropped[(flags & _HELD) != 0] = count
     made[(flags & ValueFlag.ARGUMENT) != 0] = -1
@@ -528,7 +528,8 @@ def _storage_spans(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     start = np.full(len(graph.storages), len(graph.statements), np.int64)
     end = np.full(len(graph.storages), -1, np.int64)
-    alive = (graph.values.storage >= 0) & (made < len(graph.statements))
+    given = (graph.values.flags & ValueFlag.COTANGENT) != 0
+    alive = (graph.values.storage >= 0) & (given | (made < len(graph.statements)))
     np.minimum.at(start, graph.values.storage[alive], made[alive])
     np.maximum.at(end, graph.values.storage[alive], dropped[alive])
     return start, end
@@ -559,6 +560,8 @@ def _timeline(
         at = int(rows[np.argmax(statement_peak_bytes[rows])])
         if statement_peak_bytes[at] >= baseline_bytes:
             peak_bytes, peak_statement = int(statement_peak_bytes[at]), at
-    if after_bytes > peak_bytes:
-        peak_bytes, peak_statement = after_bytes, count
+    # Where the backward has no statements, cotangents are alive there and nowhere else.
+    last_bytes = int(made.sum() - dropped[:count].sum())
+    if max(last_bytes, after_bytes) > peak_bytes:
+        peak_bytes, peak_statement = max(last_bytes, after_bytes), count
     return Timeline(live_bytes, statement_peak_bytes, peak_bytes, peak_statement, baseline_bytes, after_bytes)

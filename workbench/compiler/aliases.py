@@ -23,6 +23,7 @@ from workbench.torch_api import tree_iter
 
 UNDER_NO_GRAD = "Thunder loses the gradient of what is written in place under no_grad"
 COPIED = "Thunder copies what PyTorch has a view of, and the write would be lost"
+STATISTICS = "Thunder updates running statistics that are views in the backward, and the forward would leave them"
 READ_BEHIND = (
     "what a torch.autograd.Function writes in place is read behind it by its old name, and Dynamo has the gradient of "
     "what it was"
@@ -44,12 +45,14 @@ _RESHAPED = frozenset({"view", "reshape", "unsqueeze", "squeeze", "flatten", "un
 _SAME = frozenset({"contiguous", "to", "float", "double", "half", "bfloat16", "type", "type_as", "view_as", "cpu"})
 """What gives a tensor itself, or all of it, where there is nothing to do; Thunder may make a copy."""
 _SWAPPED = frozenset({"transpose", "swapaxes", "swapdims", "t", "T", "mT"})
-_SHARED = _RESHAPED | {"transpose", "swapaxes", "swapdims", "t", "permute"}
+_SHARED = _RESHAPED | {"transpose", "swapaxes", "swapdims", "t", "permute", "detach"}
 """Views that Thunder has views of, too, as it has of parts; not of what was written in place before."""
 _WHOLE = _SHARED | _SAME | _SWAPPED
 _PARTS = frozenset({"getitem", "select", "narrow"})
 _SEVERAL = frozenset({"split", "chunk", "unbind", "tensor_split"})
 """Views that are parts; of those that come together eager PyTorch writes none where a gradient goes."""
+KEEPS_STATISTICS = frozenset({"batch_norm", "instance_norm"})
+"""What writes into what it is given as its second and third argument."""
 _DRAWS = ("bernoulli", "cauchy", "dropout", "exponential", "geometric", "log_normal", "normal_", "random", "uniform")
 """In names of what draws: what is drawn behind it hangs on it, whoever reads it."""
 _HOMES = frozenset({None, "_operator", "torch", "torch.functional", "torch.nn.functional", "torch._C._nn"})
@@ -250,6 +253,34 @@ class Aliases:
                 found.append((last, written))
         return tuple(sorted(found))
 
+    def refuse_statistics(self, node: fx.Node) -> None:
+        """Refuse a norm that keeps its running statistics in views, ``state[0]``.
+
+        Raises
+        ------
+        NotImplementedError
+            Where the program has gradients.
+        """
+        if not self._differentiated or _name(node) not in KEEPS_STATISTICS:
+            return
+        given = dict(enumerate(node.args)) | node.kwargs
+        kept = (given.get("running_mean", given.get(1)), given.get("running_var", given.get(2)))
+        if any(isinstance(each, fx.Node) and _viewed(each) is not None for each in kept):
+            raise NotImplementedError(STATISTICS)
+
+    def itself(self, node: fx.Node) -> fx.Node | None:
+        """What a node without a gradient of its own hands on as it is, with its gradient: ``loss.float()`` of floats.
+
+        Thunder would cut that off, and as one tensor both are given the gradient of the last.
+        """
+        if node not in self._unseen or not _wants_gradient(node) or _name(node) not in _SAME:
+            return None
+        if (first := _viewed(node)) is None:
+            return None
+        one, other = (each.meta["example_value"] for each in (node, first))
+        same = (one.dtype, one.shape, one.stride()) == (other.dtype, other.shape, other.stride())
+        return first if same else None
+
     def shared(self, node: fx.Node) -> Shared | None:
         """The memory that a node writes, where Thunder would miss that somewhere behind; None else.
 
@@ -269,8 +300,11 @@ class Aliases:
         if not found and not (copied and owner.op in _GIVEN):
             return None
         lost = unseen and any(_wants_gradient(name) and reader not in self._unseen for reader, name in found)
-        if lost or any(_name(part) == "detach" for part in parts):
+        detached = any(_name(part) == "detach" for part in parts)
+        if lost or (detached and copied):
             raise NotImplementedError(UNDER_NO_GRAD if lost else COPIED)
+        if detached:  # Thunder takes the gradient past it, as PyTorch does
+            return None
         if unseen and not copied:
             return None
         if found and _stored_next(node, chain, found[0][0]):

@@ -271,6 +271,21 @@ def _capture_otherwise(
 
 
 @_transforms_ended()
+def _what_reads(program: Program, error: BaseException) -> str:
+    """What to do about values that are read between a program's graphs, by where they are read."""
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    if any("/torch/optim/" in file and not file.endswith("optimizer.py") for file in files):
+        names = sorted({type(each).__name__ for each in held(program.callable).optimizers})
+        return (
+            f"{' or '.join(names)} reads values in its step: open what gives the loss, and call loss.backward() and "
+            "the optimizer's step() outside"
+        )
+    return (
+        "between its graphs it reads values, which are not there before it runs: stay in tensors, as torch.where does, "
+        "or give the values to the program"
+    )
+
+
 def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
     """The graphs that Dynamo makes of a program, found on fake tensors, each traced on its own.
 
@@ -298,10 +313,7 @@ def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
     except BaseException as error:  # the program's own code may raise anything, and exit
         if failed := dynamo.failed_operator(error):
             raise ProgramError(failed) from error
-        told = remedy(what(error)) or (
-            "between its graphs it reads values, which are not there before it runs: stay in tensors, as torch.where "
-            "does, or give the values to the program"
-        )
+        told = remedy(what(error)) or _what_reads(program, error)
         raise ProgramError(f"{shown(program.name)} cannot be opened in parts: {told} ({what(error)})") from error
     if not found:
         raise ProgramError(f"{shown(program.name)} cannot be opened in parts: Dynamo found no operator in it")

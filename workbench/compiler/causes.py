@@ -113,6 +113,16 @@ _CAUSES = (
         "write it by index, as x[:, 0] = x[:, 0] * 2 does, or out of place",
     ),
     (
+        r"running statistics that are views",
+        "keep them in tensors of their own, one for the mean and one for the variance, in place of state[0] and "
+        "state[1]",
+    ),
+    (
+        r"Expected a\.numel=0 to be greater|ZeroDivisionError: integer modulo by zero",
+        "Thunder's own rule takes nothing that is empty: open it with capture='auto', or leave out the layer of no "
+        "width, or the batch of none",
+    ),
+    (
         r"_get_data_attr|Unknown attribute data\b",
         "x.data goes past what autograd keeps track of: read x.detach() in its place; where x.data is written, write "
         "before the program or after the step",
@@ -172,7 +182,7 @@ _CAUSES = (
 
 
 _IN_PARTS = re.compile(
-    r"with max_norm writes|torch\.bincount|aten\.equal|"
+    r"with max_norm writes|statistics that are views|torch\.bincount|aten\.equal|"
     r"builtin operator `print`|multi_head_attention_forward|integrations/moe\.py.*data_ptr|_get_data_attr|"
     r"`manual_seed`|Generator\.__new__|Unknown attribute data|lacks a conjugate|Function writes in place what it is "
     r"given"

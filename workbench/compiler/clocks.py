@@ -133,6 +133,10 @@ class StatementClocks:
         }
         return self.ticks[slice(*of[side])] if side in of else ()
 
+    def complete(self, *sides: int) -> bool:
+        """Whether the last step ticked as the traces do, on the sides named or on all: else it ran other traces."""
+        return len(self.times_ns) == sum(len(self.ticks_of(side)) for side in sides or self.sides)
+
     def stop(self) -> None:
         """Have the next calls run as they were compiled."""
         self._cache[-1] = self._without

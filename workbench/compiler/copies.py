@@ -294,7 +294,7 @@ class Writes(Memory):
 
 
 def put_off(bsyms: Sequence[BoundSymbol], needed: Iterable[str]) -> set[str]:
-    """Results of copies that Thunder's split would put into the backward, each being a statement of its own.
+    """Results of statements that write in place and that Thunder's split would put into the backward.
 
     `split_into_forward_and_backward` leaves in the forward what something there reads later, and a copy whose
     destination something there reads later by that very name; not what is seen through another name. It can go when
@@ -307,12 +307,12 @@ def put_off(bsyms: Sequence[BoundSymbol], needed: Iterable[str]) -> set[str]:
     needed : iterable of str
         Names that the forward returns, and of its arguments as they are in the end.
     """
-    names, found = set(needed), set()
+    names, found = set(needed), set[str]()
     for bsym in reversed(bsyms):
         if any(out.name in names for out in bsym.flat_proxy_outs) or (is_copy(bsym) and bsym.args[1].name in names):
             names.update(a.name for a in bsym.flat_proxy_args)
-        elif is_copy(bsym):
-            found.add(bsym.output.name)
+        elif inside_of(bsym)[0]:
+            found.update(out.name for out in bsym.flat_proxy_outs)
     return found
 
 

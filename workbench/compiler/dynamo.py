@@ -203,17 +203,21 @@ class Compiled:
 
     def _always_anew(self) -> str:
         """That too many calls were captured each on its own, and what the last differed in."""
-        known = (reasons for code in self._codes if (reasons := dynamo_utils.guard_failures.get(code)))
-        # Of a call there is one for each graph there is, the newest first.
-        last = next((str(reasons[-min(self._limit, len(reasons))]) for reasons in known), "")
-        condition, *told = [part.strip() for part in re.sub(r"^\d+/\d+: ", "", last).split("  # ")]
-        at = re.search(r"([^/\\]+:\d+) in ", told[-1]) if told else None
-        where = f", the last at {at[1]} ({told[0]}), where {condition} holds no more" if at else ""
+        where = f", the last at {change}" if (change := self._last_change()) else ""
         return (
             f"the program was captured anew in {self._limit} calls, each of which differed from those before{where}: "
             "what changes with each call, as a counter or a list that grows, is to be a tensor or outside of the "
             "program, and shapes are to be padded to a few"
         )
+
+    def _last_change(self) -> str:
+        """In what the last call that was captured anew differed, and on which line; empty where that is not known."""
+        known = (reasons for code in self._codes if (reasons := dynamo_utils.guard_failures.get(code)))
+        # Of a call there is one for each graph there is, the newest first.
+        last = next((str(reasons[-min(self._limit, len(reasons))]) for reasons in known), "")
+        condition, *told = [part.strip() for part in re.sub(r"^\d+/\d+: ", "", last).split("  # ")]
+        at = re.search(r"([^/\\]+:\d+) in ", told[-1]) if told else None
+        return f"{at[1]} ({told[0]}), where {condition} holds no more" if at else ""
 
     @property
     def _lc_cs(self) -> Any:
@@ -279,6 +283,9 @@ class CompiledModule(torch.nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module, compiled."""
         return self._compiled(*args, **kwargs)
+
+    def _last_change(self) -> str:
+        return self._compiled._last_change()
 
     def train(self, mode: bool = True) -> CompiledModule:
         """Set the original's mode, and so this one's."""

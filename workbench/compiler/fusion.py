@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from workbench.compiler import copies, patches
 from workbench.compiler.compile_times import RegionTimes
+from workbench.compiler.detached import kept_apart
 from workbench.compiler.devices import nvfuser_module
 from workbench.compiler.direct import Direct
 from workbench.compiler.kept import STRUCTURE, Kept, Structure, identity, ids, made_names
@@ -313,10 +314,12 @@ class RegionExecutor(TorchCompileExecutor):
         self._implmap = {op: ImplInfo() for op in (*torch_executor.implmap, *further) if op not in UNFUSED}
         self.control = control
         self.past_others = past_others
+        self._apart: frozenset[str] = frozenset()
 
     def can_fuse(self, bsym: BoundSymbol) -> bool:
         """Whether a statement may be in a region."""
-        if any(out.name in self.control.unfused for out in bsym.flat_proxy_outs if self.control.unfused):
+        apart = self.control.unfused | self._apart
+        if apart and any(out.name in apart for out in bsym.flat_proxy_outs):
             return False
         key = ("can fuse", identity(self), identity(bsym))
         return bool(self.control.regions.once(key, (self, bsym), lambda: self._can_fuse(bsym)))
@@ -365,6 +368,7 @@ class RegionExecutor(TorchCompileExecutor):
         return done
 
     def _partition(self, trace: TraceCtx) -> TraceCtx:
+        self._apart = kept_apart(trace)
         producers, consumers = utils.producers_and_consumers(trace)
 
         def mergeable(node: Any) -> bool:

@@ -329,13 +329,30 @@ class _Tracer(fx.Interpreter):
             for write, written in self.aliases.unnoticed:
                 with _located(self._place(write)[0]):
                     prims.shallow_copy(self.env[written])
+            self._name_apart(n)
         if n.op in ("placeholder", "get_attr", "output"):
             return super().run_node(n)
         if (unread := self.aliases.unread.get(n)) is not None:
             return None if n.target is operator.setitem else self.env[unread]
+        if (itself := self.aliases.itself(n)) is not None:
+            return self.env[itself]
         if n in self.source.blocks and templates.settled():
             return self._run_block(*self.source.blocks[n])
         return self._run(n, *self._place(n))
+
+    def _name_apart(self, output: fx.Node) -> None:
+        """Give what is returned twice, as ``return loss, loss.float()`` does, two names.
+
+        By one name Thunder asks for the gradient of its first place, and autograd has only that of the last.
+        """
+        seen = set()
+        for returned in dict.fromkeys(output.all_input_nodes):
+            value = self.env[returned]
+            if isinstance(value, TensorProxy) and value.name in seen:
+                with _located(self._place(returned)[0]):
+                    self.env[returned] = prims.shallow_copy(value)
+            elif isinstance(value, TensorProxy):
+                seen.add(value.name)
 
     def _place(self, n: fx.Node) -> tuple[Place, Frame]:
         scope, frame = place_of(n, self.source.paths)
@@ -367,6 +384,7 @@ class _Tracer(fx.Interpreter):
         recorded = len(trace.scopes[-1])
         with _located(place):
             try:
+                self.aliases.refuse_statistics(n)
                 shared = self._shared(n)
                 made = self._power(n) if self.differentiated and _has_exponent_of_its_own(n) else super().run_node(n)
                 made = made if shared is None else self._write_again(n, shared)

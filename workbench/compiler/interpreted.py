@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import random
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from workbench.compiler.aliases import UNDER_NO_GRAD
+from workbench.compiler.aliases import KEEPS_STATISTICS, STATISTICS, UNDER_NO_GRAD
 from workbench.compiler.calls import draws_again, refuse_lists
 from workbench.compiler.causes import remedy
+from workbench.compiler.copies import VIEWS, leaves
 from workbench.compiler.gradients import lost_conjugate
-from workbench.compiler.names import told_place
+from workbench.compiler.names import class_of, told_place
 from workbench.compiler.resized import is_thunders
 from workbench.compiler.scalars import BROADCAST
 from workbench.compiler.thunder_api import (
@@ -87,13 +87,14 @@ def refuse_lost(trace: TraceCtx) -> None:
                 f"{_place(bsym)}Thunder's interpolate takes other elements here than PyTorch's: open it with "
                 "capture='auto', or give a size that is a multiple of the one before"
             )
-        if _is_function(bsym) and _hands_on(bsym):
+        if class_of(bsym) and _hands_on(bsym):
             raise ProgramError(
-                f"Thunder loses the gradient of the torch.autograd.Function {_class_of(bsym)}, which gives back what "
+                f"Thunder loses the gradient of the torch.autograd.Function {class_of(bsym)}, which gives back what "
                 "it takes: open it with capture='auto'"
             )
     through = [bsym for bsym, _ in _differentiated(trace)]
     _refuse_unseen(trace, through)
+    _refuse_statistics(trace)
     for bsym in through:
         if draws_again(bsym):
             raise ProgramError(
@@ -129,25 +130,16 @@ def refuse_unsaved(trace: TraceCtx, forward: TraceCtx, backward: TraceCtx | None
     ProgramError
         With what to do.
     """
-    bsym = next(filter(_is_function, trace.bound_symbols), None)
+    bsym = next(filter(class_of, trace.bound_symbols), None)
     if bsym is None:
         return
     try:
         validate(forward, backward)
     except PlanError as error:
         raise ProgramError(
-            f"Thunder cannot differentiate the torch.autograd.Function {_class_of(bsym)}: open it with capture='auto', "
+            f"Thunder cannot differentiate the torch.autograd.Function {class_of(bsym)}: open it with capture='auto', "
             f"or keep what its backward reads with ctx.save_for_backward, not as an attribute ({error})"
         ) from error
-
-
-def _class_of(bsym: BoundSymbol) -> str:
-    return str(bsym.sym.id).rsplit("_", 2)[0]
-
-
-def _is_function(bsym: BoundSymbol) -> bool:
-    """Whether a statement is the call of a `torch.autograd.Function`, which Thunder names by class and address."""
-    return bsym.sym.module is None and re.fullmatch(r"\w+_\d+_\d+", str(bsym.sym.id)) is not None
 
 
 def _hands_on(bsym: BoundSymbol) -> bool:
@@ -193,6 +185,24 @@ def _refuse_unseen(trace: TraceCtx, through: Sequence[BoundSymbol]) -> None:
             raise ProgramError(
                 f"{_place(lost)}Thunder cannot differentiate {lost.sym.name}: {remedy(UNDER_NO_GRAD)} ({UNDER_NO_GRAD})"
             )
+
+
+def _refuse_statistics(trace: TraceCtx) -> None:
+    """Refuse a norm whose running statistics are views, in a program that has a gradient."""
+    if not torch.is_grad_enabled() or not any(getattr(arg, "requires_grad", False) for arg in trace.args):
+        return
+    views: set[str] = set()
+    for bsym in trace.bound_symbols:
+        given = dict(enumerate(bsym.args)) | bsym.kwargs
+        if bsym.sym.name in KEEPS_STATISTICS:
+            kept = (given.get("running_mean", given.get(1)), given.get("running_var", given.get(2)))
+            if any(isinstance(each, TensorProxy) and each.name in views for each in kept):
+                raise ProgramError(
+                    f"{_place(bsym)}Thunder cannot trace {bsym.sym.name}: {remedy(STATISTICS)} ({STATISTICS})"
+                )
+        members = list(leaves([bsym]))
+        if members and all(leaf.sym.id in VIEWS for leaf in members):
+            views.update(out.name for out in bsym.flat_proxy_outs)
 
 
 def doubts(trace: TraceCtx) -> Iterator[str]:

@@ -402,6 +402,16 @@ def _atan2(a: Any, b: Any) -> Any:
     return where(origin, known(_detached(a), _detached(b)), known(a, where(origin, 1, b)))
 
 
+def _linear(a: TensorProxy, weight: TensorProxy, bias: TensorProxy | None = None) -> Any:
+    """Of no width Thunder's gradient cannot be told a shape; that of a product of two matrices can."""
+    if weight.numel:
+        return known_as(functional.linear)(a, weight, bias)
+    rows, width = math.prod(a.shape[:-1]), weight.shape[0]
+    made = known_as(torch.matmul)(a.reshape(rows, a.shape[-1]), weight.transpose(0, 1))
+    made = made.reshape(*a.shape[:-1], width)
+    return made if bias is None else made + bias
+
+
 def _detached(a: TensorProxy) -> TensorProxy:
     """Cut off from gradients, as Thunder does with what is computed under `no_grad`.
 
@@ -482,6 +492,7 @@ LOWERED: dict[Any, Callable[..., Any]] = {
     **MAKERS,
     **DRAWN,
     torch.detach: _detached,
+    functional.linear: _linear,
     torch.Tensor.detach: _detached,
     torch.repeat_interleave: _repeat_interleave,
     torch.Tensor.repeat_interleave: _repeat_interleave,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import linecache
+import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -109,9 +110,26 @@ def told_place(file: str, line: int) -> str:
     return f"{known_file(file)}:{line} ({read_line(file, line)}): " if line else ""
 
 
+def class_of(bsym: BoundSymbol) -> str:
+    """The class of a `torch.autograd.Function`, where a statement is the call of one; an empty string of any other.
+
+    Thunder's interpreter names it by class and address.
+    """
+    found = _BY_ADDRESS.fullmatch(str(bsym.sym.id)) if bsym.sym.module is None and bsym.subsymbols else None
+    return "" if found is None else found[1]
+
+
+_BY_ADDRESS = re.compile(r"(\w+)_\d+_\d+")
+
+
+def _symbol(bsym: BoundSymbol) -> str:
+    """By what a statement is called in every process."""
+    return class_of(bsym) or str(bsym.sym.name)
+
+
 def _origin(bsym: BoundSymbol, counts: Counter[tuple[str, str]]) -> Origin:
     where = bsym.source_filename
-    symbol = bsym.sym.name
+    symbol = _symbol(bsym)
     scope, file, line = "", where or "", 0
     if isinstance(where, SourceFile):
         scope, file, line = where.scope, where.user_file, where.user_line
@@ -157,7 +175,7 @@ def name_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> di
         symbol = origins[index].symbol if index >= 0 else ""
         counts: Counter[str] = Counter()
         for bsym in group:
-            name = bsym.sym.name
+            name = _symbol(bsym)
             ordinal = counts[name]
             counts[name] += 1
             if not backward and name == symbol and not ordinal:

@@ -32,6 +32,8 @@ def interpolate(a: TensorProxy, *args: Any, **kwargs: Any) -> Any:
     given = {**dict(zip(_NAMES, args, strict=False)), **kwargs}
     mode = given.get("mode", "nearest")
     sizes, scales = _target(a, given)
+    if not a.numel:  # of a batch of none Thunder refuses its own, and there is no element to be told a place
+        return a.reshape(*a.shape[:2], *sizes)
     if given.get("antialias"):
         return _smoothed(a, mode, sizes, scales, bool(given.get("align_corners")))
     if _is_right(a, sizes, scales, mode, given.get("align_corners")):

@@ -18,6 +18,7 @@ from workbench.analysis.effects import compared, stale_reads
 from workbench.analysis.memory import Predictor
 from workbench.analysis.recompute import Recomputer
 from workbench.compiler.calls import draws
+from workbench.compiler.copies import Memory, inside_of, is_copy, leaves
 from workbench.compiler.crossings import Crossing, crossings
 from workbench.compiler.facts import FactsCache
 from workbench.compiler.fusion import FusionOptions, contains
@@ -27,7 +28,7 @@ from workbench.compiler.names import CLONE_PREFIX, name_places, origin_of
 from workbench.compiler.offload import Offloader
 from workbench.compiler.reader import read_joint
 from workbench.compiler.remat import Report
-from workbench.compiler.thunder_api import WAITS, BoundSymbol, BoundSymbolTag, TraceCtx, prims
+from workbench.compiler.thunder_api import WAITS, BoundSymbol, BoundSymbolTag, ProxyTag, TraceCtx, prims
 from workbench.executor import executor_named
 from workbench.graph import BACKWARD, Graph, Kind, Origin
 
@@ -216,8 +217,31 @@ class Stage:
                 f"{name} is written into by the program, and by nothing that Thunder made of it: the update is lost"
                 for name in found.lost
             ),
+            *self._written_once(),
             *self._stale(),
         )
+
+    def _written_once(self) -> Iterator[str]:
+        """Writes into the program's arguments and buffers by what `torch.utils.checkpoint` computes again."""
+        assert self.program is not None
+        statements = self.program.bound_symbols
+        memory = Memory(statements)
+        given = {memory.base(arg.name) for arg in self.program.args}
+        reported = set()
+        for bsym in statements:
+            if not inside_of(bsym)[0]:
+                continue
+            inside = list(leaves([bsym]))
+            again = any(ProxyTag.RECOMPUTE_IN_BACKWARD in out.tags for leaf in inside for out in leaf.flat_proxy_outs)
+            written = any(memory.base(leaf.args[1].name) in given for leaf in inside if is_copy(leaf))
+            index = origin_of(bsym)
+            if again and written and index not in reported:
+                reported.add(index)
+                yield (
+                    f"{self._where(index)} writes where torch.utils.checkpoint computes again in the backward: eager "
+                    "PyTorch writes a second time there, as running statistics of a batch norm; here it is written "
+                    "once in a step. Take it out of what is checkpointed for the same in both"
+                )
 
     def _stale(self) -> Iterator[str]:
         """Gradients that Thunder computes from memory that was overwritten, one for each place that overwrites."""

@@ -17,6 +17,8 @@ import torch
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 from workbench.compiler import defaults
+from workbench.compiler.copies import inside_of, is_copy
+from workbench.compiler.kept import structure_of
 from workbench.compiler.kernels import WRITES, allocates_inside, copy_inside_bytes, peak_inside_bytes
 from workbench.compiler.offload import OFFLOAD, RELOAD, Layout, brought_back, layouts
 from workbench.compiler.thunder_api import (
@@ -179,6 +181,16 @@ def claim(bsym: Any) -> list[Any] | None:
         if isinstance(made, Proxy) and isinstance(wanted, Proxy)
     }
     return [claimed.from_bsym_swap_proxies(swap, skip_subsymbols=True) for claimed in trace.bound_symbols]
+
+
+def runs_whole(bsym: Any) -> bool:
+    """Whether a statement that writes in place computes and writes as one function of PyTorch: a batch norm, say."""
+
+    def find() -> bool:
+        claimed = None if is_copy(bsym) or not inside_of(bsym)[0] else claim(bsym)
+        return claimed is not None and not any(map(is_copy, claimed))
+
+    return bool(structure_of(bsym).once("runs whole", find))
 
 
 def runs_as_pytorch(fusion: Any) -> bool:

@@ -7,6 +7,7 @@ fusions. Under torch.compile a copy runs inside its region or outside.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from workbench.compiler import copies
 from workbench.compiler.fusion import FusionOptions
 from workbench.compiler.overwritten import kept_out
 from workbench.compiler.stage import Made, Stage
+from workbench.compiler.stepper import runs_whole
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     PrimIDs,
@@ -111,23 +113,65 @@ def _beside_views(stage: Stage) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _why_not_in(stage: Stage) -> dict[str, str]:
-    return {found.output: found.why for found in kept_out(stage.claimed.bound_symbols)}
+@dataclasses.dataclass(frozen=True)
+class _Placed:
+    """What runs inside a region or outside: a copy, or one function of PyTorch that computes and writes.
+
+    Attributes
+    ----------
+    id : str
+        Of the site.
+    names : tuple of str
+        Results of the copy, or of the function.
+    statement : BoundSymbol
+        The claimed statement that it is, or is part of.
+    why_not : dict of str to str
+        Why it may not be in a region, or outside: one of the two at most, since it has to be somewhere.
+    """
+
+    id: str
+    names: tuple[str, ...]
+    statement: BoundSymbol
+    why_not: dict[str, str]
 
 
-def _why_not_out(stage: Stage) -> dict[str, str]:
+def _placed(stage: Stage) -> Sequence[_Placed]:
+    return stage.once("placed", lambda stage: tuple(_find_placed(stage)))
+
+
+def _find_placed(stage: Stage) -> Iterator[_Placed]:
+    why_not_in = {found.output: found.why for found in kept_out(stage.claimed.bound_symbols)}
+    put_off = _put_off(stage)
+    # A batch norm has two copies, and one place.
+    for _, group in itertools.groupby(_copies(stage), lambda copy: id(copy[2])):
+        found = list(group)
+        bsym = found[0][2]
+        copied = [(place, leaf.output.name) for place, leaf, _ in found]
+        placed = [(place, (name,), (name,)) for place, name in copied]
+        if runs_whole(bsym):
+            names = tuple(out.name for out in bsym.flat_proxy_outs)
+            placed = [(copied[0][0], names, tuple(name for _, name in copied))]
+        for place, names, results in placed:
+            reason = next((why_not_in[name] for name in results if name in why_not_in), "")
+            why_not = {IN: reason} if reason else {OUT: _PUT_OFF} if put_off.intersection(names) else {}
+            yield _Placed(place, names, bsym, why_not)
+
+
+_PUT_OFF = (
+    "nothing in the forward reads what it writes by that name: on its own Thunder puts it into the backward, and "
+    "until then nothing is written"
+)
+
+
+def _put_off(stage: Stage) -> set[str]:
     returned = stage.claimed.bound_symbols[-1].args[0]
     if "fw_flat_out" not in returned:
         # Nothing requires a gradient: there is no split.
-        return {}
+        return set()
     needed = [a.name for part in ("fw_flat_out", "flat_args") for a in returned[part] if isinstance(a, Proxy)]
     inside = {leaf.output.name for _, leaf, _ in _copies(stage)}
     opened = [part for bsym in stage.claimed.bound_symbols[:-1] for part in _opened(bsym, inside)]
-    reason = (
-        "nothing in the forward reads what it writes by that name: on its own Thunder puts it into the backward, and "
-        "until then nothing is written"
-    )
-    return dict.fromkeys(copies.put_off(opened, needed), reason)
+    return copies.put_off(opened, needed)
 
 
 @register
@@ -173,23 +217,20 @@ class Copies(Lever):
         return []
 
     def _region_sites(self, stage: Stage, choices: Mapping[str, str]) -> Iterator[Site]:
-        why_not_in, why_not_out = stage.once("in", _why_not_in), stage.once("out", _why_not_out)
-        for id, leaf, bsym in _copies(stage):
-            label, source = stage.describe(bsym.flat_proxy_outs[0].name)
-            name = leaf.output.name
-            illegal = _illegal(name, why_not_in, why_not_out)
-            default = _legal(choices.get("copies.region", IN), illegal)
+        for placed in _placed(stage):
+            label, source = stage.describe(placed.statement.flat_proxy_outs[0].name)
+            default = _legal(choices.get("copies.region", IN), placed.why_not)
             yield Site(
-                id=id,
+                id=placed.id,
                 lever=self.name,
                 label=label,
                 source=source,
                 options=(IN, OUT),
-                choice=choices.get(id, default),
-                outcome=choices.get(id, default),
+                choice=choices.get(placed.id, default),
+                outcome=choices.get(placed.id, default),
                 default=default,
-                illegal=illegal,
-                values=(name,),
+                illegal=placed.why_not,
+                values=placed.names,
             )
 
     def _set_sites(self, stage: Stage, choices: Mapping[str, str], made: Made) -> Iterator[Site]:
@@ -276,15 +317,13 @@ class Copies(Lever):
         if _about(stage) != REGIONS:
             return set()
         policy = choices.get("copies.region", IN)
-        why_not_in, why_not_out = stage.once("in", _why_not_in), stage.once("out", _why_not_out)
         out: set[str] = set()
-        for id, leaf, _ in _copies(stage):
-            illegal = _illegal(leaf.output.name, why_not_in, why_not_out)
-            choice = choices.get(id, _legal(policy, illegal))
-            if choice in illegal:
-                raise refused(id, choice, illegal[choice])
+        for placed in _placed(stage):
+            choice = choices.get(placed.id, _legal(policy, placed.why_not))
+            if choice in placed.why_not:
+                raise refused(placed.id, choice, placed.why_not[choice])
             if choice == OUT:
-                out.add(leaf.output.name)
+                out.update(placed.names)
         return out
 
     def _copies_out(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
@@ -313,13 +352,6 @@ class Copies(Lever):
         return dataclasses.replace(options, set_policy=policy, set_policies=single)
 
 
-def _illegal(copy: str, why_not_in: Mapping[str, str], why_not_out: Mapping[str, str]) -> dict[str, str]:
-    """What is illegal for a copy, by its result: one of the two at most, since it has to be somewhere."""
-    if copy in why_not_in:
-        return {IN: why_not_in[copy]}
-    return {OUT: why_not_out[copy]} if copy in why_not_out else {}
-
-
 def _legal(option: str, illegal: Mapping[str, str]) -> str:
     """The option, or the other one where it is illegal."""
     return option if option not in illegal else IN if option == OUT else OUT
@@ -337,8 +369,8 @@ def _facts(made: Made) -> dict[str, copies.CopyFact]:
 
 
 def _opened(bsym: BoundSymbol, out: set[str]) -> Iterator[BoundSymbol]:
-    """The statement, or what it is made of where a copy in it shall stand alone."""
-    if not bsym.subsymbols or copies.is_copy(bsym):
+    """The statement, or what it is made of where a copy in it shall stand alone, and can."""
+    if not bsym.subsymbols or copies.is_copy(bsym) or runs_whole(bsym):
         yield bsym
         return
     if not any(copies.is_copy(leaf) and leaf.output.name in out for leaf in copies.leaves([bsym])):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.analysis import chrome
 from workbench.analysis.cost import Calibration, calibrate
-from workbench.errors import RunError
+from workbench.errors import ProgramError, RunError
 from workbench.runs import events, stages, timing
 
 if TYPE_CHECKING:
@@ -134,6 +134,11 @@ def measure(
         The device's work in one step; none on a CPU.
     t_s : callable
         The log's clock.
+
+    Raises
+    ------
+    UnsteadyError
+        If a step runs other statements than those that have clocks.
     """
     rows: dict[int, list[list[int]]] = {side: [] for side in clocks.sides}
     whole: list[tuple[float, list[int]]] = []
@@ -145,6 +150,8 @@ def measure(
         found = timing.time_step(stepper)
         # The step began when the device had been waited for: right before the time that was taken.
         end_ns = time.perf_counter_ns()
+        if not clocks.complete(*sides):
+            raise UnsteadyError(_unsteady(stepper))
         row = [max(begun_ns, end_ns - round(found.wall_s * 1e9)), *clocks.times_ns]
         if len(sides) == 1:
             rows[sides[0]].append(row)
@@ -196,6 +203,19 @@ def measure(
         one_seconds=one_seconds,
         one_free_s=one_frees,
         one_step_s=one_step_s,
+    )
+
+
+class UnsteadyError(ProgramError):
+    """The program is another in each call: no statement is there to be timed twice."""
+
+
+def _unsteady(stepper: Stepper) -> str:
+    change = getattr(stepper.run, "_last_change", str)()
+    where = f"; the last that was captured anew differs at {change}" if change else ""
+    return (
+        f"no statement is timed: a step runs other statements than the step before{where}. What changes with each "
+        "call, as a counter or a list that grows, is to be a tensor or outside of the program"
     )
 
 

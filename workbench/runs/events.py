@@ -132,7 +132,7 @@ class Phase(Event):
 @_event
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Warned(Event):
-    """Something of the config does not fit the program; the run goes on without it."""
+    """Something of the config or of what is measured does not fit the program; the run goes on without it."""
 
     type = "warned"
     message: str

@@ -108,6 +108,7 @@ def measure_peak(stepper: Stepper, clocks: StatementClocks | None = None) -> Pea
         Gradients are cleared first.
     clocks : StatementClocks, optional
         Of the stepper's callable, by `time.time_ns`, the profiler's clock: they tell which statement allocates.
+        Nothing is told of statements where the step ran others.
 
     Returns
     -------
@@ -130,7 +131,7 @@ def measure_peak(stepper: Stepper, clocks: StatementClocks | None = None) -> Pea
         timeline_s.append((change.at_ns - changes[0].at_ns) / 1e9)
         live_bytes.append(live)
     more: dict[str, Any] = {}
-    if clocks is not None:
+    if clocks is not None and clocks.complete():
         ticks = [(tick.statement, tick.frees) for tick in clocks.ticks]
         peak_ns, alive = alive_at_peak(changes, ticks, clocks.times_ns)
         inside = by_statement(changes, baseline, ticks, clocks.times_ns)

@@ -49,6 +49,8 @@ def take(stepper: Stepper, clocks: StatementClocks | None) -> dict[str, Any]:
             _record_memory_history(enabled=None)
         return found
     changes, _ = meters.observe_step(stepper, clocks)
+    if clocks is not None and not clocks.complete():
+        clocks = None
     ticks = [(tick.statement, tick.frees) for tick in clocks.ticks] if clocks is not None else []
     allocated = meters.allocations(changes, ticks, clocks.times_ns if clocks is not None else [])
     framed = [(each, _frames(meters.describe(each, clocks))) for each in allocated]

@@ -199,7 +199,10 @@ def run_program(run_dir: Path, log: logs.EventLog, join: Callable[[request.RunRe
 
         _phase(log, "clocks")
         works = [clocking.Kernel(**kernel) for kernel in kernels]
-        log.write(clocking.measure(stepper, clocks, options.sampling_s / 2, works, log.now_s))
+        try:
+            log.write(clocking.measure(stepper, clocks, options.sampling_s / 2, works, log.now_s))
+        except clocking.UnsteadyError as error:
+            log.write(events.Warned(t_s=log.now_s(), message=str(error)))
     if options.check_accuracy:
         _phase(log, "accuracy")
         del stepper  # references need the room

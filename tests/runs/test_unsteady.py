@@ -1,0 +1,91 @@
+"""Programs that are another in each call: they run and are measured, and their statements are not timed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import workbench
+from workbench.compiler.clocks import StatementClocks
+from workbench.runs import clocks as clocking
+from workbench.runs import events, meters, snapshot
+from workbench.runs.accuracy import Stepper
+from workbench.runs.request import RunOptions
+
+
+class Counts(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.linear(x) * self.calls
+
+
+class Grows(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: list[torch.Tensor] = []
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made = self.linear(x)
+        self.before.append(made.detach())
+        return made + sum(self.before)
+
+
+class TakesTurns(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.odd = False
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.odd = not self.odd
+        return self.linear(x).sin() if self.odd else self.linear(x).exp().cos()
+
+
+@pytest.mark.parametrize("program", [Counts, Grows, TakesTurns])
+def test_what_no_step_repeats_has_a_peak_and_no_statements_times(program: type[torch.nn.Module]) -> None:
+    module, x = program(), torch.randn(2, 4)
+    bench = workbench.open(module, x, device="cpu", executor="torch")
+    stepper = Stepper(module, (x,), {}, bench.config.jit(module))
+    for _ in range(2):
+        stepper.step()
+    peak = meters.measure_peak(stepper, StatementClocks(stepper.run, time.time_ns, frees=True))
+    assert peak.measured_peak_bytes > peak.baseline_bytes
+    assert peak.statement_live_bytes == []
+    taken = snapshot.take(stepper, StatementClocks(stepper.run, time.time_ns, frees=True))
+    assert taken["device_traces"]
+    clocks = StatementClocks(stepper.run)
+    with pytest.raises(clocking.UnsteadyError, match=r"test_unsteady\.py:\d+ .* holds no more\. What changes"):
+        clocking.measure(stepper, clocks, 1.0, [], time.monotonic)
+
+
+def test_a_program_that_is_compiled_again_once_is_timed() -> None:
+    x = torch.randn(2, 4)
+    module = torch.nn.Linear(4, 4)
+    bench = workbench.open(module, x, device="cpu", executor="torch")
+    stepper = Stepper(module, (x,), {}, bench.config.jit(module))
+    stepper.step()
+    module.eval()
+    stepper.step()
+    clocks = StatementClocks(stepper.run, time.time_ns, frees=True)
+    assert len(meters.measure_peak(stepper, clocks).statement_live_bytes) == len(clocks.statements)
+
+
+@pytest.mark.slow
+def test_a_run_of_it_says_by_line_why_nothing_is_timed(tmp_path: Path) -> None:
+    bench = workbench.open(Counts(), torch.randn(2, 4), device="cpu", executor="torch")
+    options = RunOptions(samples=3, warmup=1, check_accuracy=False)
+    run = bench.run(wait=True, folder=tmp_path, options=options)
+    assert run.state == "done"
+    (warned,) = [event.message for event in run.events if isinstance(event, events.Warned)]
+    assert "test_unsteady.py" in warned
+    assert "program.calls ==" in warned
+    assert any(isinstance(event, events.PeakMeasured) for event in run.events)
