@@ -10,18 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from workbench.compiler.kept import (
-    CLEAN,
-    MADE,
-    NAMES,
-    READ,
-    STRUCTURE,
-    identity,
-    made_names,
-    names_in,
-    read_names,
-    structure_of,
-)
+from workbench.compiler.kept import CLEAN, STRUCTURE, identity, structure_of
 from workbench.compiler.noops import is_clean
 from workbench.compiler.thunder_api import BoundSymbol, TensorProxy
 
@@ -85,14 +74,13 @@ class Recipes:
         state = bsym.__dict__
         base = {name: state[name] for name in _FIELDS}
         base[STRUCTURE] = structure_of(bsym)
-        names = names_in(bsym)
         gets = [("args", self.tree(state["args"]))]
         if state["kwargs"]:
             gets.append(("kwargs", self.tree(state["kwargs"])))
         inside = tuple(map(self.statement, state["subsymbols"]))
         gets.append(("output", self.tree(state["output"])))
         gets.extend((name, self.tree(state[name])) for name in _FLAT if name in state)
-        return Recipe(base, tuple(gets), inside, self._mark(state), _Called(bsym, names), is_clean(bsym))
+        return Recipe(base, tuple(gets), inside, self._mark(state), is_clean(bsym))
 
     def _mark(self, state: Mapping[str, Any]) -> int:
         tags, filename, positions = state["tags"], state["source_filename"], state["source_positions"]
@@ -132,26 +120,6 @@ class Recipes:
         return key
 
 
-class _Called:
-    """What the values in a statement are called: which of its names it is given, and makes, and has inside of it."""
-
-    __slots__ = ("inside", "made", "names", "read")
-
-    def __init__(self, bsym: Any, names: tuple[str, ...]) -> None:
-        at = {name: place for place, name in enumerate(names)}
-        self.names = names
-        self.read = _those([at[name] for name in read_names(bsym)])
-        self.made = _those([at[name] for name in made_names(bsym)])
-        self.inside = [_those([at[name] for name in names_in(sub)]) for sub in bsym.subsymbols]
-
-
-def _those(places: Sequence[int]) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
-    """What takes those at some places out of a tuple."""
-    if len(places) > 1:
-        return itemgetter(*places)
-    return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))
-
-
 class Recipe:
     """A statement taken apart.
 
@@ -164,12 +132,11 @@ class Recipe:
     inside : tuple of Recipe
     mark : int
         Which of the marks is its own.
-    called : _Called
     clean : bool
         Whether dead code elimination has nothing to remove inside of it.
     """
 
-    __slots__ = ("_base", "_called", "_clean", "_gets", "_inside", "_mark")
+    __slots__ = ("_base", "_clean", "_gets", "_inside", "_mark")
 
     def __init__(
         self,
@@ -177,11 +144,9 @@ class Recipe:
         gets: tuple[tuple[str, _Get], ...],
         inside: tuple[Recipe, ...],
         mark: int,
-        called: _Called,
         clean: bool,
     ) -> None:
-        self._base, self._gets, self._inside, self._mark = base, gets, inside, mark
-        self._called, self._clean = called, clean
+        self._base, self._gets, self._inside, self._mark, self._clean = base, gets, inside, mark, clean
 
     def written(self, values: Mapping[Hashable, Any], marks: Sequence[Mark]) -> Any:
         """The statement with other values, of the same structure.
@@ -192,25 +157,12 @@ class Recipe:
         marks : sequence of Mark
             What stands for each of those of `Recipes`.
         """
-        names = tuple([values[name].name for name in self._called.names])
-        # Where two values became one, what they are called is found anew.
-        return self._written(values, marks, names if len(set(names)) == len(names) else None)
-
-    def _written(self, values: Mapping[Hashable, Any], marks: Sequence[Mark], names: tuple[str, ...] | None) -> Any:
         state = self._base.copy()
         for name, get in self._gets:
             state[name] = get(values)
         tags, state["source_filename"], state["source_positions"] = marks[self._mark]
         state["tags"] = tags.copy()
-        if names is None:
-            inside = [each._written(values, marks, None) for each in self._inside]
-        else:
-            called = self._called
-            inside = [
-                each._written(values, marks, of(names)) for each, of in zip(self._inside, called.inside, strict=True)
-            ]
-            state[NAMES], state[READ], state[MADE] = (inside, names), called.read(names), called.made(names)
-        state["subsymbols"] = inside
+        inside = state["subsymbols"] = [each.written(values, marks) for each in self._inside]
         if self._clean:
             state[CLEAN] = inside
         made = object.__new__(BoundSymbol)

@@ -11,9 +11,10 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
-from workbench.compiler.kept import identity, names_in
+from workbench.compiler.kept import NAMES, identity, names_in
 from workbench.compiler.later import Later
 from workbench.compiler.layers import KEPT, OtherwiseError, Reduced, like
 from workbench.compiler.names import OriginTag, origin_of
@@ -391,13 +392,15 @@ class _Book:
 
     def __init__(self) -> None:
         self.recipes = Recipes(_check_leaf)
-        self._known: dict[int, Recipe] = {}
+        self._known: dict[int, tuple[Recipe, Any]] = {}
 
-    def of(self, bsym: Any) -> Recipe:
-        """A statement taken apart."""
+    def of(self, bsym: Any) -> tuple[Recipe, Any]:
+        """A statement taken apart, and what looks up all names in it."""
         found = self._known.get(identity(bsym))
         if found is None:
-            found = self._known[identity(bsym)] = self.recipes.statement(bsym)
+            names = names_in(bsym)
+            get = itemgetter(*names) if len(names) > 1 else lambda known: tuple([known[name] for name in names])
+            found = self._known[identity(bsym)] = self.recipes.statement(bsym), get
         return found
 
 
@@ -435,10 +438,12 @@ class _Writer:
         names = self._names
         if not self._shift and all(names[name] == name for name in names_in(bsym)):
             return bsym
-        recipe = self._book.of(bsym)
+        recipe, names_of = self._book.of(bsym)
         if len(self._marks) < len(self._book.recipes.marks):
             self._marks.extend(map(self._mark, self._book.recipes.marks[len(self._marks) :]))
-        return recipe.written(self._values, self._marks)
+        made = recipe.written(self._values, self._marks)
+        made.__dict__[NAMES] = made.subsymbols, tuple(dict.fromkeys(names_of(names)))
+        return made
 
     def _mark(self, mark: Mark) -> Mark:
         if not self._shift:
