@@ -274,8 +274,11 @@ class Writes(Memory):
     """
 
     def __init__(self, trace: TraceCtx) -> None:
-        self._position = {bsym: i for i, bsym in enumerate(trace.bound_symbols) if bsym.sym.is_fusion}
-        super().__init__(trace.bound_symbols)
+        writes = any(inside_of(bsym)[0] for bsym in trace.bound_symbols)
+        # Where nothing is written, which memory is whose is of no use.
+        super().__init__(trace.bound_symbols if writes else ())
+        fusions = ((i, bsym) for i, bsym in enumerate(trace.bound_symbols) if bsym.sym.is_fusion)
+        self._position = {bsym: i for i, bsym in fusions} if writes else {}
         # In order of where they are written.
         self._written = [(position, self.base(base)) for position, base in self._written]
         self._of_one: dict[str, set[str]] = {base: {base} for _, base in self._written}

@@ -7,6 +7,7 @@ of them, and a program opened again costs nothing.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
@@ -201,8 +202,12 @@ def facts(
 
 _NOTHING = _Fact((), (), ())
 
-_ALONE = (((), ()), ((0,), (0,)))
-"""What none, and one, shares with itself."""
+
+@functools.lru_cache
+def _apart(count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What inputs share, each of which has memory of its own."""
+    return tuple(range(count)), tuple(range(count))
+
 
 _NUMBERS = itertools.count()
 """Numbers of tensors."""
@@ -293,9 +298,12 @@ class _Walk:
     def shared(self, inputs: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
         """Which inputs share memory, and which are one tensor."""
         if len(inputs) < 2:
-            return _ALONE[len(inputs)]
+            return _apart(len(inputs))
         names = [proxy.name for proxy in inputs]
-        return tuple(_alike([known.get(name, name) for name in names]) for known in (self.storage_of, self.tensor_of))
+        storages = [self.storage_of.get(name, name) for name in names]
+        if len(set(storages)) == len(storages):
+            return _apart(len(storages))
+        return _alike(storages), _alike([self.tensor_of.get(name, name) for name in names])
 
     def record(self, fact: _Fact, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         new: dict[int, int] = {}
@@ -559,20 +567,22 @@ def _wait(outputs: Sequence[Any]) -> _Fact:
 
 def _inputs(bsym: Any) -> Sequence[Any]:
     """The tensors that a statement is given, each once."""
-    return _of(bsym, INPUTS, bsym.flat_args)
+    return _of(bsym, INPUTS, bsym.flat_proxy_args)
 
 
 def _outputs(bsym: Any) -> Sequence[Any]:
     """The tensors that it makes."""
-    return _of(bsym, OUTPUTS, bsym.flat_outs)
+    return _of(bsym, OUTPUTS, bsym.flat_proxy_outs)
 
 
-def _of(bsym: Any, name: str, leaves: Sequence[Any]) -> Sequence[Any]:
+def _of(bsym: Any, name: str, proxies: Sequence[Any]) -> Sequence[Any]:
     found: Sequence[Any] | None = bsym.__dict__.get(name)
     if found is None:
-        found = leaves if len(leaves) == 1 and type(leaves[0]) is TensorProxy else _tensors(leaves)
+        plain = all(type(proxy) is TensorProxy for proxy in proxies)
+        once = plain and (len(proxies) < 2 or len({proxy.name for proxy in proxies}) == len(proxies))
+        found = proxies if once else _tensors(proxies)
         # What is in a collection may change.
-        if not any(isinstance(leaf, CollectionProxy) for leaf in leaves):
+        if plain or not any(isinstance(proxy, CollectionProxy) for proxy in proxies):
             bsym.__dict__[name] = found
     return found
 

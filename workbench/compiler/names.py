@@ -8,9 +8,8 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from typing import Any
 
-from workbench.compiler.kept import STRUCTURE, structure_of
+from workbench.compiler.kept import STRUCTURE, made_names, read_names, structure_of
 from workbench.compiler.patches import SourceFile
 from workbench.compiler.thunder_api import BoundSymbol, BoundSymbolTag, TraceCtx, from_trace, prims
 from workbench.graph import Origin
@@ -162,7 +161,7 @@ def name_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> di
         if index < 0:
             # A gradient accumulation has no origin: it belongs to the value that it adds to.
             index = next((known[a.name] for a in bsym.flat_proxy_args if known.get(a.name, -1) >= 0), -1)
-        known.update((out.name, index) for out in bsym.flat_proxy_outs)
+        known.update(dict.fromkeys(made_names(bsym), index))
         of = ""
         if index < 0 and bsym.flat_proxy_args:
             first = bsym.flat_proxy_args[0].name
@@ -175,18 +174,18 @@ def name_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> di
         symbol = origins[index].symbol if index >= 0 else ""
         counts: Counter[str] = Counter()
         for bsym in group:
-            name = _symbol(bsym)
-            ordinal = counts[name]
-            counts[name] += 1
-            if not backward and name == symbol and not ordinal:
+            symbol_here = _symbol(bsym)
+            ordinal = counts[symbol_here]
+            counts[symbol_here] += 1
+            if not backward and symbol_here == symbol and not ordinal:
                 place = base
             else:
-                place = f"{base}{'<' if backward else '>'}{name}" + (f".{ordinal}" if ordinal else "")
-            for i, out in enumerate(_made(bsym)):
-                places[out.name] = place + (f"[{i}]" if i else "")
+                place = f"{base}{'<' if backward else '>'}{symbol_here}" + (f".{ordinal}" if ordinal else "")
+            for i, name in enumerate(_made(bsym)):
+                places[name] = place + (f"[{i}]" if i else "")
     return places
 
 
-def _made(bsym: BoundSymbol) -> list[Any]:
-    given = {arg.name for arg in bsym.flat_proxy_args}
-    return [out for out in bsym.flat_proxy_outs if out.name not in given]
+def _made(bsym: BoundSymbol) -> list[str]:
+    given = read_names(bsym)
+    return [name for name in made_names(bsym) if name not in given]

@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from workbench.analysis.effects import stale_reads
-from workbench.compiler.copies import VIEWS, is_copy
+from workbench.compiler.copies import VIEWS, inside_of, is_copy
 from workbench.compiler.layers import KEPT, OtherwiseError, Reduced, reduced
 from workbench.compiler.names import origin_of, tag_origins
 from workbench.compiler.proxies import is_tensor, shape_of
@@ -58,6 +58,8 @@ def written_out_of_place(trace: TraceCtx) -> TraceCtx:
     """
     arguments = [proxy for proxy in trace.args or () if is_tensor(proxy)]
     if not any(proxy.requires_grad for proxy in arguments):
+        return trace
+    if not any(inside_of(bsym)[0] for bsym in trace.bound_symbols):
         return trace
     groups = _free(trace.bound_symbols, {proxy.name for proxy in arguments})
     if all(bsym.sym.name in HARMLESS for group in groups for bsym in group.values()):

@@ -16,6 +16,7 @@ from typing import Any
 
 from workbench.compiler import quick_aliases, quick_symbols, quick_waits
 from workbench.compiler.kept import (
+    CLEAN,
     INPUTS,
     MADE,
     NAMES,
@@ -28,6 +29,7 @@ from workbench.compiler.kept import (
     read_names,
     structure_of,
 )
+from workbench.compiler.noops import is_kept, remove_noops
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     CollectionProxy,
@@ -70,9 +72,6 @@ _OF_OUTPUTS = (
 _BESIDE = frozenset(("header", "source_filename", "source_positions", "tags"))
 """What may change without the statement being another."""
 
-_CLEAN = "_workbench_clean"
-"""The statements inside of one, as they were when there was nothing left to remove among them."""
-
 
 def _from_bsym(self: Any, **changes: Any) -> Any:
     """A statement made of another, which keeps what is known of the parts that do not change."""
@@ -112,12 +111,32 @@ def _swapped(
     skip_subsymbols: bool = False,
 ) -> Any:
     """The statement itself where nothing in it is swapped, as Thunder gives it back where there is nothing to swap."""
-    if not swap_map or not _concerns(self, swap_map, skip_inputs, skip_output, skip_subsymbols):
+    if not swap_map or (len(swap_map) <= _FEW and _has_none_of(self, swap_map)):
+        return self
+    if not _concerns(self, swap_map, skip_inputs, skip_output, skip_subsymbols):
         return self
     made = quick_symbols.swapped(self, swap_map, skip_inputs, skip_output, skip_subsymbols)
+    if self.__dict__.get(CLEAN) is self.subsymbols:
+        # Other names make nothing of it do nothing.
+        made.__dict__[CLEAN] = made.subsymbols
     if not (skip_inputs or skip_output or skip_subsymbols) and _renames(self, made):
         made.__dict__[STRUCTURE] = structure_of(self)
     return made
+
+
+_FEW = 8
+"""So few values that their names are soon gathered, and looked for in a statement all at once."""
+
+
+def _has_none_of(bsym: Any, swap_map: Mapping[Any, Any]) -> bool:
+    """Whether a statement has none of some values, however deep inside, nor what may hold them."""
+    names = {variable.proxy.name for variable in swap_map}
+    return names.isdisjoint(names_in(bsym)) and not structure_of(bsym).once("collections", lambda: _collects(bsym))
+
+
+def _collects(bsym: Any) -> bool:
+    held = any(isinstance(proxy, CollectionProxy) for proxy in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs))
+    return held or any(map(_collects, bsym.subsymbols))
 
 
 def _renames(before: Any, after: Any) -> bool:
@@ -193,37 +212,6 @@ def _consumers(trace_or_bsyms: Any, *, _map_to_numbers: bool = False) -> Any:
     return found
 
 
-def _kept(bsym: Any) -> bool:
-    """Whether a statement is, or is made of, what dead code elimination never takes."""
-    if prims.OpTags.DONT_DCE in (bsym.sym.tags or ()) or (bsym.tags and prims.OpTags.DONT_DCE in bsym.tags):
-        return True
-    return any(map(_kept, bsym.subsymbols))
-
-
-def _remove_noop_subsymbols(bsym: Any) -> None:
-    inside = bsym.subsymbols
-    if bsym.__dict__.get(_CLEAN) is inside or (type(inside) is list and not inside):
-        return
-    left = []
-    for sub in inside:
-        if not sub.subsymbols and not sub.sym.is_prim:
-            continue
-        if all(out is None for out in sub.flat_proxy_outs) and not _kept(bsym):
-            continue
-        _remove_noop_subsymbols(sub)
-        left.append(sub)
-    if len(left) != len(inside) or not isinstance(inside, list):
-        bsym.subsymbols = inside = left
-    bsym.__dict__[_CLEAN] = inside
-
-
-def clean(bsyms: Sequence[Any]) -> list[Any]:
-    """Statements as dead code elimination leaves those that it keeps: what does nothing inside of them is gone."""
-    for bsym in bsyms:
-        _remove_noop_subsymbols(bsym)
-    return list(bsyms)
-
-
 def _dce_bsyms(bsyms: Any, output: Any, needed_proxies: set[Any] | None = None) -> list[Any]:
     makers = _producers(bsyms)._dict
     wanted = {leaf.name: leaf for leaf in tree_flatten(output)[0] if isinstance(leaf, Proxy)}
@@ -238,9 +226,9 @@ def _dce_bsyms(bsyms: Any, output: Any, needed_proxies: set[Any] | None = None) 
             if name in needed and _is(makers[name], bsym):
                 break
         else:
-            if not _kept(bsym):
+            if not is_kept(bsym):
                 continue
-        _remove_noop_subsymbols(bsym)
+        remove_noops(bsym)
         left.append(bsym)
         needed.update(read_names(bsym))
         if needed_proxies is not None:
@@ -332,7 +320,7 @@ METHODS: tuple[tuple[Any, str, Any], ...] = (
 
 _FUNCTIONS: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (dead_code, "dce_bsyms", _dce_bsyms),
-    (dead_code, "_remove_noop_subsymbols", _remove_noop_subsymbols),
+    (dead_code, "_remove_noop_subsymbols", remove_noops),
     (dead_code, "remove_duplicate_number_proxies", _remove_duplicate_number_proxies),
     (dead_code, "order_proxies", _order_proxies),
     (utils, "producers", _producers),

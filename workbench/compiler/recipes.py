@@ -10,7 +10,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from workbench.compiler.kept import STRUCTURE, identity, structure_of
+from workbench.compiler.kept import CLEAN, STRUCTURE, identity, structure_of
+from workbench.compiler.noops import is_clean
 from workbench.compiler.thunder_api import BoundSymbol, TensorProxy
 
 Mark = tuple[set[Any], Any, Any]
@@ -79,7 +80,7 @@ class Recipes:
         inside = tuple(map(self.statement, state["subsymbols"]))
         gets.append(("output", self.tree(state["output"])))
         gets.extend((name, self.tree(state[name])) for name in _FLAT if name in state)
-        return Recipe(base, tuple(gets), inside, self._mark(state))
+        return Recipe(base, tuple(gets), inside, self._mark(state), is_clean(bsym))
 
     def _mark(self, state: Mapping[str, Any]) -> int:
         tags, filename, positions = state["tags"], state["source_filename"], state["source_positions"]
@@ -131,14 +132,21 @@ class Recipe:
     inside : tuple of Recipe
     mark : int
         Which of the marks is its own.
+    clean : bool
+        Whether dead code elimination has nothing to remove inside of it.
     """
 
-    __slots__ = ("_base", "_gets", "_inside", "_mark")
+    __slots__ = ("_base", "_clean", "_gets", "_inside", "_mark")
 
     def __init__(
-        self, base: dict[str, Any], gets: tuple[tuple[str, _Get], ...], inside: tuple[Recipe, ...], mark: int
+        self,
+        base: dict[str, Any],
+        gets: tuple[tuple[str, _Get], ...],
+        inside: tuple[Recipe, ...],
+        mark: int,
+        clean: bool,
     ) -> None:
-        self._base, self._gets, self._inside, self._mark = base, gets, inside, mark
+        self._base, self._gets, self._inside, self._mark, self._clean = base, gets, inside, mark, clean
 
     def written(self, values: Mapping[Hashable, Any], marks: Sequence[Mark]) -> Any:
         """The statement with other values, of the same structure.
@@ -154,7 +162,9 @@ class Recipe:
             state[name] = get(values)
         tags, state["source_filename"], state["source_positions"] = marks[self._mark]
         state["tags"] = tags.copy()
-        state["subsymbols"] = [each.written(values, marks) for each in self._inside]
+        inside = state["subsymbols"] = [each.written(values, marks) for each in self._inside]
+        if self._clean:
+            state[CLEAN] = inside
         made = object.__new__(BoundSymbol)
         made.__dict__ = state
         return made

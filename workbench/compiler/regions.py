@@ -13,8 +13,8 @@ from itertools import count
 from typing import Any
 
 from workbench.compiler.kept import STRUCTURE, Kept, Structure, identity, ids, names_in, read_names, structure_of
+from workbench.compiler.noops import clean
 from workbench.compiler.proxies import TOLD_APART_BY
-from workbench.compiler.quick_passes import clean
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     DTensorProxy,
@@ -131,15 +131,16 @@ class Regions:
     def without_casts(self, trace: TraceCtx) -> TraceCtx:
         """Casts that come to nothing left out, as nvFuser's ``remove_redundant_casts`` does."""
         done = from_trace(trace)
-        replaced: dict[Any, Any] = {}
-        originals: dict[Any, Any] = {}
+        replaced = _Replaced()
+        originals: dict[str, Any] = {}
         for bsym in trace.bound_symbols:
             if not bsym.sym.is_fusion:
                 _without_cast(bsym, done.bound_symbols, replaced, originals)
                 continue
-            here = _known_of(bsym.flat_variableified_proxy_args, replaced)
+            here = replaced.among(bsym)
             left, more = self._passed(bsym, "casts", here, _fusion_without_casts)
-            replaced.update(more)
+            for variable, instead in more.items():
+                replaced.put(variable, instead)
             done.bound_symbols.append(left)
         done.set_provenance(TraceProvenance("Remove redundant casts"))
         return done
@@ -381,8 +382,8 @@ def _fusion_without_casts(
 ) -> tuple[BoundSymbol, dict[Any, Any]]:
     """A fusion without casts that come to nothing, and what it hands out in the place of what."""
     fusion = fusion.from_bsym_swap_proxies(given, skip_output=True)
-    replaced: dict[Any, Any] = {}
-    originals: dict[Any, Any] = {}
+    replaced = _Replaced()
+    originals: dict[str, Any] = {}
     members: list[BoundSymbol] = []
     for member in fusion.subsymbols:
         _without_cast(member, members, replaced, originals)
@@ -391,20 +392,37 @@ def _fusion_without_casts(
     return fusion.from_bsym(subsymbols=members, output=list(_distinct(output))), more
 
 
-def _without_cast(
-    bsym: BoundSymbol, left: list[BoundSymbol], replaced: dict[Any, Any], originals: dict[Any, Any]
-) -> None:
+class _Replaced(dict[Any, Any]):
+    """What stands for what, by variable; whether that concerns a statement is asked by names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._names: set[str] = set()
+
+    def put(self, variable: Any, instead: Any) -> None:
+        """Let a value stand for another."""
+        self[variable] = instead
+        self._names.add(variable.proxy.name)
+
+    def concerns(self, bsym: BoundSymbol) -> bool:
+        """Whether a statement is given what another stands for."""
+        return not self._names.isdisjoint(read_names(bsym))
+
+    def among(self, bsym: BoundSymbol) -> dict[Any, Any]:
+        """What of it concerns a statement."""
+        return _known_of(bsym.flat_variableified_proxy_args, self) if self.concerns(bsym) else {}
+
+
+def _without_cast(bsym: BoundSymbol, left: list[BoundSymbol], replaced: _Replaced, originals: dict[str, Any]) -> None:
     """Put a statement behind those left, unless it is a cast to the type that its value had before other casts."""
     value, wanted = _float_cast(bsym)
     if value is None:
-        concerned = replaced and any(v in replaced for v in bsym.flat_variableified_proxy_args)
+        concerned = replaced.concerns(bsym)
         left.append(bsym.from_bsym_swap_proxies(replaced, skip_output=True) if concerned else bsym)
         return
-    made = variableify(bsym.output)
-    original = originals.get(variableify(value), value)
-    originals[made] = original
+    original = originals[bsym.output.name] = originals.get(value.name, value)
     if dtypes.to_dtype(original) == wanted:
-        replaced[made] = original
+        replaced.put(variableify(bsym.output), original)
     else:
         left.append(bsym if original is value else bsym.from_bsym(args=(original, wanted), kwargs={}))
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from itertools import chain
 from typing import Any
 
-from workbench.compiler.copies import Writes, is_copy, leaves
+from workbench.compiler.copies import Writes, inside_of, is_copy, leaves
 from workbench.compiler.crossings import tagged
 from workbench.compiler.cuts import Network
 from workbench.compiler.kept import identity, made_names, names_in, read_names
@@ -123,7 +123,7 @@ class Members:
         alike = self._alike[made_names(bsym)]
         key = next((m.key for m in alike if hash(m.bsym) == hash(bsym) and m.bsym == bsym), identity(bsym))
         made = tuple(out.name for out in outs if out.name not in args)
-        copied = tuple(leaf.output.name for leaf in leaves([bsym]) if is_copy(leaf))
+        copied = tuple(leaf.output.name for leaf in leaves([bsym]) if is_copy(leaf)) if inside_of(bsym)[0] else ()
         member = _Member(bsym, key, args, outs, made, names_in(bsym), tagged(bsym), copied)
         alike.append(member)
         self._known[identity(bsym)] = member
