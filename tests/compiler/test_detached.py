@@ -37,7 +37,14 @@ def cast_without_gradients(x: torch.Tensor) -> Outputs:
     return y, copied.contiguous(), copied * 2.0
 
 
-HANDED_OUT = (logged, logged_as_a_view, cast_to_what_it_is, cast_without_gradients)
+def seen_without_gradients(x: torch.Tensor) -> Outputs:
+    y = x.sin()
+    with torch.no_grad():
+        seen = y.view(y.shape)
+    return y, (y * 2.0).sum(), seen
+
+
+HANDED_OUT = (logged, logged_as_a_view, cast_to_what_it_is, cast_without_gradients, seen_without_gradients)
 
 
 def given() -> torch.Tensor:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from workbench.compiler.copies import VIEWS, is_copy, is_fence, leaves
-from workbench.compiler.thunder_api import TraceCtx
+from workbench.compiler.thunder_api import ProxyTag, TraceCtx
 
 DETACH = "torch.detach"
 """Id of Thunder's symbol."""
 
 
 def kept_apart(trace: TraceCtx) -> frozenset[str]:
-    """Results of `detach` that no region of torch.compile may make.
+    """Results of `detach`, and views without gradients, that no region of torch.compile may make.
 
     Where a region returns a value and the same detached, ``return loss, loss.detach()``, Inductor gives one tensor for
     both. Autograd takes a tensor that is returned twice for its last place alone: the loss's gradient would be that of
@@ -42,7 +42,8 @@ def kept_apart(trace: TraceCtx) -> frozenset[str]:
                 follow(out.name, one.name)
         elif (is_copy(leaf) or leaf.sym.id in VIEWS) and given:
             for out in made:
-                follow(out.name, given[int(is_copy(leaf))].name)
+                loose = ProxyTag.DETACHED_AUTOGRAD_GRAPH in out.tags  # made under `no_grad`
+                follow(out.name, given[int(is_copy(leaf))].name, *([out.name] if loose else []))
     groups: dict[str, set[frozenset[str]]] = {}
     for proxy in trace.bound_symbols[-1].flat_proxy_args:
         groups.setdefault(owner.get(proxy.name, proxy.name), set()).add(passed.get(proxy.name, frozenset()))
