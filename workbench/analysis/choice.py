@@ -178,6 +178,8 @@ class Chooser:
         if self.stock.peak_bytes <= limit_bytes:
             self._sparing()
             return self.known(limit_bytes)
+        if limit_bytes < self._relaxation.floor_bytes and self.least().peak_bytes > limit_bytes:
+            return None  # and nothing is known to be quicker within it
         if self._guided(limit_bytes) is None:
             closing = self._closing
             nearer, closed = (functools.partial(way, gap=gap) for way in (closing.nearer, closing.closed))
@@ -323,10 +325,15 @@ class Chooser:
         return min((point for point, _ in self._known.values()), key=lowest)
 
     def _lowest(self) -> None:
-        """Look for options of the least peak."""
+        """Look for options of the least peak, until nothing can be lower."""
+        floor_bytes = self._relaxation.floor_bytes
+        for make in self._guides:
+            self._ask_lowest(make(), floor_bytes)
         best, x = self.stock, np.zeros(len(self._variables))
         rows, limits = [], []
         for _ in range(_ROUNDS):
+            if min(point.peak_bytes for point, _ in self._known.values()) <= floor_bytes:
+                return
             point, peaks = self._evaluate(self._options(x))
             best = min(best, point, key=lowest)
             for place in self._highest(peaks, int(0.98 * point.peak_bytes)):
@@ -353,12 +360,31 @@ class Chooser:
             if solved.x is None or np.array_equal(np.round(solved.x[:-1]), x):
                 break
             x = np.round(solved.x[:-1])
-        for make in self._guides:
-            self._as_guided(guide := make(), guide.least())
         if self._quick:
             away = self.point({storage: OFFLOAD for storage, option in self._variables if option == OFFLOAD})
             self._lower(best)
             self._lower(away)
+
+    def _ask_lowest(self, guide: Chooser, floor_bytes: int) -> None:
+        """Plan a guide's least peak; it looks again with as much more alive at each place as there was.
+
+        As long as by what was seen last something may be lower than what is known.
+        """
+        asked: set[frozenset[tuple[int, str]]] = set()
+        apart = self._stock_peaks - guide._stock_peaks
+        for more in (apart, np.zeros_like(apart)):
+            for _ in range(_AIMS):
+                nearer = guide.corrected(more)
+                lowest_bytes = min(point.peak_bytes for point, _ in self._known.values())
+                if lowest_bytes <= max(floor_bytes, nearer._relaxation.floor_bytes):
+                    break
+                point = nearer.least()
+                key = frozenset(point.options.items())
+                if key in asked:
+                    break
+                asked.add(key)
+                found = self._as_guided(guide, point)
+                more = self._evaluate(found.options)[1] - guide._evaluate(point.options)[1]
 
     def _lower(self, point: Point) -> None:
         """Weigh it with one storage after another turned to what lowers the peak, as the linear model may not know."""

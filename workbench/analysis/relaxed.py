@@ -119,6 +119,7 @@ class Relaxation:
         self.of_storage: dict[int, dict[str, int]] = {}
         for number, (storage, option) in enumerate(self.variables):
             self.of_storage.setdefault(storage, {})[option] = number
+        self._freed = self._most_freed(beside or {})
         self._build(np.zeros(count) if each_s is None else each_s, chains, seconds, transfers, hidden, beside or {})
         self.dear_s = max(float(np.abs(self.costs[:count]).sum() + self.costs[count + 2 :].sum()), 1e-6)
         self.floor_s = float(np.minimum(self.costs[:count], 0.0).sum())
@@ -203,6 +204,27 @@ class Relaxation:
         self.costs = np.concatenate([costs, [1.0, 1.0], list(together.values()), np.zeros(2 * len(beside))])
         self.upper = np.concatenate([np.ones(count), [np.inf, np.inf], np.ones(self.width - count - 2)])
         self.matrix, self.limits = rows.matrix(self.width), np.asarray(rows.limits, float)
+
+    def _most_freed(self, beside: Mapping[int, tuple[Beside, float]]) -> NDArray[np.float64]:
+        """Bytes that all choices together could free at each place."""
+        freed = np.zeros(len(self.peaks) + 1)
+        sizes = {storage: size for storage, (_, size) in beside.items()}
+        spans = {storage: [(found.start, found.end)] for storage, (found, _) in beside.items()}
+        for storage, both in self.of_storage.items():
+            number = next(iter(both.values()))
+            sizes[storage] = max(sizes.get(storage, 0.0), float(self.sizes[number]))
+            spans.setdefault(storage, []).append((int(self.start[number]), int(self.end[number])))
+        for storage, found in spans.items():
+            until = 0
+            for start, end in sorted(found):
+                freed[max(start, until) : max(end, until)] += sizes[storage]
+                until = max(end, until)
+        return freed[: len(self.peaks)]
+
+    @property
+    def floor_bytes(self) -> int:
+        """What is alive somewhere at least, whatever is chosen."""
+        return int((self.peaks - self._freed).max(initial=0))
 
     def with_peaks(self, peaks: NDArray[np.int64]) -> Relaxation:
         """The same where so many bytes are alive at each place with everything saved."""
