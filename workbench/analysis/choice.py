@@ -359,6 +359,8 @@ class Chooser:
             )
             if solved.x is None or np.array_equal(np.round(solved.x[:-1]), x):
                 break
+            if solved.x[-1] * scale >= min(point.peak_bytes for point, _ in self._known.values()):
+                break  # by what was seen nothing is lower
             x = np.round(solved.x[:-1])
         if self._quick:
             away = self.point({storage: OFFLOAD for storage, option in self._variables if option == OFFLOAD})
