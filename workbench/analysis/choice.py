@@ -31,9 +31,10 @@ from workbench.analysis.transfers import exposed_s, hidden_s
 
 _ROUNDS = 40
 _CUTS_PER_ROUND = 40
-_SOLVER_S = 5.0
-GUIDE_S = 0.25
-"""Seconds of each linear program of a guide, whose answer is nearly right anyhow."""
+_NODES = 1000
+"""Of the solver's search, for each linear program of whole choices."""
+GUIDE_NODES = 1
+"""The same of a guide, whose answer is nearly right anyhow: what is found at the root."""
 _PLANS_TO_SAVE_AGAIN = 4
 _PLANNED_TO_SAVE_AGAIN = 8_000
 """Statements of all plans made to save again, where each is a plan of its own; not fewer than the plans above."""
@@ -82,8 +83,8 @@ class Chooser:
         Of `fixed` those whose statements count as run again only where something chosen reads them.
     stands_for : callable, optional
         Of a guide that chooses for other storages: the options of these that come to the same.
-    solver_s : float, optional
-        For each linear program of whole choices.
+    nodes : int, optional
+        Of the solver's search, for each linear program of whole choices.
     """
 
     def __init__(
@@ -104,10 +105,10 @@ class Chooser:
         remade: Collection[int] = (),
         dragged: Collection[int] = (),
         stands_for: Callable[[Mapping[int, str]], Mapping[int, str]] | None = None,
-        solver_s: float = _SOLVER_S,
+        nodes: int = _NODES,
     ) -> None:
         self._dragged, self.stands_for = frozenset(dragged), stands_for
-        self._solver_s, self._remade = solver_s, frozenset(remade)
+        self._nodes, self._remade = nodes, frozenset(remade)
         self._go_on, self._guides = go_on, tuple(functools.cache(make) for make in guides)
         self._work, self._places, self._rates, self._weigh, self._quick = work, places, rates, weigh, quick
         self._fixed = dict(fixed)
@@ -143,7 +144,7 @@ class Chooser:
             self.known,
             self._frees,
             step_s=float(self._rates.seconds[self._work.graph.statements.parent < 0].sum()),
-            solver_s=self._solver_s,
+            nodes=self._nodes,
             go_on=self._go_on,
         )
 
@@ -355,7 +356,7 @@ class Chooser:
                 ],
                 integrality=np.append(np.ones(count), 0),
                 bounds=(0, np.append(np.ones(count), np.inf)),
-                options={"time_limit": self._solver_s},
+                nodes=self._nodes,
             )
             if solved.x is None or np.array_equal(np.round(solved.x[:-1]), x):
                 break

@@ -28,6 +28,8 @@ _LET_GO = 1e-7
 """What the solver lets go of a row."""
 _INFEASIBLE = 2
 """The solver's status of what has no solution."""
+_ENDED = (0, _INFEASIBLE)
+"""The same where it has ended, and not been ended."""
 _TIE = 1e-7
 """By how much what costs more is avoided where all of it is for nothing, as a share of what it costs."""
 
@@ -58,10 +60,13 @@ class Whole:
         The best found, in fractions of nearly 0 and 1; None if none is.
     proven_s : float
         What no whole choices beat, as the rows are.
+    limited : bool
+        Whether the solver ended by its limit.
     """
 
     taken: NDArray[np.float64] | None
     proven_s: float
+    limited: bool = False
 
 
 class Relaxation:
@@ -531,7 +536,7 @@ class Under:
         self,
         go_on: Callable[[], None],
         *,
-        limit_s: float,
+        nodes: int,
         gap: float,
         below_s: float = np.inf,
         fixed: NDArray[np.intp] | None = None,
@@ -544,8 +549,8 @@ class Under:
         ----------
         go_on : callable
             As for `fractions`.
-        limit_s : float
-            Seconds of the solver; what it has found and proven by then counts.
+        nodes : int
+            Of the solver's search; what it has found and proven by then counts.
         gap : float
             It ends where what is found is at most this share above what is proven.
         below_s : float
@@ -582,7 +587,8 @@ class Under:
             constraints=rows,
             integrality=(np.arange(len(costs)) < base.count).astype(int),
             bounds=(lower, upper),
-            options={"time_limit": limit_s, "mip_rel_gap": gap},
+            nodes=nodes,
+            options={"mip_rel_gap": gap},
         )
         proven = solved.mip_dual_bound
         proven_s = self._least_s
@@ -592,7 +598,8 @@ class Under:
             proven_s = below_s
         elif proven is not None and np.isfinite(proven):
             proven_s = min(below_s, max(proven_s, float(proven) * scale - float(base.ties.sum())))
-        return Whole(taken=None if solved.x is None else np.asarray(solved.x[: base.count]), proven_s=proven_s)
+        taken = None if solved.x is None else np.asarray(solved.x[: base.count])
+        return Whole(taken=taken, proven_s=proven_s, limited=solved.status not in _ENDED)
 
 
 def _stacked(parts: Sequence[csr_array]) -> csr_array:

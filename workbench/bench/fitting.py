@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.analysis import fused
-from workbench.analysis.choice import GUIDE_S, Chooser
+from workbench.analysis.choice import GUIDE_NODES, Chooser
 from workbench.analysis.fusing import Fusing
 from workbench.analysis.memory import Predictor
 from workbench.analysis.overlap import costs
@@ -163,14 +163,14 @@ class Fitter:
         def nearest() -> Chooser:
             along, gather = how["along"], how["gather"]
             fusing = Fusing(stage.recomputer, self.before.graph, free, remade, along=along, gather=gather)
-            return exactly(fusing.free, beside, fused_how(), fusing, solver_s=GUIDE_S, stands_for=fusing.chosen)
+            return exactly(fusing.free, beside, fused_how(), fusing, nodes=GUIDE_NODES, stands_for=fusing.chosen)
 
         def nearer() -> Chooser:
             guided = {storage: options for storage, options in free.items() if storage not in remade}
-            return exactly(guided, beside, fused_how(), solver_s=GUIDE_S, dragged=remade)
+            return exactly(guided, beside, fused_how(), nodes=GUIDE_NODES, dragged=remade)
 
         def further() -> Chooser:
-            return exactly(free, fixed, fused_how(), solver_s=GUIDE_S)
+            return exactly(free, fixed, fused_how(), nodes=GUIDE_NODES)
 
         def fused_how() -> _How:
             return _How(**{**how, "ahead": self._places.ahead_of(self.before.graph, how["ahead"])})
