@@ -14,6 +14,7 @@ from workbench.bench.among import Among
 from workbench.bench.around import Found
 from workbench.bench.bench import Workbench
 from workbench.bench.cutting import _PRESETS, Cut, Cuts, _kinds, beaten, compute_s, in_words, kind_of
+from workbench.bench.fitting import Fitter
 from workbench.errors import ChoiceError, PlanError
 from workbench.ui.fusions import Fusions
 
@@ -331,6 +332,18 @@ def test_what_ctrl_c_interrupts_leaves_nothing_broken(chain: Workbench) -> None:
     assert interrupted > 4
     assert chain.choices == {}
     assert chain.cuts() == whole
+
+
+@pytest.mark.slow
+def test_of_cuts_that_cannot_win_few_plans_are_made(bench: Workbench) -> None:
+    limit = round(0.92 * bench.plan.peak_bytes)
+    hopeless, whole = (Fitter(bench, bench._captured, bench.machine) for _ in range(2))
+    # By what the first plans of each guide have shown, nothing adds less than nothing by as much.
+    hopeless.find(limit, hard=False, below_s=-1.0)
+    best = whole.find(limit, hard=False)
+    assert best is not None
+    assert best.planned_bytes <= limit
+    assert len(hopeless.chooser._known) < len(whole.chooser._known)
 
 
 @pytest.mark.slow

@@ -167,7 +167,14 @@ class Chooser:
             return self._chain_s(storage)
         return 2 * float(self._bytes[storage]) / self._rates.offload_bytes_per_s
 
-    def fit(self, limit_bytes: int, *, gap: float = 0.0) -> Point | None:
+    def hoped_s(self, limit_bytes: int) -> float:
+        """Seconds that options within a limit add, as it looks before any is planned: by the nearest guide."""
+        if not self._guides:
+            return self.bound(limit_bytes).added_s
+        guide = self._guides[0]()
+        return guide.corrected(self._stock_peaks - guide._stock_peaks).bound(limit_bytes).added_s
+
+    def fit(self, limit_bytes: int, *, gap: float = 0.0, below_s: float = np.inf) -> Point | None:
         """Options whose peak is at most a limit, in the least time that is found; None if none are found.
 
         Parameters
@@ -175,13 +182,17 @@ class Chooser:
         limit_bytes : int
         gap : float
             What is found first is enough if it is this near to the best: a share of the step, as `gap` gives it.
+        below_s : float
+            What adds as much is not wanted: where by what plans have shown nothing adds less, guides are left.
         """
         if self.stock.peak_bytes <= limit_bytes:
             self._sparing()
             return self.known(limit_bytes)
         if limit_bytes < self._relaxation.floor_bytes and self.least().peak_bytes > limit_bytes:
             return None  # and nothing is known to be quicker within it
-        if self._guided(limit_bytes) is None:
+        if self._guided(limit_bytes, below_s) is None:
+            if self._guides and np.isfinite(below_s):
+                return None
             closing = self._closing
             nearer, closed = (functools.partial(way, gap=gap) for way in (closing.nearer, closing.closed))
             for further in (closing.first, nearer, closed):
@@ -228,17 +239,17 @@ class Chooser:
                 self._spared = tried
         return self._spared
 
-    def _guided(self, limit_bytes: int) -> Point | None:
+    def _guided(self, limit_bytes: int, below_s: float) -> Point | None:
         """The quickest within a limit of what guides find, set right until it fits here."""
         for number, guide in enumerate(self._guides):
             # The first is nearest to what is planned; the others go further down, in many more plans.
             if self._closing.within(limit_bytes, _NEAR if number else _WORTH):
                 break
-            if self._ask(guide(), limit_bytes) and self._plans() == _PLANS_TO_SAVE_AGAIN:
+            if self._ask(guide(), limit_bytes, below_s) and self._plans() == _PLANS_TO_SAVE_AGAIN:
                 break
         return self.known(limit_bytes) if self._guides else None
 
-    def _ask(self, guide: Chooser, limit_bytes: int) -> bool:
+    def _ask(self, guide: Chooser, limit_bytes: int, below_s: float) -> bool:
         """Plan what a guide finds; it finds again with as much more alive at each place as there was, until it fits.
 
         Whether any of it does.
@@ -248,6 +259,8 @@ class Chooser:
         asked: set[frozenset[tuple[int, str]]] = set()
         for _ in range(_AIMS):
             nearer = guide.corrected(more)
+            if asked and nearer.bound(limit_bytes).added_s >= below_s:
+                break
             point = nearer.fit(limit_bytes) or nearer.least()
             key = frozenset(point.options.items())
             found = self._as_guided(guide, point)

@@ -366,8 +366,11 @@ class Fitter:
         return found, self.plan(found)
 
     @few_collections()
-    def find(self, limit_bytes: int, *, hard: bool = True) -> Found | None:
-        """The same, None if there is none; the least peak is looked for only if it is to be tried `hard`."""
+    def find(self, limit_bytes: int, *, hard: bool = True, below_s: float = np.inf) -> Found | None:
+        """The same, None if there is none; the least peak is looked for only if it is to be tried `hard`.
+
+        With `below_s` what adds as much is not looked for further; see `Chooser.fit`.
+        """
         if not self._moves_waits:
             for order in self._orders:
                 self._moved(self.chooser.stock, order)
@@ -376,7 +379,7 @@ class Fitter:
                 return found  # nothing takes less than no time
         aim = limit_bytes
         for _ in range(_TRIES):
-            point = self.chooser.fit(aim)
+            point = self.chooser.fit(aim, below_s=below_s)
             if point is None:
                 if hard:
                     self.least()
