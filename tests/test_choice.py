@@ -187,7 +187,7 @@ def test_what_the_solver_prints_is_kept_from_standard_output(
 
     monkeypatch.setattr(solve, "milp", printing)
     libc.puts(b"before")
-    solve_whole(lambda: None, options={"time_limit": 0.1})
+    solve_whole(lambda: None, nodes=1)
     libc.puts(b"after")
     libc.fflush(None)
     assert capfd.readouterr().out.split() == ["before", "after"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import signal
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -12,6 +14,7 @@ from workbench.bench.among import Among
 from workbench.bench.around import Found
 from workbench.bench.bench import Workbench
 from workbench.bench.cutting import _PRESETS, Cut, Cuts, _kinds, beaten, compute_s, in_words, kind_of
+from workbench.bench.fitting import Fitter
 from workbench.errors import ChoiceError, PlanError
 from workbench.ui.fusions import Fusions
 
@@ -210,12 +213,26 @@ def test_with_cuts_no_step_is_longer() -> None:
     assert gained > 0
 
 
-def test_the_fusions_tab_weighs_cuts_and_takes_one(bench: Workbench, table: Cuts) -> None:
+def tab_of(bench: Workbench) -> tuple[Fusions, list[str]]:
     said: list[str] = []
     tab = Fusions(bench, lambda _busy, act: act(), lambda message: said.append(message["type"]), said.append)
     tab.show_plan([""] * len(bench.plan.graph.statements), {})
+    return tab, said
+
+
+def until(condition: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+def test_the_fusions_tab_weighs_cuts_and_takes_one(bench: Workbench, table: Cuts) -> None:
+    tab, said = tab_of(bench)
     assert tab.cuts["rows"] == []
     tab._handle_custom_msg({"type": "cuts"}, [])
+    until(lambda: bool(said))
+    assert tab.cuts["state"] == "done"
     assert [row["cells"] for row in tab.cuts["rows"]] == [list(cells) for cells in table.rows()]
     assert said == [f"{table.planned} plans weighed: {len(table)} that nothing beats, beside Thunder's"]
     tab._handle_custom_msg({"type": "cut", "index": 1}, [])
@@ -227,6 +244,106 @@ def test_the_fusions_tab_weighs_cuts_and_takes_one(bench: Workbench, table: Cuts
     bench.choose({"remat.weight": "1.0"})
     tab.show_plan([""] * len(bench.plan.graph.statements), {})
     assert tab.cuts["rows"] == []
+
+
+def test_beside_other_work_the_same_table_comes_with_how_far_it_is(chain: Workbench) -> None:
+    weighing = chain.weigh_cuts()
+    seen: list[tuple[int, int]] = []
+    weighing.observe(lambda: seen.append((weighing.done, weighing.most)))
+    weighing.wait()
+    whole = chain.cuts()
+    assert weighing.state == "done"
+    assert weighing.table == whole
+    assert weighing.done == whole.planned <= weighing.most
+    assert seen == sorted(seen)
+    assert len({done for done, _ in seen}) > 3
+    best = weighing.table.best
+    assert best.startswith(f"{min(cut.compilations for cut in whole)} compilations (as Thunder cuts: ")
+    assert repr(weighing) == f"{whole.planned} plans weighed, done, by {chain.machine.name}'s rates\n{whole!r}"
+
+
+def test_a_weighing_that_is_cancelled_keeps_what_it_has_found(chain: Workbench) -> None:
+    weighing = chain.weigh_cuts()
+    weighing.observe(lambda: weighing.cancel() if weighing.done >= 4 else None)
+    table = weighing.wait().table
+    assert weighing.state == "cancelled"
+    assert weighing.done == 4 < chain.cuts().planned
+    assert table is not None
+    assert table.planned == 4
+    assert not any(beaten(a, b) for a, b in itertools.permutations(table, 2))
+    for cut in table.every:
+        plan = chain.plan_under(cut.choices)
+        assert cut.figures[:3] == (plan.counts["compilations"], plan.peak_bytes, plan.saved_bytes)
+
+
+def test_where_nothing_is_fused_a_weighing_says_so() -> None:
+    weighing = workbench.open("mlp", device="planned", executor="torch", layers=1).weigh_cuts()
+    with pytest.raises(PlanError, match="there is nothing to cut"):
+        weighing.wait()
+    assert (weighing.state, weighing.table, weighing.done) == ("failed", None, 0)
+
+
+def test_in_the_tab_a_weighing_is_cancelled_and_a_newer_one_ends_an_older(bench: Workbench, table: Cuts) -> None:
+    tab, said = tab_of(bench)
+    tab._handle_custom_msg({"type": "cuts"}, [])
+    until(lambda: tab.cuts["done"] > 2)
+    assert tab.cuts["state"] == "working"
+    assert tab.cuts["said"].startswith("best so far: ")
+    assert tab.cuts["rows"] == []
+    tab._handle_custom_msg({"type": "stop"}, [])
+    until(lambda: tab.cuts["state"] == "cancelled")
+    assert tab.cuts["said"].startswith(f"Cancelled after {tab.cuts['done']} plans")
+    assert tab.cuts["done"] < table.planned
+    assert len(tab.cuts["rows"]) > 0
+    tab._handle_custom_msg({"type": "cuts"}, [])
+    older = tab._weighing
+    tab._handle_custom_msg({"type": "cuts"}, [])
+    assert older is not None
+    assert older is not tab._weighing
+    assert older.wait().state == "cancelled"
+    tab.close()
+    assert tab._weighing is not None
+    assert tab._weighing.wait().state == "cancelled"
+    until(lambda: tab.cuts["state"] == "cancelled")
+    assert said == []
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="interrupts by a timer")
+def test_what_ctrl_c_interrupts_leaves_nothing_broken(chain: Workbench) -> None:
+    began = time.perf_counter()
+    whole = chain.cuts()
+    took_s, interrupted = time.perf_counter() - began, 0
+
+    def ctrl_c(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, ctrl_c)
+    try:
+        for part in range(1, 9):
+            signal.setitimer(signal.ITIMER_REAL, took_s * part / 10)
+            try:
+                chain.cuts()
+            except KeyboardInterrupt:
+                interrupted += 1
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted > 4
+    assert chain.choices == {}
+    assert chain.cuts() == whole
+
+
+@pytest.mark.slow
+def test_of_cuts_that_cannot_win_few_plans_are_made(bench: Workbench) -> None:
+    limit = round(0.92 * bench.plan.peak_bytes)
+    hopeless, whole = (Fitter(bench, bench._captured, bench.machine) for _ in range(2))
+    # By what the first plans of each guide have shown, nothing adds less than nothing by as much.
+    hopeless.find(limit, hard=False, below_s=-1.0)
+    best = whole.find(limit, hard=False)
+    assert best is not None
+    assert best.planned_bytes <= limit
+    assert len(hopeless.chooser._known) < len(whole.chooser._known)
 
 
 @pytest.mark.slow
@@ -245,15 +362,12 @@ def test_a_curve_has_a_line_for_what_cuts_add() -> None:
 
 
 def test_cuts_beside_choices_that_changed_meanwhile_are_not_shown(bench: Workbench) -> None:
-    said: list[str] = []
-
-    def meanwhile(_busy: str, act: Callable[[], None]) -> None:
-        weigh = bench.cuts
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(bench, "cuts", lambda: (bench.choose({"remat.weight": "1.0"}), weigh())[1])
-            act()
-
-    tab = Fusions(bench, meanwhile, lambda message: said.append(message["type"]), said.append)
+    tab, said = tab_of(bench)
     tab._handle_custom_msg({"type": "cuts"}, [])
+    weighing = tab._weighing
+    assert weighing is not None
+    bench.choose({"remat.weight": "1.0"})
+    until(lambda: bool(said))
     assert said == ["The choices changed while cuts were weighed: weigh them again"]
-    assert not tab.cuts
+    assert weighing.wait().state == "cancelled"
+    assert tab.cuts["state"] == ""

@@ -347,7 +347,7 @@ def test_a_solver_whose_process_is_killed_says_so_at_once(monkeypatch: pytest.Mo
     with pytest.raises(
         PlanError, match=r"the solver's process was killed by SIGKILL; nothing was chosen\. Where memory"
     ):
-        solve_whole(go_on, np.ones(40), **market_split(), options={"time_limit": 60.0})
+        solve_whole(go_on, np.ones(40), **market_split(), nodes=10**9)
     assert time.monotonic() - before < 30
     assert len(started) == 1
 
@@ -363,14 +363,14 @@ def test_a_solver_whose_process_fails_says_why(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(workbench.analysis.solve, "_THERE", there)
     monkeypatch.setattr(workbench.analysis.solve, "_HERE_S", 0.05)
     with pytest.raises(PlanError, match=f"the solver's process {said}"):
-        solve_whole(lambda: None, np.ones(40), **market_split(), options={"time_limit": 60.0})
+        solve_whole(lambda: None, np.ones(40), **market_split(), nodes=10**9)
 
 
 def test_a_solver_whose_process_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workbench.analysis.solve, "_HERE_S", 0.05)
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(PlanError, match=r"the solver's process did not start: .*'/nowhere/python'; nothing was chosen"):
-        solve_whole(lambda: None, np.ones(40), **market_split(), options={"time_limit": 60.0})
+        solve_whole(lambda: None, np.ones(40), **market_split(), nodes=10**9)
 
 
 @pytest.mark.slow
@@ -389,10 +389,11 @@ def test_a_solver_that_takes_long_ends_at_once_with_the_waiting(monkeypatch: pyt
     monkeypatch.setattr(subprocess, "Popen", start)
     hard = market_split()
     with pytest.raises(InterruptedError):
-        solve_whole(go_on, np.ones(40), **hard, options={"time_limit": 60.0})
+        solve_whole(go_on, np.ones(40), **hard, nodes=10**9)
     assert started[0].poll() is not None
     started.clear()
-    found = solve_whole(lambda: None, np.ones(40), **hard, options={"time_limit": 0.75})
+    monkeypatch.setattr(workbench.analysis.solve, "_LONGEST_S", 0.75)
+    found = solve_whole(lambda: None, np.ones(40), **hard, nodes=10**9)
     assert len(started) == 1
     assert started[0].returncode == 0
     assert found.status == 1

@@ -64,3 +64,18 @@ def test_a_point_is_clicked_and_a_peak_is_stated(lab: Lab) -> None:
     lab.page.wait_for_timeout(500)
     lab.screenshot("fit-dark")
     lab.page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Light' })")
+
+
+def test_cuts_are_weighed_and_cancelled(lab: Lab) -> None:
+    open_program(lab, "'llama', device='planned', executor='nvfuser', layers=2")
+    open_tab(lab, "Fusions")
+    lab.page.get_by_role("button", name="Weigh other cuts").click()
+    said = lab.page.locator(".wb-fusions [role=status]")
+    lab.page.wait_for_selector(".wb-fusions :text('best so far: ')")
+    said.scroll_into_view_if_needed()
+    lab.screenshot("cuts-working")
+    lab.page.get_by_role("button", name="Cancel weighing cuts").click()
+    lab.page.wait_for_selector(".wb-fusions :text('Cancelled after')")
+    assert lab.page.get_by_role("region", name="Cuts between fusions").is_visible()
+    lab.screenshot("cuts-cancelled")
+    lab.wait_until(lambda: lab.kernel_eval("print(bench.choices)") == "{}")

@@ -348,20 +348,29 @@ def test_every_control_has_a_name_and_is_24_pixels_high(mount, module, content):
 def test_other_cuts_are_weighed_and_chosen(blank: Page, tmp_path: Path) -> None:
     group = {"count": 2, "size": 3, "sides": "2 forward", "ops": "add", "members": [{"id": "t:a", "name": "nvFusion0"}]}
     content = {"head": "2 fusions", "groups": [group | {"compiled": ""}]}
-    state = {"content": content, "selected": "", "cuts": {"rows": [], "heads": [], "note": ""}}
+    state = {"content": content, "selected": "", "cuts": {"state": "", "rows": [], "heads": [], "said": ""}}
     file = tmp_path / "view.html"
     file.write_text(page_text("fusions.js", state))
     blank.goto(file.as_uri())
     blank.wait_for_function("window.ready === true")
     blank.get_by_role("button", name="Weigh other cuts").click()
+    assert not blank.get_by_role("progressbar").is_visible()
+    working = {"state": "working", "done": 12, "most": 40, "said": "best so far: 3 compilations", "rows": []}
+    blank.evaluate("cuts => window.model.set('cuts', cuts)", working)
+    said = "12 plans weighed, of 40 at most; best so far: 3 compilations"
+    assert blank.get_by_role("status").inner_text() == said
+    assert blank.get_by_role("progressbar").evaluate("bar => [bar.value, bar.max]") == [12, 40]
+    blank.get_by_role("button", name="Cancel weighing cuts").click()
     rows = [
         {"cells": ["3 of 4", "5 ops", "2 MiB", "1 MiB", "4 µs", "as Thunder cuts"], "chosen": True},
         {"cells": ["2 of 4", "7 ops", "–", "–", "−1.0%", "remat.weight=0.0"], "chosen": False},
     ]
     heads = ["compilations", "largest", "peak", "saved", "step", "choices"]
-    blank.evaluate("cuts => window.model.set('cuts', cuts)", {"rows": rows, "heads": heads, "note": "by rates"})
+    done = {"state": "done", "rows": rows, "heads": heads, "said": "by rates"}
+    blank.evaluate("cuts => window.model.set('cuts', cuts)", done)
+    assert blank.get_by_role("button", name="Weigh again").is_visible()
     table = blank.get_by_role("region", name="Cuts between fusions")
     assert table.get_by_role("row").count() == 3
     assert "in force" in table.get_by_role("row").nth(1).inner_text()
     blank.get_by_role("button", name="Choose remat.weight=0.0").click()
-    assert blank.evaluate("window.messages") == [{"type": "cuts"}, {"type": "cut", "index": 1}]
+    assert blank.evaluate("window.messages") == [{"type": "cuts"}, {"type": "stop"}, {"type": "cut", "index": 1}]

@@ -31,9 +31,10 @@ from workbench.analysis.transfers import exposed_s, hidden_s
 
 _ROUNDS = 40
 _CUTS_PER_ROUND = 40
-_SOLVER_S = 5.0
-GUIDE_S = 0.25
-"""Seconds of each linear program of a guide, whose answer is nearly right anyhow."""
+_NODES = 1000
+"""Of the solver's search, for each linear program of whole choices."""
+GUIDE_NODES = 1
+"""The same of a guide, whose answer is nearly right anyhow: what is found at the root."""
 _PLANS_TO_SAVE_AGAIN = 4
 _PLANNED_TO_SAVE_AGAIN = 8_000
 """Statements of all plans made to save again, where each is a plan of its own; not fewer than the plans above."""
@@ -82,8 +83,8 @@ class Chooser:
         Of `fixed` those whose statements count as run again only where something chosen reads them.
     stands_for : callable, optional
         Of a guide that chooses for other storages: the options of these that come to the same.
-    solver_s : float, optional
-        For each linear program of whole choices.
+    nodes : int, optional
+        Of the solver's search, for each linear program of whole choices.
     """
 
     def __init__(
@@ -104,10 +105,10 @@ class Chooser:
         remade: Collection[int] = (),
         dragged: Collection[int] = (),
         stands_for: Callable[[Mapping[int, str]], Mapping[int, str]] | None = None,
-        solver_s: float = _SOLVER_S,
+        nodes: int = _NODES,
     ) -> None:
         self._dragged, self.stands_for = frozenset(dragged), stands_for
-        self._solver_s, self._remade = solver_s, frozenset(remade)
+        self._nodes, self._remade = nodes, frozenset(remade)
         self._go_on, self._guides = go_on, tuple(functools.cache(make) for make in guides)
         self._work, self._places, self._rates, self._weigh, self._quick = work, places, rates, weigh, quick
         self._fixed = dict(fixed)
@@ -143,7 +144,7 @@ class Chooser:
             self.known,
             self._frees,
             step_s=float(self._rates.seconds[self._work.graph.statements.parent < 0].sum()),
-            solver_s=self._solver_s,
+            nodes=self._nodes,
             go_on=self._go_on,
         )
 
@@ -166,7 +167,14 @@ class Chooser:
             return self._chain_s(storage)
         return 2 * float(self._bytes[storage]) / self._rates.offload_bytes_per_s
 
-    def fit(self, limit_bytes: int, *, gap: float = 0.0) -> Point | None:
+    def hoped_s(self, limit_bytes: int) -> float:
+        """Seconds that options within a limit add, as it looks before any is planned: by the nearest guide."""
+        if not self._guides:
+            return self.bound(limit_bytes).added_s
+        guide = self._guides[0]()
+        return guide.corrected(self._stock_peaks - guide._stock_peaks).bound(limit_bytes).added_s
+
+    def fit(self, limit_bytes: int, *, gap: float = 0.0, below_s: float = np.inf) -> Point | None:
         """Options whose peak is at most a limit, in the least time that is found; None if none are found.
 
         Parameters
@@ -174,11 +182,17 @@ class Chooser:
         limit_bytes : int
         gap : float
             What is found first is enough if it is this near to the best: a share of the step, as `gap` gives it.
+        below_s : float
+            What adds as much is not wanted: where by what plans have shown nothing adds less, guides are left.
         """
         if self.stock.peak_bytes <= limit_bytes:
             self._sparing()
             return self.known(limit_bytes)
-        if self._guided(limit_bytes) is None:
+        if limit_bytes < self._relaxation.floor_bytes and self.least().peak_bytes > limit_bytes:
+            return None  # and nothing is known to be quicker within it
+        if self._guided(limit_bytes, below_s) is None:
+            if self._guides and np.isfinite(below_s):
+                return None
             closing = self._closing
             nearer, closed = (functools.partial(way, gap=gap) for way in (closing.nearer, closing.closed))
             for further in (closing.first, nearer, closed):
@@ -225,17 +239,17 @@ class Chooser:
                 self._spared = tried
         return self._spared
 
-    def _guided(self, limit_bytes: int) -> Point | None:
+    def _guided(self, limit_bytes: int, below_s: float) -> Point | None:
         """The quickest within a limit of what guides find, set right until it fits here."""
         for number, guide in enumerate(self._guides):
             # The first is nearest to what is planned; the others go further down, in many more plans.
             if self._closing.within(limit_bytes, _NEAR if number else _WORTH):
                 break
-            if self._ask(guide(), limit_bytes) and self._plans() == _PLANS_TO_SAVE_AGAIN:
+            if self._ask(guide(), limit_bytes, below_s) and self._plans() == _PLANS_TO_SAVE_AGAIN:
                 break
         return self.known(limit_bytes) if self._guides else None
 
-    def _ask(self, guide: Chooser, limit_bytes: int) -> bool:
+    def _ask(self, guide: Chooser, limit_bytes: int, below_s: float) -> bool:
         """Plan what a guide finds; it finds again with as much more alive at each place as there was, until it fits.
 
         Whether any of it does.
@@ -245,6 +259,8 @@ class Chooser:
         asked: set[frozenset[tuple[int, str]]] = set()
         for _ in range(_AIMS):
             nearer = guide.corrected(more)
+            if asked and nearer.bound(limit_bytes).added_s >= below_s:
+                break
             point = nearer.fit(limit_bytes) or nearer.least()
             key = frozenset(point.options.items())
             found = self._as_guided(guide, point)
@@ -323,10 +339,15 @@ class Chooser:
         return min((point for point, _ in self._known.values()), key=lowest)
 
     def _lowest(self) -> None:
-        """Look for options of the least peak."""
+        """Look for options of the least peak, until nothing can be lower."""
+        floor_bytes = self._relaxation.floor_bytes
+        for make in self._guides:
+            self._ask_lowest(make(), floor_bytes)
         best, x = self.stock, np.zeros(len(self._variables))
         rows, limits = [], []
         for _ in range(_ROUNDS):
+            if min(point.peak_bytes for point, _ in self._known.values()) <= floor_bytes:
+                return
             point, peaks = self._evaluate(self._options(x))
             best = min(best, point, key=lowest)
             for place in self._highest(peaks, int(0.98 * point.peak_bytes)):
@@ -348,17 +369,38 @@ class Chooser:
                 ],
                 integrality=np.append(np.ones(count), 0),
                 bounds=(0, np.append(np.ones(count), np.inf)),
-                options={"time_limit": self._solver_s},
+                nodes=self._nodes,
             )
             if solved.x is None or np.array_equal(np.round(solved.x[:-1]), x):
                 break
+            if solved.x[-1] * scale >= min(point.peak_bytes for point, _ in self._known.values()):
+                break  # by what was seen nothing is lower
             x = np.round(solved.x[:-1])
-        for make in self._guides:
-            self._as_guided(guide := make(), guide.least())
         if self._quick:
             away = self.point({storage: OFFLOAD for storage, option in self._variables if option == OFFLOAD})
             self._lower(best)
             self._lower(away)
+
+    def _ask_lowest(self, guide: Chooser, floor_bytes: int) -> None:
+        """Plan a guide's least peak; it looks again with as much more alive at each place as there was.
+
+        As long as by what was seen last something may be lower than what is known.
+        """
+        asked: set[frozenset[tuple[int, str]]] = set()
+        apart = self._stock_peaks - guide._stock_peaks
+        for more in (apart, np.zeros_like(apart)):
+            for _ in range(_AIMS):
+                nearer = guide.corrected(more)
+                lowest_bytes = min(point.peak_bytes for point, _ in self._known.values())
+                if lowest_bytes <= max(floor_bytes, nearer._relaxation.floor_bytes):
+                    break
+                point = nearer.least()
+                key = frozenset(point.options.items())
+                if key in asked:
+                    break
+                asked.add(key)
+                found = self._as_guided(guide, point)
+                more = self._evaluate(found.options)[1] - guide._evaluate(point.options)[1]
 
     def _lower(self, point: Point) -> None:
         """Weigh it with one storage after another turned to what lowers the peak, as the linear model may not know."""

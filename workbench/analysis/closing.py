@@ -8,7 +8,6 @@ how much it can be at most. Each way starts from the best that is known.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -21,7 +20,7 @@ SOLVED_TO = 1e-4
 """What is added to the step is at most this share from the least that the solver could find."""
 _ROUNDS = 40
 _SOLVINGS = 6
-"""Times the seconds of one linear program, after which no further one is solved for a limit."""
+"""Linear programs of all their nodes, after which no further one is solved for a limit."""
 _NEAR = 5e-5
 """A share of the step; what is so near to the bound is worth one linear program more."""
 _NEARLY = 0.05
@@ -34,7 +33,9 @@ _SMALL = (100, 400)
 """Choices left open in small programs: those that matter least to the bound."""
 _DRAWN, _DRAWINGS = 300, 6
 """Choices left open at random, half of all at most, and how often."""
-_SMALL_S = 0.5
+_SMALL_NODES = 100
+_SOLVED = 0.1
+"""What a linear program that ends before its nodes do counts for, of those that may be solved for a limit."""
 _NOTHING = 1e-6
 """Fractions of a choice that are none."""
 _TOLERANCE = 1e-6
@@ -71,8 +72,8 @@ class Closing[P: Weighed]:
         Bytes that each choice frees at a place as the only one, as far as that is known.
     step_s : float
         Of a step with everything saved.
-    solver_s : float
-        For each linear program of whole choices.
+    nodes : int
+        Of the solver's search, for each linear program of whole choices.
     go_on : callable
         Called while one is solved; what it raises ends the work.
     """
@@ -85,11 +86,11 @@ class Closing[P: Weighed]:
         frees: Callable[[int], NDArray[np.float64]],
         *,
         step_s: float,
-        solver_s: float,
+        nodes: int,
         go_on: Callable[[], None],
     ) -> None:
         self._relaxation, self._evaluate, self._known, self._frees = relaxation, evaluate, known, frees
-        self._step_s, self._solver_s, self._go_on = step_s, solver_s, go_on
+        self._step_s, self._nodes, self._go_on = step_s, nodes, go_on
         self._found: dict[int, tuple[Under, Bound, NDArray[np.float64]]] = {}
         self._proven: dict[int, float] = {}
 
@@ -188,7 +189,7 @@ class Closing[P: Weighed]:
             known = self._known(limit_bytes)
             found = under.whole(
                 self._go_on,
-                limit_s=min(_SMALL_S, self._solver_s),
+                nodes=min(_SMALL_NODES, self._nodes),
                 gap=SOLVED_TO,
                 below_s=np.inf if known is None else known.added_s,
                 fixed=fixed,
@@ -203,29 +204,29 @@ class Closing[P: Weighed]:
             self._correct(under, point, peaks, limit_bytes)
 
     def closed(self, limit_bytes: int, gap: float = 0.0) -> None:
-        """Solve, predict exactly, put what was over the limit into the program, again; as long as there is time.
+        """Solve, predict exactly, put what was over the limit into the program, again; up to so many nodes in all.
 
         First without what seldom helps, unless what is known is near: that finds. Then with all of it: as long as all
         that is put in is so for any options, what the solver proves is kept as a bound.
         """
         pure, _, _ = self._under(limit_bytes)
-        until = time.monotonic() + self._solver_s * (1 if self.within(limit_bytes, _NEAR) else _SOLVINGS)
+        left = 1.0 if self.within(limit_bytes, _NEAR) else _SOLVINGS
         known = self._known(limit_bytes)
         nearly = known is not None and self.gap(known, limit_bytes) < _NEARLY
         for excused in (False, True) if self._relaxation.excused and not nearly else (True,):
-            under, solver_s = pure, self._solver_s if excused else self._solver_s / 4
+            under, nodes = pure, self._nodes if excused else max(1, self._nodes // 4)
             for _ in range(_ROUNDS):
-                left_s = until - time.monotonic()
-                if self.within(limit_bytes, gap) or left_s < 0:
+                if self.within(limit_bytes, gap) or left <= 0:
                     return
                 known = self._known(limit_bytes)
                 found = under.whole(
                     self._go_on,
-                    limit_s=min(solver_s, max(_SMALL_S, left_s)),
+                    nodes=nodes,
                     gap=SOLVED_TO,
                     below_s=np.inf if known is None else known.added_s,
                     excused=excused,
                 )
+                left -= nodes / self._nodes if found.limited else _SOLVED
                 if not under.guessed:
                     self._proven[limit_bytes] = max(self._proven.get(limit_bytes, -np.inf), found.proven_s)
                 if found.taken is None:

@@ -28,6 +28,8 @@ _LET_GO = 1e-7
 """What the solver lets go of a row."""
 _INFEASIBLE = 2
 """The solver's status of what has no solution."""
+_ENDED = (0, _INFEASIBLE)
+"""The same where it has ended, and not been ended."""
 _TIE = 1e-7
 """By how much what costs more is avoided where all of it is for nothing, as a share of what it costs."""
 
@@ -58,10 +60,13 @@ class Whole:
         The best found, in fractions of nearly 0 and 1; None if none is.
     proven_s : float
         What no whole choices beat, as the rows are.
+    limited : bool
+        Whether the solver ended by its limit.
     """
 
     taken: NDArray[np.float64] | None
     proven_s: float
+    limited: bool = False
 
 
 class Relaxation:
@@ -119,6 +124,7 @@ class Relaxation:
         self.of_storage: dict[int, dict[str, int]] = {}
         for number, (storage, option) in enumerate(self.variables):
             self.of_storage.setdefault(storage, {})[option] = number
+        self._freed = self._most_freed(beside or {})
         self._build(np.zeros(count) if each_s is None else each_s, chains, seconds, transfers, hidden, beside or {})
         self.dear_s = max(float(np.abs(self.costs[:count]).sum() + self.costs[count + 2 :].sum()), 1e-6)
         self.floor_s = float(np.minimum(self.costs[:count], 0.0).sum())
@@ -203,6 +209,27 @@ class Relaxation:
         self.costs = np.concatenate([costs, [1.0, 1.0], list(together.values()), np.zeros(2 * len(beside))])
         self.upper = np.concatenate([np.ones(count), [np.inf, np.inf], np.ones(self.width - count - 2)])
         self.matrix, self.limits = rows.matrix(self.width), np.asarray(rows.limits, float)
+
+    def _most_freed(self, beside: Mapping[int, tuple[Beside, float]]) -> NDArray[np.float64]:
+        """Bytes that all choices together could free at each place."""
+        freed = np.zeros(len(self.peaks) + 1)
+        sizes = {storage: size for storage, (_, size) in beside.items()}
+        spans = {storage: [(found.start, found.end)] for storage, (found, _) in beside.items()}
+        for storage, both in self.of_storage.items():
+            number = next(iter(both.values()))
+            sizes[storage] = max(sizes.get(storage, 0.0), float(self.sizes[number]))
+            spans.setdefault(storage, []).append((int(self.start[number]), int(self.end[number])))
+        for storage, found in spans.items():
+            until = 0
+            for start, end in sorted(found):
+                freed[max(start, until) : max(end, until)] += sizes[storage]
+                until = max(end, until)
+        return freed[: len(self.peaks)]
+
+    @property
+    def floor_bytes(self) -> int:
+        """What is alive somewhere at least, whatever is chosen."""
+        return int((self.peaks - self._freed).max(initial=0))
 
     def with_peaks(self, peaks: NDArray[np.int64]) -> Relaxation:
         """The same where so many bytes are alive at each place with everything saved."""
@@ -509,7 +536,7 @@ class Under:
         self,
         go_on: Callable[[], None],
         *,
-        limit_s: float,
+        nodes: int,
         gap: float,
         below_s: float = np.inf,
         fixed: NDArray[np.intp] | None = None,
@@ -522,8 +549,8 @@ class Under:
         ----------
         go_on : callable
             As for `fractions`.
-        limit_s : float
-            Seconds of the solver; what it has found and proven by then counts.
+        nodes : int
+            Of the solver's search; what it has found and proven by then counts.
         gap : float
             It ends where what is found is at most this share above what is proven.
         below_s : float
@@ -560,7 +587,8 @@ class Under:
             constraints=rows,
             integrality=(np.arange(len(costs)) < base.count).astype(int),
             bounds=(lower, upper),
-            options={"time_limit": limit_s, "mip_rel_gap": gap},
+            nodes=nodes,
+            options={"mip_rel_gap": gap},
         )
         proven = solved.mip_dual_bound
         proven_s = self._least_s
@@ -570,7 +598,8 @@ class Under:
             proven_s = below_s
         elif proven is not None and np.isfinite(proven):
             proven_s = min(below_s, max(proven_s, float(proven) * scale - float(base.ties.sum())))
-        return Whole(taken=None if solved.x is None else np.asarray(solved.x[: base.count]), proven_s=proven_s)
+        taken = None if solved.x is None else np.asarray(solved.x[: base.count])
+        return Whole(taken=taken, proven_s=proven_s, limited=solved.status not in _ENDED)
 
 
 def _stacked(parts: Sequence[csr_array]) -> csr_array:

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from scipy.optimize import milp
@@ -19,8 +20,10 @@ from scipy.optimize import milp
 from workbench.errors import PlanError
 
 _LOOK_S = 0.02
-_HERE_S = 0.5
+_HERE_S = 2.0
 """Seconds that a program of whole choices is solved in this process, before it goes to one that can be ended."""
+_LONGEST_S = 120.0
+"""Seconds that it may take there. Far more than what is asked for takes, for what a clock ends is another each time."""
 _TIME_IS_UP = 1
 """The status of a solution that is only what was found in its time."""
 _THERE = """\
@@ -111,8 +114,16 @@ def _quietly(*given: Any, **options: Any) -> Any:
         return milp(*given, **options)
 
 
-def solve_whole(go_on: Callable[[], None], *given: Any, options: dict[str, Any], **program: Any) -> Any:
+def solve_whole(
+    go_on: Callable[[], None],
+    *given: Any,
+    nodes: int,
+    options: Mapping[str, Any] = MappingProxyType({}),
+    **program: Any,
+) -> Any:
     """What `scipy.optimize.milp` finds; what takes long is solved in a process that ends at once with the waiting.
+
+    It ends by how far it has come, not by the clock, so that the same program has the same answer each time.
 
     Parameters
     ----------
@@ -120,21 +131,23 @@ def solve_whole(go_on: Callable[[], None], *given: Any, options: dict[str, Any],
         Called while it solves; what it raises ends the waiting and the process.
     *given, **program
         For `milp`.
-    options : dict
-        For `milp`; `time_limit`, in seconds, has to be among them.
+    nodes : int
+        Of its search, after which what it has found and proven counts.
+    options : mapping
+        For `milp`, beside these.
 
     Raises
     ------
     PlanError
         If that process ends without an answer, or never starts.
     """
-    here_s = min(_HERE_S, float(options["time_limit"]))
-    found = solve(go_on, _quietly, *given, **program, options={**options, "time_limit": here_s})
-    if found.status != _TIME_IS_UP or here_s == options["time_limit"]:
+    ends = {**options, "node_limit": nodes}
+    found = solve(go_on, _quietly, *given, **program, options={**ends, "time_limit": _HERE_S})
+    if found.status != _TIME_IS_UP:
         return found
     with tempfile.TemporaryDirectory(prefix="workbench-solver-") as folder:
         asked, answer = Path(folder, "asked"), Path(folder, "answer")
-        asked.write_bytes(pickle.dumps((given, {**program, "options": options})))
+        asked.write_bytes(pickle.dumps((given, {**program, "options": {**ends, "time_limit": _LONGEST_S}})))
         try:
             process = subprocess.Popen(
                 [sys.executable, "-c", _THERE, str(asked), str(answer)],

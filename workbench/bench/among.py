@@ -151,11 +151,16 @@ class Among:
             If no plan that is found is within it, with the least that is.
         """
         first, best = self._fitter(0), None
-        # The quickest cuts first: what cannot beat them is not looked at.
-        for fitter in sorted(self._each(), key=self._lead_s):
+
+        def hoped_s(fitter: Fitter) -> float:
+            return self._lead_s(fitter) + fitter.chooser.hoped_s(limit_bytes)
+
+        # What looks quickest first: what cannot beat that is not looked at, what turns out not to is not gone on with.
+        for fitter in sorted(self._each(), key=hoped_s):
             if best is not None and best.whole_s <= self._bound(fitter, limit_bytes).added_s:
                 continue
-            found = fitter.find(limit_bytes, hard=fitter is first)
+            below_s = float("inf") if best is None else best.whole_s - self._lead_s(fitter)
+            found = fitter.find(limit_bytes, hard=fitter is first and best is None, below_s=below_s)
             told = None if found is None else self._told(fitter, found)
             best = min(filter(None, (best, told)), key=quickest, default=None)
         if best is None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from workbench.bench.cutting import Cuts
     from workbench.bench.fits import Fit
     from workbench.bench.parts import OpaquePart, Part
+    from workbench.bench.weighing import Weighing
     from workbench.bench.worth import Worth
     from workbench.compiler.pipeline import Capture, Plan
     from workbench.compiler.stage import Stage
@@ -363,6 +364,18 @@ class Workbench(WayIn, Files):
         from workbench.bench.cutting import Cutter
 
         return Cutter(self, of_device(self, machine)).table()
+
+    def weigh_cuts(self, *, machine: str | Machine | None = None) -> Weighing:
+        """The same table in the background, with how far it is and what is the best so far; it can be cancelled.
+
+        Parameters
+        ----------
+        machine : str or Machine, optional
+            As for `fit`.
+        """
+        from workbench.bench.weighing import Weighing
+
+        return Weighing(self, of_device(self, machine))
 
     def search_waits(
         self, *, limit_bytes: int | None = None, machine: str | Machine | None = None, buckets: Sequence[str] = ()

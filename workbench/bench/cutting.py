@@ -120,6 +120,15 @@ class Cuts(tuple[Cut, ...]):
         """What Thunder makes, and all others."""
         return (self.stock, *(cut for cut in self if cut is not self.stock))
 
+    @property
+    def best(self) -> str:
+        """The least there is of each figure, each of a plan of its own, in words."""
+        stock = self.stock
+        peak = _beside(min(cut.peak_bytes for cut in self), stock.peak_bytes)
+        saved = _beside(min(cut.saved_bytes for cut in self), stock.saved_bytes)
+        few, step = min(cut.compilations for cut in self), share(min(cut.step_s for cut in self), stock.step_s)
+        return f"{few} compilations (as Thunder cuts: {stock.compilations}), peak {peak}, saved {saved}, step {step}"
+
     def __repr__(self) -> str:
         return text_columns(_HEADS, self.rows())
 
@@ -135,13 +144,15 @@ class Cuts(tuple[Cut, ...]):
             peak, saved = human_bytes(cut.peak_bytes), human_bytes(cut.saved_bytes)
             if cut is not stock:
                 step = share(cut.step_s, stock.step_s)
-                peak, saved = (
-                    human_bytes(now - before, signed=True) if now != before else "–"
-                    for now, before in ((cut.peak_bytes, stock.peak_bytes), (cut.saved_bytes, stock.saved_bytes))
-                )
+                peak, saved = _beside(cut.peak_bytes, stock.peak_bytes), _beside(cut.saved_bytes, stock.saved_bytes)
             return f"{cut.compilations} of {cut.fusions}", f"{cut.largest} ops", peak, saved, step, cut.label
 
         return [row(cut) for cut in self.every]
+
+
+def _beside(now: int, before: int) -> str:
+    """By how many bytes something is more or less."""
+    return human_bytes(now - before, signed=True) if now != before else "–"
 
 
 def share(now: float, before: float) -> str:
@@ -221,13 +232,32 @@ class Cutter:
                 if not self._room:
                     break
                 self._weigh(made)
+        return self._table(first)
+
+    def so_far(self) -> Cuts | None:
+        """The same of what was weighed until now; None before anything was."""
+        first = self._weighed.get(frozenset())
+        return None if first is None else self._table(first)
+
+    def _table(self, first: Cut) -> Cuts:
         front = sorted(self._front().values(), key=lambda cut: (cut.compilations, cut.step_s, cut.peak_bytes))
         return Cuts.of(front, first, self._machine.name, len(self._weighed))
 
     @property
+    def done(self) -> int:
+        """Plans weighed so far."""
+        return len(self._weighed)
+
+    @property
+    def most(self) -> int:
+        """Plans after which no more are put together of what is good alone, which is always weighed."""
+        room = min(_PLANS, max(_PLANS // 8, _PLANNED // max(1, len(self.stock.graph.statements))))
+        return max(room, 1 + len(self._presets) + len(self._kinds))
+
+    @property
     def _room(self) -> bool:
         """Whether another plan is made."""
-        return len(self._weighed) < min(_PLANS, max(_PLANS // 8, _PLANNED // max(1, len(self.stock.graph.statements))))
+        return len(self._weighed) < self.most
 
     def _front(self) -> dict[_Made, Cut]:
         """What is beaten by nothing; of equals what has the fewest choices."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.analysis import fused
-from workbench.analysis.choice import GUIDE_S, Chooser
+from workbench.analysis.choice import GUIDE_NODES, Chooser
 from workbench.analysis.fusing import Fusing
 from workbench.analysis.memory import Predictor
 from workbench.analysis.overlap import costs
@@ -163,14 +163,14 @@ class Fitter:
         def nearest() -> Chooser:
             along, gather = how["along"], how["gather"]
             fusing = Fusing(stage.recomputer, self.before.graph, free, remade, along=along, gather=gather)
-            return exactly(fusing.free, beside, fused_how(), fusing, solver_s=GUIDE_S, stands_for=fusing.chosen)
+            return exactly(fusing.free, beside, fused_how(), fusing, nodes=GUIDE_NODES, stands_for=fusing.chosen)
 
         def nearer() -> Chooser:
             guided = {storage: options for storage, options in free.items() if storage not in remade}
-            return exactly(guided, beside, fused_how(), solver_s=GUIDE_S, dragged=remade)
+            return exactly(guided, beside, fused_how(), nodes=GUIDE_NODES, dragged=remade)
 
         def further() -> Chooser:
-            return exactly(free, fixed, fused_how(), solver_s=GUIDE_S)
+            return exactly(free, fixed, fused_how(), nodes=GUIDE_NODES)
 
         def fused_how() -> _How:
             return _How(**{**how, "ahead": self._places.ahead_of(self.before.graph, how["ahead"])})
@@ -366,8 +366,11 @@ class Fitter:
         return found, self.plan(found)
 
     @few_collections()
-    def find(self, limit_bytes: int, *, hard: bool = True) -> Found | None:
-        """The same, None if there is none; the least peak is looked for only if it is to be tried `hard`."""
+    def find(self, limit_bytes: int, *, hard: bool = True, below_s: float = np.inf) -> Found | None:
+        """The same, None if there is none; the least peak is looked for only if it is to be tried `hard`.
+
+        With `below_s` what adds as much is not looked for further; see `Chooser.fit`.
+        """
         if not self._moves_waits:
             for order in self._orders:
                 self._moved(self.chooser.stock, order)
@@ -376,7 +379,7 @@ class Fitter:
                 return found  # nothing takes less than no time
         aim = limit_bytes
         for _ in range(_TRIES):
-            point = self.chooser.fit(aim)
+            point = self.chooser.fit(aim, below_s=below_s)
             if point is None:
                 if hard:
                     self.least()

@@ -151,6 +151,7 @@ class App:
         self.choosing.close()
         self._questions.put(None)
         self.fit.close()
+        self.fusions.close()
         if self._readout is not None:
             self._readout.stop()
 

@@ -7,14 +7,20 @@ const MEMBERS = 24; // members named in a row before "more"
 function render({ model, el }) {
   panel(el, "fusions");
   const opened = new Set();
-  const weigh = h("button", { title: "Plan other cuts between fusions: what is handed on and what is made again, the same in all layers. Takes seconds; nothing is changed", onclick: () => model.send({ type: "cuts" }) }, "Weigh other cuts");
-  const note = h("span", { class: "wb-muted" }), cuts = h("div", { style: "margin-bottom: 12px" }), census = h("div", {}), head = h("p", { class: "wb-muted" });
-  const asking = h("div", { class: "wb-row" }, weigh, note);
+  const weigh = h("button", { onclick: () => model.send({ type: model.get("cuts").state === "working" ? "stop" : "cuts" }) });
+  const progress = h("progress", { "aria-label": "Plans weighed" }), said = h("span", { class: "wb-muted", role: "status" });
+  const cuts = h("div", { style: "margin-bottom: 12px" }), census = h("div", {}), head = h("p", { class: "wb-muted" });
+  const asking = h("div", { class: "wb-row", style: "flex-wrap: wrap" }, weigh, progress, said);
   el.replaceChildren(head, asking, cuts, census);
   function drawCuts() {
-    const { heads = [], rows = [], note: said = "" } = model.get("cuts");
-    note.textContent = said;
-    weigh.textContent = rows.length ? "Weigh again" : "Weigh other cuts";
+    const { state = "", done = 0, most = 0, said: words = "", heads = [], rows = [] } = model.get("cuts"), working = state === "working";
+    progress.hidden = !working;
+    progress.max = Math.max(1, most);
+    progress.value = done;
+    said.textContent = working ? `${done} plans weighed, of ${most} at most${words ? `; ${words}` : ""}` : words;
+    weigh.textContent = working ? "Cancel" : state ? "Weigh again" : "Weigh other cuts";
+    weigh.setAttribute("aria-label", working ? "Cancel weighing cuts" : weigh.textContent);
+    weigh.title = working ? "What was weighed so far stays" : "Plan other cuts between fusions: what is handed on and what is made again, the same in all layers. Takes seconds; nothing is changed";
     cuts.replaceChildren(...(rows.length ? [scrolled("Cuts between fusions", h("table", {},
       h("thead", {}, h("tr", {}, h("th", {}), heads.map((name, n) => h("th", n < heads.length - 1 ? { class: "wb-right" } : {}, name)))),
       h("tbody", {}, rows.map(({ cells, chosen }, i) => h("tr", { class: chosen ? "wb-chosen" : null },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import traitlets
 
-from workbench.bench.cutting import BY_CUTS
+from workbench.bench.cutting import BY_CUTS, Cuts
 from workbench.graph import BACKWARD, Kind
 from workbench.summary import human_seconds
 from workbench.ui.names import short_name
@@ -17,7 +18,8 @@ from workbench.ui.panel import Panel, esm
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
-    from workbench.bench.cutting import Cut, Cuts
+    from workbench.bench.cutting import Cut
+    from workbench.bench.weighing import Weighing
     from workbench.compiler.pipeline import Plan
 
 
@@ -50,50 +52,97 @@ class Fusions(Panel):
     ) -> None:
         super().__init__(self._receive)
         self._bench, self._in_background, self._on_message, self._say = bench, in_background, on_message, say
-        self._found: tuple[dict[str, str], Cuts] | None = None
+        self._weighing: Weighing | None = None
+        self._told: Weighing | None = None
+        self._lock = threading.RLock()
 
     def show_plan(self, ids: Sequence[str], compiled_s: Mapping[str, float]) -> None:
         """The bench has another plan, or it is known what its fusions took to compile; as for `fusions_content`."""
         self.content = fusions_content(self._bench.plan, ids, compiled_s)
-        if self._found is not None and self._found[0] != self._bench.pinned:
-            self._found = None  # they are beside choices by hand
-        self.cuts = cuts_content(self._found[1] if self._found is not None else None, self._bench.choices)
+        self._show_cuts()
+
+    def close(self) -> None:
+        """Stop what is under way."""
+        if self._weighing is not None:
+            self._weighing.cancel()
 
     def _receive(self, message: dict[str, Any]) -> None:
         kind = message.get("type")
         if kind == "cuts":
-            self._in_background("weighing cuts", self._find)
-        elif kind == "cut" and self._found is not None and message["index"] in range(len(self._found[1].every)):
-            choices = self._found[1].every[message["index"]].choices
-            self._in_background("choosing cuts", lambda: self._choose(choices))
+            self._weigh()
+        elif kind == "stop":
+            self.close()
+        elif kind == "cut":
+            self._take(message["index"])
         else:
             self._on_message(message)
 
-    def _find(self) -> None:
-        pinned = self._bench.pinned
-        found = self._bench.cuts()
-        if self._bench.pinned != pinned:
-            self._say("The choices changed while cuts were weighed: weigh them again")
-            return
-        self._found = pinned, found
-        self.cuts = cuts_content(found, self._bench.choices)
-        self._say(f"{found.planned} plans weighed: {len(found)} that nothing beats, beside Thunder's")
+    def _weigh(self) -> None:
+        """Weigh cuts beside other work; what was under way of it before is stopped."""
+        with self._lock:
+            self.close()
+            self._weighing = weighing = self._bench.weigh_cuts()
+        weighing.observe(lambda: self._go_on(weighing))
+        self._go_on(weighing)
+
+    def _go_on(self, weighing: Weighing) -> None:
+        """Show how far it is; once it is done, say so."""
+        with self._lock:
+            if weighing is not self._weighing:
+                return
+            self._show_cuts()
+            done = weighing is self._weighing and weighing.state == "done" and self._told is not weighing
+            self._told = weighing if done else self._told
+        if done and (table := weighing.table) is not None:
+            self._say(f"{table.planned} plans weighed: {len(table)} that nothing beats, beside Thunder's")
+
+    def _show_cuts(self) -> None:
+        with self._lock:
+            weighing = self._weighing
+            if weighing is not None and weighing.pinned != self._bench.pinned:
+                # They are beside choices by hand.
+                weighing.cancel()
+                self._weighing = None
+                if weighing.state == "working":
+                    self._say("The choices changed while cuts were weighed: weigh them again")
+            self.cuts = cuts_content(self._weighing, self._bench.choices)
+
+    def _take(self, index: int) -> None:
+        with self._lock:
+            table = self._weighing.table if self._weighing is not None else None
+        if table is not None and index in range(len(table.every)):
+            choices = table.every[index].choices
+            self._in_background("choosing cuts", lambda: self._choose(choices))
 
     def _choose(self, choices: Mapping[str, str]) -> None:
         self._bench.choose_found(choices)
 
 
-def cuts_content(cuts: Cuts | None, choices: Mapping[str, str]) -> dict[str, Any]:
-    """What the tab shows of cuts: columns, rows with what is in force marked, and whose rates the step rests on."""
-    if cuts is None:
-        return {"rows": [], "heads": [], "note": ""}
+def cuts_content(weighing: Weighing | None, choices: Mapping[str, str]) -> dict[str, Any]:
+    """What the tab shows of cuts: how far it is; then columns, and rows with what is in force marked."""
+    if weighing is None:
+        return {"state": "", "done": 0, "most": 0, "said": "", "heads": [], "rows": []}
+    state, table = weighing.state, weighing.table
+    by = f"Predicted, identical fusions compiled once; steps by {weighing.machine.name}'s rates."
+    said = {
+        "working": f"best so far: {table.best}" if table is not None else "",
+        "cancelled": f"Cancelled after {weighing.done} plans. {by}" if table is not None else "Cancelled.",
+        "failed": str(weighing.error),
+        "done": by,
+    }
+    shown = table if state in ("done", "cancelled") else None
     return {
-        "heads": list(cuts.heads),
+        "state": state,
+        "done": weighing.done,
+        "most": weighing.most,
+        "said": said[state],
+        "heads": list(Cuts.heads),
         "rows": [
             {"cells": list(cells), "chosen": cut.choices.items() <= choices.items() and _only(cut, choices)}
-            for cut, cells in zip(cuts.every, cuts.rows(), strict=True)
-        ],
-        "note": f"Predicted, identical fusions compiled once; steps by {cuts.machine}'s rates.",
+            for cut, cells in zip(shown.every, shown.rows(), strict=True)
+        ]
+        if shown is not None
+        else [],
     }
 
 

@@ -61,7 +61,8 @@ TABS: dict[str, tuple[str, ...]] = {
     "Fusions": (
         "Every fusion once, with those of the same structure together: these need to be compiled only once.",
         "A name leads to the fusion in the graph; there the inspector shows its code, and why it ends where it does. "
-        "Weigh other cuts: what more or less made again comes to in compilations, memory and time.",
+        "Weigh other cuts: what more or less made again comes to in compilations, memory and time; "
+        "cancelled, it shows what was weighed until then.",
     ),
     "Passes": (
         "The program after each step of its compilation, without steps that changed nothing.",
