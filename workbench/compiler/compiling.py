@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -23,6 +24,9 @@ from workbench.torch_api import dynamo_config, eval_frame
 
 RECOMPILE_LIMIT = 64
 """Ways to call a program, each captured on its own: shapes, modes, train or eval. PyTorch's own limit is 8."""
+
+
+_LINES = itertools.count(1)
 
 
 def compiled_by(
@@ -48,7 +52,8 @@ def compiled_by(
     def call(*args: Any, **kwargs: Any) -> Any:
         return program(*args, **kwargs)
 
-    code = call.__code__.replace(co_filename="<workbench>", co_name="call")
+    # Dynamo keeps some of what it knows by code that is equal: it has a line of its own.
+    code = call.__code__.replace(co_filename="<workbench>", co_name="call", co_firstlineno=next(_LINES))
     own = FunctionType(code, call.__globals__, "call", None, call.__closure__)
     context = eval_frame.optimize(backend, nopython=whole, dynamic=False)
     if isinstance(context, eval_frame.OptimizeContext):

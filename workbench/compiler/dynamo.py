@@ -213,9 +213,14 @@ class Compiled:
     def _last_change(self) -> str:
         """In what the last call that was captured anew differed, and on which line; empty where that is not known."""
         known = (reasons for code in self._codes if (reasons := dynamo_utils.guard_failures.get(code)))
+        last, number = "", -1
         # Of a call there is one for each graph there is, the newest first.
-        last = next((str(reasons[-min(self._limit, len(reasons))]) for reasons in known), "")
-        condition, *told = [part.strip() for part in re.sub(r"^\d+/\d+: ", "", last).split("  # ")]
+        for reason in reversed(next(known, [])):
+            numbered = re.match(r"\d+/(\d+): ", reason)
+            if numbered is None or int(numbered[1]) <= number:
+                break
+            last, number = reason[numbered.end() :], int(numbered[1])
+        condition, *told = [part.strip() for part in last.split("  # ")]
         at = re.search(r"([^/\\]+:\d+) in ", told[-1]) if told else None
         return f"{at[1]} ({told[0]}), where {condition} holds no more" if at else ""
 

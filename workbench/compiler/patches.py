@@ -629,6 +629,14 @@ def _keep_missing_gpu() -> None:
     """
     if not torch.backends.cuda.is_built() or torch.cuda.is_available():
         return
+    if threading.current_thread() is threading.main_thread():
+        _C._ensureCUDADeviceGuardSet()
+    else:
+        _leave_in_a_thread()
+    _C._ensureCUDADeviceGuardSet = lambda: None
+
+
+def _leave_in_a_thread() -> None:
     left = threading.Event()
 
     def leave() -> None:
@@ -638,7 +646,6 @@ def _keep_missing_gpu() -> None:
 
     threading.Thread(target=leave, name="missing GPU", daemon=True).start()
     left.wait()
-    _C._ensureCUDADeviceGuardSet = lambda: None
 
 
 _keep_missing_gpu()
