@@ -51,6 +51,7 @@ SEAM = Seam(
         "_TorchDispatchModeKey": "torch._C:_TorchDispatchModeKey",
         "_disable_current_modes": "torch.utils._python_dispatch:_disable_current_modes",
         "_get_dispatch_mode": "torch._C:_get_dispatch_mode",
+        "_autograd": "torch._C._autograd",
         "_functorch_depth": "torch._C._functorch:get_dynamic_layer_stack_depth",
         "_functorch_pop": "torch._C._functorch:pop_dynamic_layer_stack",
         "_len_torch_function_stack": "torch._C:_len_torch_function_stack",
@@ -100,6 +101,7 @@ SEAM = Seam(
         "TensorGuards": ("check",),
         "_C": ("_ensureCUDADeviceGuardSet",),
         "_EventType": ("Allocation",),
+        "_autograd": ("_saved_tensors_hooks_enable", "_saved_tensors_hooks_get_disabled_error_message"),
         "_TorchDispatchModeKey": ("FAKE",),
         "_pytree": ("keystr", "tree_flatten", "tree_flatten_with_path", "tree_leaves", "tree_map", "tree_unflatten"),
         "dynamo_config": (

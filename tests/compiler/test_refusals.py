@@ -139,8 +139,9 @@ def test_what_a_refused_program_began_of_torch_func_is_ended(capture: str) -> No
     x = torch.randn(4, 4, requires_grad=True)
     with pytest.raises(ProgramError):
         workbench.open(differentiates, x, device="cpu", capture=capture)
-    # Inside of a transform this raises.
+    # Inside of a transform these raise.
     assert torch.zeros(3).requires_grad_().requires_grad
+    assert torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=False).requires_grad
 
 
 @pytest.mark.parametrize(

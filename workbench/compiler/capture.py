@@ -50,7 +50,7 @@ from workbench.errors import ProgramError, WorkbenchError, shown
 from workbench.programs import Program, modes, placement
 from workbench.programs.files import what
 from workbench.programs.tensors import held, state_of
-from workbench.torch_api import FakeTensorMode, _functorch_depth, _functorch_pop
+from workbench.torch_api import FakeTensorMode, _autograd, _functorch_depth, _functorch_pop
 
 if TYPE_CHECKING:
     from workbench.compiler.on_disk import Entry
@@ -72,11 +72,15 @@ def _thunder(data: Any, stats: Any, cache_info: Mapping[str, Any]) -> Iterator[N
 def _transforms_ended() -> Iterator[None]:
     """End what a program that cannot be traced began of `torch.func`: all of PyTorch would be inside of it."""
     depth = _functorch_depth()
+    refused = _autograd._saved_tensors_hooks_get_disabled_error_message()
     try:
         yield
     finally:
         while _functorch_depth() > depth:
             _functorch_pop()
+        # A derivative that was begun refuses hooks, without which nothing is checkpointed.
+        if refused is None:
+            _autograd._saved_tensors_hooks_enable()
 
 
 @dataclasses.dataclass
@@ -270,7 +274,6 @@ def _capture_otherwise(
         raise ProgramError(f"{first}\nThunder's interpreter cannot trace it either: {second}") from first
 
 
-@_transforms_ended()
 def _what_reads(program: Program, error: BaseException) -> str:
     """What to do about values that are read between a program's graphs, by where they are read."""
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
@@ -286,6 +289,7 @@ def _what_reads(program: Program, error: BaseException) -> str:
     )
 
 
+@_transforms_ended()
 def _capture_parts(program: Program, executor: str, why: str) -> PartsCapture:
     """The graphs that Dynamo makes of a program, found on fake tensors, each traced on its own.
 
