@@ -26,7 +26,7 @@ RECOMPILE_LIMIT = 64
 """Ways to call a program, each captured on its own: shapes, modes, train or eval. PyTorch's own limit is 8."""
 
 
-_LINES = itertools.count(1)
+_NUMBERS = itertools.count(1)
 
 
 def compiled_by(
@@ -52,8 +52,9 @@ def compiled_by(
     def call(*args: Any, **kwargs: Any) -> Any:
         return program(*args, **kwargs)
 
-    # Dynamo keeps some of what it knows by code that is equal: it has a line of its own.
-    code = call.__code__.replace(co_filename="<workbench>", co_name="call", co_firstlineno=next(_LINES))
+    # Dynamo keeps some of what it knows by code that is equal: a constant that nothing reads tells each from the rest.
+    constants = (*call.__code__.co_consts, next(_NUMBERS))
+    code = call.__code__.replace(co_filename="<workbench>", co_name="call", co_consts=constants)
     own = FunctionType(code, call.__globals__, "call", None, call.__closure__)
     context = eval_frame.optimize(backend, nopython=whole, dynamic=False)
     if isinstance(context, eval_frame.OptimizeContext):
