@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -140,6 +141,34 @@ def test_inputs_that_a_program_has_no_parameters_for(args: tuple[Any, ...], inpu
     with pytest.raises(ProgramError) as refused:
         workbench.open(Scaled(), *args, **inputs)
     assert str(refused.value) == f"Scaled takes (x, seed, device), and what was given does not fit: {told}"
+
+
+def doubled_where_asked(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    @functools.wraps(function)
+    def called(*args: Any, twice: bool = False, **kwargs: Any) -> torch.Tensor:
+        return function(*args, **kwargs) * (2 if twice else 1)
+
+    return called
+
+
+class Decorated(nn.Module):
+    @doubled_where_asked
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sin()
+
+
+def test_a_decorator_may_take_more_than_what_it_decorates() -> None:
+    """As `return_dict` of Hugging Face's, which the model's own `forward` does not name."""
+    bench = workbench.open(Decorated(), torch.ones(2), twice=True, device="cpu", executor="torch")
+    torch.testing.assert_close(bench.config.jit(Decorated())(torch.ones(2), twice=True), 2 * torch.ones(2).sin())
+
+
+def test_a_call_of_the_modules_own_may_take_other_inputs() -> None:
+    class Called(nn.Linear):
+        def __call__(self, x: torch.Tensor, scale: float) -> torch.Tensor:
+            return super().__call__(x * scale)
+
+    assert workbench.open(Called(4, 4), torch.ones(2, 4), 2.0, device="cpu").plan.saved_bytes > 0
 
 
 def test_a_hook_may_give_what_is_missing() -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.places import OFFLOAD, RECOMPUTE
 from workbench.bench.among import Among
 from workbench.bench.around import Found
+from workbench.bench.background import Background
 from workbench.bench.fits import Fit, best_of, moved_in_words
-from workbench.errors import PlanError, WorkbenchError
+from workbench.errors import PlanError
 from workbench.limits import STORAGES, points_of, size_bytes, uses
 from workbench.summary import human_bytes, human_seconds
 
@@ -26,10 +28,6 @@ POINTS = 24
 POINTS_FUSED = 8
 """Where each takes a plan of seconds, and not arithmetic."""
 _BETWEEN_S = 0.01
-
-
-class _Cancelled(Exception):
-    """Nobody waits for the curve any more."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,7 +103,7 @@ class Line:
         return {"using": list(self.using), "points": [point.to_json() for point in self.points]}
 
 
-class Curve:
+class Curve(Background):
     """Plans from stock to the least peak. Made by `Workbench.curve`; found in a thread, in an order that fills in.
 
     Parameters
@@ -140,26 +138,23 @@ class Curve:
         using: Sequence[str] = STORAGES,
         each: bool = False,
     ) -> None:
+        super().__init__()
         if points is None:
             points = POINTS_FUSED if captured.stage.fuses else POINTS
         points = points_of(points)
         self.machine, self.using, self._each_of = machine, uses(using), points
         self._sets = [self.using[: n + 1] for n in range(len(self.using))] if each else [self.using]
         self.count = points * len(self._sets)
-        self._stop = threading.Event()
         self._changed = threading.Condition()
-        self._observers: list[Callable[[], None]] = []
         self._lines: tuple[Line, ...] = ()
         self._made: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], CurvePoint] = {}
-        self._done, self._ended = 0, False
-        self.error: WorkbenchError | None = None
+        self._done = 0
         self._fitter: Among | None = None
         self._prepared, self._turn, self._waiting = threading.Event(), threading.RLock(), 0
         if not captured.stage.has_backward:
             raise PlanError(f"{bench.program.name} has no backward, for which something could be saved or not")
         self.pinned = bench.pinned
-        self._thread = threading.Thread(target=self._work, args=(bench, captured), name="workbench-curve", daemon=True)
-        self._thread.start()
+        self._start("workbench-curve", functools.partial(self._work, bench, captured), self._prepared.set)
 
     @property
     def points(self) -> tuple[CurvePoint, ...]:
@@ -177,36 +172,6 @@ class Curve:
     def done(self) -> int:
         """Limits tried so far."""
         return self._done
-
-    @property
-    def state(self) -> str:
-        """``working``, ``done``, ``cancelled`` or ``failed``."""
-        if not self._ended:
-            return "working"
-        if self.error is not None:
-            return "failed"
-        return "done" if self._done == self.count else "cancelled"
-
-    def observe(self, callback: Callable[[], None]) -> None:
-        """Call `callback` from the curve's thread after each limit, and at the end."""
-        self._observers.append(callback)
-
-    def cancel(self) -> None:
-        """Stop; what was found stays."""
-        self._stop.set()
-
-    def wait(self, timeout_s: float | None = None) -> Curve:
-        """Wait until it is done or cancelled.
-
-        Raises
-        ------
-        WorkbenchError
-            What ended it, if something did.
-        """
-        self._thread.join(timeout_s)
-        if self.error is not None:
-            raise self.error
-        return self
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain JSON data."""
@@ -228,29 +193,15 @@ class Curve:
         return "\n".join((head, *(text for line in texts for text in line)))
 
     def _work(self, bench: Workbench, captured: Capture) -> None:
-        try:
-            fitter: Among | None = None
-            tried: list[int] = []
-            for using in self._sets:
-                fitter = Among(bench, captured, self.machine, self._go_on, keep=False, using=using, after=fitter)
-                with self._turn:
-                    fitter.least()
-                    self._fitter, self._lines = fitter, (*self._lines, Line(using=using, points=()))
-                self._prepared.set()
-                self._find(fitter, tried)
-        except _Cancelled:
-            pass
-        except WorkbenchError as error:
-            self.error = error
-        finally:
-            self._ended = True
+        fitter: Among | None = None
+        tried: list[int] = []
+        for using in self._sets:
+            fitter = Among(bench, captured, self.machine, self._go_on, keep=False, using=using, after=fitter)
+            with self._turn:
+                fitter.least()
+                self._fitter, self._lines = fitter, (*self._lines, Line(using=using, points=()))
             self._prepared.set()
-            self._tell()
-
-    def _go_on(self) -> None:
-        # What is asked for meanwhile goes on after the curve was cancelled.
-        if self._stop.is_set() and threading.current_thread() is self._thread:
-            raise _Cancelled
+            self._find(fitter, tried)
 
     def fit(self, peak: int | str) -> Fit:
         """What to choose under a peak, by what is known already; nothing is made: see `Workbench.choose_found`.
@@ -333,10 +284,6 @@ class Curve:
                 beside=point.beside,
             )
         return self._made[key]
-
-    def _tell(self) -> None:
-        for callback in tuple(self._observers):
-            callback()
 
 
 def _filling(count: int) -> list[float]:

@@ -11,7 +11,7 @@ import functools
 import inspect
 import itertools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -84,6 +84,12 @@ class Shared:
     def steps(self) -> Iterator[tuple[fx.Node, fx.Node]]:
         """Each view with what it is a view of, as they have to be written into the owner."""
         return iter(()) if self.stored else itertools.pairwise((*self.views, self.owner))
+
+
+def statistics_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The running mean and variance that one of `KEEPS_STATISTICS` is given; None where it is given none."""
+    first, second = (*args[1:3], None, None)[:2]
+    return kwargs.get("running_mean", first), kwargs.get("running_var", second)
 
 
 def writes(node: fx.Node) -> fx.Node | None:
@@ -263,8 +269,7 @@ class Aliases:
         """
         if not self._differentiated or _name(node) not in KEEPS_STATISTICS:
             return
-        given = dict(enumerate(node.args)) | node.kwargs
-        kept = (given.get("running_mean", given.get(1)), given.get("running_var", given.get(2)))
+        kept = statistics_of(node.args, node.kwargs)
         if any(isinstance(each, fx.Node) and _viewed(each) is not None for each in kept):
             raise NotImplementedError(STATISTICS)
 

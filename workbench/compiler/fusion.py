@@ -318,8 +318,8 @@ class RegionExecutor(TorchCompileExecutor):
 
     def can_fuse(self, bsym: BoundSymbol) -> bool:
         """Whether a statement may be in a region."""
-        apart = self.control.unfused | self._apart
-        if apart and any(out.name in apart for out in bsym.flat_proxy_outs):
+        unfused, apart = self.control.unfused, self._apart
+        if (unfused or apart) and any(out.name in unfused or out.name in apart for out in bsym.flat_proxy_outs):
             return False
         key = ("can fuse", identity(self), identity(bsym))
         return bool(self.control.regions.once(key, (self, bsym), lambda: self._can_fuse(bsym)))

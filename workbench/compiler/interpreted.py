@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from workbench.compiler.aliases import KEEPS_STATISTICS, STATISTICS, UNDER_NO_GRAD
+from workbench.compiler.aliases import KEEPS_STATISTICS, STATISTICS, UNDER_NO_GRAD, statistics_of
 from workbench.compiler.calls import draws_again, refuse_lists
 from workbench.compiler.causes import remedy
 from workbench.compiler.copies import VIEWS, leaves
@@ -193,9 +193,8 @@ def _refuse_statistics(trace: TraceCtx) -> None:
         return
     views: set[str] = set()
     for bsym in trace.bound_symbols:
-        given = dict(enumerate(bsym.args)) | bsym.kwargs
         if bsym.sym.name in KEEPS_STATISTICS:
-            kept = (given.get("running_mean", given.get(1)), given.get("running_var", given.get(2)))
+            kept = statistics_of(bsym.args, bsym.kwargs)
             if any(isinstance(each, TensorProxy) and each.name in views for each in kept):
                 raise ProgramError(
                     f"{_place(bsym)}Thunder cannot trace {bsym.sym.name}: {remedy(STATISTICS)} ({STATISTICS})"

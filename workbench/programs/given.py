@@ -73,11 +73,15 @@ def _check_that_they_fit(
     ProgramError
         With the program's parameters, and the workbench's own options where one of these may be meant.
     """
-    # A hook may give other inputs than it gets.
-    if getattr(program, "_forward_pre_hooks", None):
-        return
+    called = program
+    if isinstance(program, torch.nn.Module):
+        # A hook may give other inputs than it gets, as may a call of the module's own.
+        if program._forward_pre_hooks or type(program).__call__ is not torch.nn.Module.__call__:
+            return
+        called = program.forward
     try:
-        signature = inspect.signature(program.forward if isinstance(program, torch.nn.Module) else program)
+        # A decorator may take more than what it decorates, as those of Hugging Face do.
+        signature = inspect.signature(called, follow_wrapped=False)
     except (TypeError, ValueError):
         return
     try:
