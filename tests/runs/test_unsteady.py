@@ -68,15 +68,19 @@ def test_what_no_step_repeats_has_a_peak_and_no_statements_times(program: type[t
 
 
 def test_the_change_is_the_programs_own_and_the_last() -> None:
-    """Though another one was captured before whose calls differ, too: to Dynamo both are the same code."""
+    """Though calls of another one, which is the same code to Dynamo, differ before and after."""
     x = torch.randn(2, 4)
-    other, module = Grows(), Counts()
-    for program in (other, module):
-        jitted = workbench.open(program, x, device="cpu", executor="torch").config.jit(program)
+    module, other = Counts(), Grows()
+    counting, growing = (
+        workbench.open(program, x, device="cpu", executor="torch").config.jit(program) for program in (module, other)
+    )
+    for jitted in (growing, counting, growing):
         for _ in range(4):
             jitted(x)
     # The call that was captured last differs from the one before it in the count of the one before it.
-    assert jitted._last_change().endswith(f"(self.calls += 1), where program.calls == {module.calls - 2} holds no more")
+    change = counting._last_change()
+    assert change.endswith(f"(self.calls += 1), where program.calls == {module.calls - 2} holds no more")
+    assert "len(program.before)" in growing._last_change()
 
 
 def test_a_program_that_is_compiled_again_once_is_timed() -> None:
