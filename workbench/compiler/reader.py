@@ -49,6 +49,9 @@ from workbench.graph import (
 if TYPE_CHECKING:
     from workbench.compiler.stage import Stage
 
+IGNORED = "_ignored"
+"""What the names of zeros end with that autograd makes for outputs whose gradient is not asked for."""
+
 _KINDS = {
     "copy_": Kind.COPY,
     "update_aliases": Kind.FENCE,
@@ -398,7 +401,7 @@ def _enter_ignored(builder: _Builder, found: TraceFacts, outputs: Sequence[Any])
     """
     for output in outputs[-1:]:
         with tracectx(TraceCtx(None)):
-            zeros = output.replace_name(f"{output.name}_ignored")
+            zeros = output.replace_name(output.name + IGNORED)
         found.storage_of[zeros.name] = len(found.storage_bytes)
         found.storage_bytes.append(bytes_of(zeros))
         found.root.append(zeros.name)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
@@ -20,7 +21,7 @@ from workbench.compiler.layers import KEPT, OtherwiseError, Reduced, like
 from workbench.compiler.names import OriginTag, origin_of
 from workbench.compiler.recipes import Mark, Recipe, Recipes, Values
 from workbench.compiler.templates import renamed
-from workbench.compiler.thunder_api import PrimIDs, Proxy, TraceCtx, from_trace
+from workbench.compiler.thunder_api import PrimIDs, Proxy, TensorProxy, TraceCtx, from_trace
 
 _NUMBERED = re.compile(r"(.*?)(\d+)")
 
@@ -57,7 +58,7 @@ class Unfolder:
 
     def __init__(self, given: Reduced) -> None:
         run = given.run
-        self._program, self._run = given.program, run
+        self._program, self._few, self._run = given.program, given.trace, run
         self._gap = len(run.left_out)
         self._here, self._there = KEPT - 1, len(run.layers) - KEPT
         """The layers before and after what is left out."""
@@ -86,6 +87,66 @@ class Unfolder:
             given = {arg.name for arg in one.flat_proxy_args}
             pairs.update((x, y) for x, y in zip(names_in(one), names_in(other), strict=True) if x not in given)
         return pairs
+
+    @property
+    def gap(self) -> int:
+        """How many layers are left out."""
+        return self._gap
+
+    @property
+    def length(self) -> int:
+        """Origins of a layer."""
+        return self._length
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The layers before and after what is left out, by their places among those that stay."""
+        return self._here, self._here + 1
+
+    @property
+    def private(self) -> list[tuple[str, ...]]:
+        """Arguments that each layer that stays has for itself, in order."""
+        return [self._run.private[at] for at in self._kept]
+
+    @property
+    def _kept(self) -> list[int]:
+        return [at for at in range(len(self._run.layers)) if at not in self._run.left_out]
+
+    @property
+    def stem(self) -> str:
+        """What the paths of layers begin with, before their numbers."""
+        return f"{self._run.container}." if self._run.container else ""
+
+    @property
+    def turns(self) -> int:
+        """How many of the container's layers are a layer here."""
+        return self._run.turns
+
+    def stays(self, origin: int) -> bool:
+        """Whether an origin is in no layer that is left out."""
+        return (origin - self._begun) // self._length not in self._run.left_out
+
+    @property
+    def private_between(self) -> list[tuple[str, ...]]:
+        """Arguments that each layer that is left out has for itself."""
+        return [self._run.private[at] for at in self._run.left_out]
+
+    @property
+    def arguments(self) -> tuple[list[str], list[str]]:
+        """Tensors that all of the program is given, and those that it is given without the layers left out."""
+        return _unpacked(self._program), _unpacked(self._few)
+
+    @property
+    def differentiated(self) -> tuple[list[str], list[str]]:
+        """What gradients are given for, in all of the program and without the layers left out."""
+        return _flat_args(self._program), _flat_args(self._few)
+
+    def layer_of(self, origin: int) -> int:
+        """Which of the layers that stay an origin is in, in order; -1 for none."""
+        part = (origin - self._begun) // self._length
+        if not 0 <= part < len(self._run.layers):
+            return -1
+        return part if part <= self._here else part - self._gap
 
     def unfolded(self, trace: TraceCtx) -> TraceCtx:
         """The trace that Thunder makes where nothing is left out.
@@ -127,8 +188,10 @@ class Unfolder:
 
     def _prepared(self, trace: TraceCtx) -> Callable[[Sequence[int]], TraceCtx]:
         """What writes the trace with as many of those that were left out as it is given, and takes as long as that."""
-        both = self._both(trace, self._parts(trace))
-        self._number(trace, both)
+        parts = self._parts(trace)
+        both = self._both(trace, parts)
+        self._last = trace, parts, both
+        self.numbered((n for bsym in trace.bound_symbols for n in names_in(bsym)), both.pairs)
         name_ctr = trace.name_ctr + self._moved
 
         def write(left_out: Sequence[int]) -> TraceCtx:
@@ -178,11 +241,7 @@ class Unfolder:
         OtherwiseError
             If they are not.
         """
-        home: dict[str, int] = {}
-        for part, bsym in zip(parts, trace.bound_symbols, strict=True):
-            if bsym.sym.id is not PrimIDs.UNPACK_TRIVIAL:
-                for out in bsym.flat_proxy_outs:
-                    home.setdefault(out.name, part)
+        home = _homes(trace, parts)
         one, other = ([row for row, part in enumerate(parts) if part == at] for at in (self._here, self._there))
         if len(one) != len(other):
             raise OtherwiseError
@@ -236,56 +295,72 @@ class Unfolder:
             if there in read and part not in (here, there, there + 1):
                 raise OtherwiseError
 
-    def _number(self, trace: TraceCtx, both: _Both) -> None:
+    def numbered(self, names: Iterable[str], pairs: Mapping[str, str]) -> None:
         """What new names become, where the layers that are left out take numbers as those that stayed.
+
+        Parameters
+        ----------
+        names : iterable of str
+            All that there are.
+        pairs : mapping of str to str
+            What the layer before the gap made, and what the one after it did.
 
         Raises
         ------
         OtherwiseError
             If names are not numbered one layer after the other.
         """
-        new = dict.fromkeys(n for bsym in trace.bound_symbols for n in names_in(bsym) if n not in self._names)
-        numbered = {name: _number_of(name) for name in new}
+        numbered = {name: _number_of(name) for name in dict.fromkeys(names) if name not in self._names}
         early = [name for name, (_, number) in numbered.items() if number < self._program.name_ctr]
         for name in early:
             # Numbered when the program was traced, all layers being there: inside of what is checkpointed.
             self._names[name] = name
             prefix, one = numbered.pop(name)
-            if name in both.pairs:
-                step, rest = divmod(_number_of(both.pairs[name])[1] - one, self._gap + 1)
+            if name in pairs:
+                step, rest = divmod(_number_of(pairs[name])[1] - one, self._gap + 1)
                 if rest:
                     raise OtherwiseError
                 for at, copy in enumerate(self._copies, 1):
                     copy[name] = f"{prefix}{one + at * step}"
-        phases: list[list[tuple[int, int]]] = []
-        for one, other in sorted((numbered[x][1], numbered[y][1]) for x, y in both.pairs.items() if x in numbered):
-            first = phases[-1][0] if phases else (0, 0)
-            # All that one layer made is numbered before all that the other did.
-            if first[1] - first[0] == other - one and min(one, other) < max(first):
-                phases[-1].append((one, other))
-            else:
-                phases.append([(one, other)])
-        # From which number on names are moved, and how far by each layer.
-        steps = [(max(phase[0]), abs(phase[0][1] - phase[0][0])) for phase in phases]
-
-        def moved(number: int) -> int:
-            return self._moved + self._gap * sum(step for begun, step in steps if number >= begun)
-
-        for x, y in both.pairs.items():
+        numbering = Numbering.of([(numbered[x][1], numbered[y][1]) for x, y in pairs.items() if x in numbered])
+        for x, y in pairs.items():
             if x not in numbered:
                 continue
             (prefix, one), (_, other) = numbered[x], numbered[y]
-            low, step = min(one, other), abs(one - other)
-            for at, copy in enumerate(self._copies, 1):
-                # The backward goes through the layers from the last to the first.
-                place = at if one < other else self._gap + 1 - at
-                copy[x] = f"{prefix}{low + moved(low) + place * step}"
-        self._names.update((name, f"{prefix}{number + moved(number)}") for name, (prefix, number) in numbered.items())
-        self._moved += self._gap * sum(step for _, step in steps)
+            for copy, number in zip(self._copies, numbering.between(one, other, self._gap, self._moved), strict=True):
+                copy[x] = f"{prefix}{number}"
+        for name, (prefix, number) in numbered.items():
+            self._names[name] = f"{prefix}{numbering.moved(number, self._gap, self._moved)}"
+        self._moved += numbering.moved_in_all(self._gap)
         made = [copy[x] for copy in self._copies for x in (*numbered, *early) if x in copy]
         all_names = [*self._names.values(), *made]
         if len(set(all_names)) != len(all_names):
             raise OtherwiseError
+
+    @cached_property
+    def chain(self) -> Chain:
+        """What stands for each name of the last trace in further layers."""
+        trace, parts, both = self._last
+        kept, rows = self._kept, trace.bound_symbols
+        of_each = [[row for row, part in enumerate(parts) if part == at] for at in kept]
+        private = self.private
+        home = _homes(trace, parts)
+        place = {at: number for number, at in enumerate(kept)}
+        made_in = {name: place.get(at, -1) for name, at in home.items()}
+        made_in.update((name, number) for number, names in enumerate(private) for name in names)
+
+        def alike(one: int, other: int) -> dict[str, str]:
+            found = dict(zip(private[one], private[other], strict=True))
+            if len(of_each[one]) == len(of_each[other]):
+                for x, y in zip(of_each[one], of_each[other], strict=True):
+                    xs, ys = names_in(rows[x]), names_in(rows[y])
+                    found.update(zip(xs, ys, strict=True) if len(xs) == len(ys) else ())
+            return found
+
+        here, there = self.ends
+        pairs = {**dict(zip(private[here], private[there], strict=True)), **both.pairs}
+        before, after = (alike(one, other) for one, other in ((here - 1, here), (there, there + 1)))
+        return Chain(here, made_in, self._names, self._copies, pairs, before, after)
 
     def _write(self, trace: TraceCtx, both: _Both, left_out: Sequence[int], into: list[Any]) -> None:
         """All statements but those that unpack."""
@@ -364,11 +439,137 @@ class Unfolder:
         return bsym.from_bsym(args=(returned,))
 
 
+@dataclasses.dataclass(frozen=True)
+class Chain:
+    """What stands for each name of a layer in further layers: those that are left out, and the one after them.
+
+    Attributes
+    ----------
+    here : int
+        The layer before those that are left out, of those that stay; the next is the one after them.
+    made_in : mapping of str to int
+        The layer of each name; in none if it is not there, or below 0.
+    stay : mapping of str to str
+        What each is called in the whole program.
+    copies : sequence of mapping of str to str
+        What stands for those of `here` in each layer that is left out.
+    pairs, before, after : mapping of str to str
+        What stands for those of `here` in the layer after the gap, for those of the one before `here` in it, and for
+        those of the layer after the gap in the next; of the last two as far as it is known.
+    """
+
+    here: int
+    made_in: Mapping[str, int]
+    stay: Mapping[str, str]
+    copies: Sequence[Mapping[str, str]]
+    pairs: Mapping[str, str]
+    before: Mapping[str, str]
+    after: Mapping[str, str]
+
+    @cached_property
+    def _back(self) -> Mapping[str, str]:
+        return {y: x for x, y in self.pairs.items()}
+
+    def named(self, name: str, layer: int) -> list[str | None]:
+        """What is called so where a layer reads it; of `here` that and all further layers have, the last if known.
+
+        Raises
+        ------
+        OtherwiseError
+            If that cannot be told.
+        """
+        made_in, own = self.made_in.get(name, -1), self.stay[name]
+        if layer == self.here + 1:
+            return [self.copies[-1][name] if made_in == self.here else own]
+        if layer != self.here:
+            return [own]
+        try:
+            if made_in < 0:
+                return [own] * (len(self.copies) + 2)
+            if made_in == self.here:
+                return [own, *(copy[name] for copy in self.copies), self.stay[self.pairs[name]]]
+            if made_in == self.here - 1:
+                of_next = self.before[name]
+                return [own, self.stay[of_next], *(copy[of_next] for copy in self.copies)]
+            if made_in == self.here + 1:
+                of_first = self._back[name]
+                next_one = self.after.get(name)
+                return [*(copy[of_first] for copy in self.copies), own, next_one and self.stay[next_one]]
+        except KeyError as error:
+            raise OtherwiseError from error
+        raise OtherwiseError
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbering:
+    """How numbers go on where layers are left out.
+
+    Attributes
+    ----------
+    steps : tuple of (int, int)
+        From which number on names are moved, and how far by each layer.
+    """
+
+    steps: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[int, int]]) -> Numbering:
+        """By the numbers that two layers took, one of each."""
+        phases: list[list[tuple[int, int]]] = []
+        for one, other in sorted(pairs):
+            first = phases[-1][0] if phases else (0, 0)
+            # All that one layer made is numbered before all that the other did.
+            if first[1] - first[0] == other - one and min(one, other) < max(first):
+                phases[-1].append((one, other))
+            else:
+                phases.append([(one, other)])
+        return cls(tuple((max(phase[0]), abs(phase[0][1] - phase[0][0])) for phase in phases))
+
+    def moved(self, number: int, gap: int, by: int = 0) -> int:
+        """A number where so many layers are left out, and all are so much higher."""
+        return number + by + gap * sum(step for begun, step in self.steps if number >= begun)
+
+    def moved_in_all(self, gap: int) -> int:
+        """How much higher the last is."""
+        return gap * sum(step for _, step in self.steps)
+
+    def between(self, one: int, other: int, gap: int, by: int = 0) -> range:
+        """The numbers of the layers between two, from the one to the other."""
+        low, step = self.moved(min(one, other), gap, by), abs(one - other)
+        # The backward goes through the layers from the last to the first.
+        return range(low + step, low + (gap + 1) * step, step) if one < other else range(low + gap * step, low, -step)
+
+
 def _number_of(name: str) -> tuple[str, int]:
     found = _NUMBERED.fullmatch(name)
     if found is None:
         raise OtherwiseError
     return found[1], int(found[2])
+
+
+def _homes(trace: TraceCtx, parts: Sequence[int]) -> dict[str, int]:
+    """The layer in which each value is made."""
+    home: dict[str, int] = {}
+    for part, bsym in zip(parts, trace.bound_symbols, strict=True):
+        if bsym.sym.id is not PrimIDs.UNPACK_TRIVIAL:
+            for out in bsym.flat_proxy_outs:
+                home.setdefault(out.name, part)
+    return home
+
+
+def _unpacked(trace: TraceCtx) -> list[str]:
+    return [
+        out.name
+        for bsym in trace.bound_symbols
+        if bsym.sym.id is PrimIDs.UNPACK_TRIVIAL
+        for out in bsym.flat_proxy_outs
+        if isinstance(out, TensorProxy)
+    ]
+
+
+def _flat_args(trace: TraceCtx) -> list[str]:
+    returned = next(b for b in reversed(trace.bound_symbols) if b.sym.id is PrimIDs.RETURN)
+    return [getattr(arg, "name", "") for arg in returned.args[0]["flat_args"]]
 
 
 def _check_leaf(leaf: Any) -> None:

@@ -1,0 +1,733 @@
+"""A plan of few layers written on to all of them: tables and sites of the layers that were left out, without their traces.
+
+The layers on both sides of the gap are held to each other, row by row of the tables: that each reads, makes and frees
+of its own layer, of the one before, of the one after and of all else what the other does. Then so would those between,
+and their rows are theirs, names and sites included. The traces are made once somebody asks for them. Where anything is
+otherwise, all is planned.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from workbench.compiler.layers import OtherwiseError
+from workbench.compiler.reader import IGNORED
+from workbench.compiler.unfolded import Chain, Numbering, Unfolder
+from workbench.compiler.accumulate import accumulation_order
+from workbench.graph import BACKWARD, Ends, Graph, Kind, Ragged, Statements, Storages, ValueFlag, Values
+from workbench.lever import Site
+
+type _Ints = NDArray[np.intp]
+
+_FUSION = re.compile(r"(.*?)(\d+)")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pairs:
+    """Rows and values of the two layers that the others belong between.
+
+    Attributes
+    ----------
+    here, there : array
+        Their rows, those at one place being alike.
+    made : dict of int to int
+        What the first made, and what the other did.
+    before : dict of int to int
+        What the first reads of the layer before it, and the other of the first.
+    after : dict of int to int
+        What the other reads of the layer after it, by what the first reads of the other.
+    """
+
+    here: _Ints
+    there: _Ints
+    made: dict[int, int]
+    before: dict[int, int]
+    after: dict[int, int]
+
+
+class Extended:
+    """Tables of few layers, written on.
+
+    Parameters
+    ----------
+    graph : Graph
+        The execution traces of the program without the layers that are left out.
+    unfolder : Unfolder
+        That wrote the traces which these were made of.
+    arguments : mapping of str to Tensor
+        Those of the whole program.
+
+    Attributes
+    ----------
+    graph : Graph
+        Of the whole program.
+
+    Raises
+    ------
+    OtherwiseError
+        If the layers that stayed are not one as the other in these tables.
+    """
+
+    def __init__(self, graph: Graph, unfolder: Unfolder, arguments: Mapping[str, torch.Tensor]) -> None:
+        self._few, self.unfolder, self._gap = graph, unfolder, unfolder.gap
+        self._tensors = arguments
+        self._top = np.where(graph.statements.parent < 0, np.arange(len(graph.statements)), graph.statements.parent)
+        self._part = self._parts()[self._top]
+        """The layer of each row."""
+        producer = graph.values.producer
+        self._home = np.where(producer >= 0, self._part[producer], -1)
+        """The layer that makes each value."""
+        self._private = self._privates()
+        self._pairs = self._paired()
+        self._keys = self._tables()
+        self.fusions = self._numbered()
+        self._rows, self._shifts = self._sequence()
+        self.graph = self._extended()
+
+    def _parts(self) -> _Ints:
+        """Of each row the layer of the run that it belongs to, -1 for none; as `Unfolder` has it for statements."""
+        statements = self._few.statements
+        tops = np.flatnonzero(statements.parent < 0)
+        parts = np.full(len(statements), -1, np.intp)
+        inputs, outputs = statements.inputs, statements.outputs
+        made_at: dict[int, int] = {}
+        of_nothing: dict[int, int] = {}
+        for row in tops.tolist():
+            origin, read = int(statements.origin[row]), inputs[row].tolist()
+            if origin >= 0:
+                parts[row] = self.unfolder.layer_of(origin)
+            else:
+                last = max((made_at[value] for value in read if value in made_at), default=-1)
+                parts[row] = parts[last] if last >= 0 else -1
+            for value in read:
+                made = of_nothing.pop(value, -1)
+                if made >= 0:
+                    parts[made] = parts[row]
+            where = of_nothing if origin < 0 and not read else made_at
+            for value in outputs[row].tolist():
+                where.setdefault(value, row)
+        return parts
+
+    def _privates(self) -> list[list[int]]:
+        """Arguments that the layers that stayed have for themselves, which belong to them.
+
+        Raises
+        ------
+        OtherwiseError
+            If they do not lie alike in memory of their own.
+        """
+        tensors, layers = self._tensors, (*self.unfolder.private, *self.unfolder.private_between)
+        storages = Counter(tensor.untyped_storage()._cdata for tensor in tensors.values())
+        how = [_lies(tensors[name]) for name in layers[0]]
+        for names in layers:
+            if [_lies(tensors[name]) for name in names] != how:
+                raise OtherwiseError
+            if any(storages[tensors[name].untyped_storage()._cdata] > 1 for name in names):
+                raise OtherwiseError
+        index = self._few.value_index
+        found = [[index[name] for name in names if name in index] for names in self.unfolder.private]
+        if len({len(values) for values in found}) != 1:
+            raise OtherwiseError
+        for at, values in enumerate(found):
+            self._home[values] = at
+        return found
+
+    def _paired(self) -> _Pairs:
+        """The layers on both sides of the gap, one as the other."""
+        graph, statements = self._few, self._few.statements
+        one, other = self.unfolder.ends
+        here, there = np.flatnonzero(self._part == one), np.flatnonzero(self._part == other)
+        if not len(here) or len(here) != len(there):
+            raise OtherwiseError
+        for column in ("executor", "kind", "side", "flags", "transient_bytes", "flops", "group", "computes"):
+            values = getattr(statements, column)
+            if isinstance(values, tuple):
+                if any(values[x] != values[y] for x, y in zip(here.tolist(), there.tolist(), strict=True)):
+                    raise OtherwiseError
+            elif (values[here] != values[there]).any():
+                raise OtherwiseError
+        if (self._top[here] - here != self._top[there] - there).any():
+            raise OtherwiseError
+        found = _Pairs(here, there, dict(zip(self._private[one], self._private[other], strict=True)), {}, {})
+        fixed: set[int] = set()
+        home = self._home.tolist()
+        for column in (statements.outputs, statements.inputs, statements.frees):
+            xs, ys = column.taken(here), column.taken(there)
+            if (xs.offsets != ys.offsets).any():
+                raise OtherwiseError
+            for x, y in zip(xs.items.tolist(), ys.items.tolist(), strict=True):
+                at, to = home[x], home[y]
+                if x == y:
+                    expected = at not in (one, other, other + 1)
+                    fixed.add(x)
+                elif at == one:
+                    expected = to == other and found.made.setdefault(x, y) == y
+                elif at == one - 1 and at >= 0:
+                    expected = to == one and found.before.setdefault(x, y) == y
+                elif at == other:
+                    expected = to == other + 1 and found.after.setdefault(x, y) == y
+                else:
+                    expected = False
+                if not expected:
+                    raise OtherwiseError
+        made, others = found.made.keys(), set(found.made.values())
+        if len(others) != len(made) or not (found.after.keys() <= others and made >= set(found.before.values())):
+            raise OtherwiseError
+        if fixed & (found.before.keys() | found.after.keys()):
+            raise OtherwiseError
+        self._let_alone(one, other)
+        values = graph.values
+        for x, y in found.made.items():
+            if (values.shape[x], values.dtype[x], values.device[x]) != (values.shape[y], values.dtype[y], values.device[y]):
+                raise OtherwiseError
+        xs, ys = np.fromiter(made, np.intp), np.fromiter(found.made.values(), np.intp)
+        if (values.bytes[xs] != values.bytes[ys]).any() or (values.flags[xs] != values.flags[ys]).any():
+            raise OtherwiseError
+        return found
+
+    def _let_alone(self, one: int, other: int) -> None:
+        """Nothing but its neighbours reads or frees what a layer makes: what else did would, of those between, too."""
+        statements = self._few.statements
+        for column in (statements.inputs, statements.outputs, statements.frees):
+            rows = np.repeat(np.arange(len(statements)), np.diff(column.offsets))
+            homes, parts = self._home[column.items], self._part[rows]
+            if ((homes == one) & ~np.isin(parts, (one - 1, one, other))).any():
+                raise OtherwiseError
+            if ((homes == other) & ~np.isin(parts, (one, other, other + 1))).any():
+                raise OtherwiseError
+
+    # A value of the whole program is told by its key: the value of the few layers that it stands for, and how many
+    # layers further on it is; 0 for what stays.
+
+    def _key(self, value: int, further: int) -> int:
+        return value * (self._gap + 1) + further
+
+    def _tables(self) -> _Ints:
+        """The key of each value as it is read in the first of both layers, in those left out, in the other, elsewhere."""
+        count, gap, pairs = len(self._few.values), self._gap, self._pairs
+        own = np.arange(count) * (gap + 1)
+        keys = np.tile(own, (gap + 3, 1))
+        inner = keys[: gap + 1]
+        further = np.arange(gap + 1)
+        for x in pairs.made:
+            inner[:, x] = self._key(x, 0) + further
+        for x, y in pairs.before.items():
+            inner[1:, x] = self._key(y, 0) + further[:-1]
+        back = {y: x for x, y in pairs.made.items()}
+        for x in pairs.after:
+            inner[:-1, x] = self._key(back[x], 0) + further[1:]
+        for y in pairs.before.values():
+            keys[gap + 1, y] = self._key(y, gap)
+        return keys
+
+    def _numbered(self) -> Chain:
+        """What fusions are called."""
+        statements, pairs = self._few.statements, self._pairs
+        name, (one, other) = statements.name, self.unfolder.ends
+        rows = np.flatnonzero(statements.kind == Kind.FUSION).tolist()
+        numbers = {name[row]: _number_of(name[row]) for row in rows}
+        made_in = {name[row]: int(self._part[row]) for row in rows}
+        both: dict[str, str] = {}
+        for x, y in zip(pairs.here.tolist(), pairs.there.tolist(), strict=True):
+            if name[x] in numbers and name[y] in numbers and numbers[name[x]][0] == numbers[name[y]][0]:
+                both[name[x]] = name[y]
+            elif name[x] != name[y]:
+                raise OtherwiseError
+        numbering = Numbering.of((numbers[x][1], numbers[y][1]) for x, y in both.items())
+        copies: list[dict[str, str]] = [{} for _ in range(self._gap)]
+        for x, y in both.items():
+            between = numbering.between(numbers[x][1], numbers[y][1], self._gap)
+            for copy, number in zip(copies, between, strict=True):
+                copy[x] = f"{numbers[x][0]}{number}"
+        stay = {fusion: f"{stem}{numbering.moved(number, self._gap)}" for fusion, (stem, number) in numbers.items()}
+        names = [*stay.values(), *(fusion for copy in copies for fusion in copy.values())]
+        if len(set(names)) != len(names):
+            raise OtherwiseError
+
+        def alike(these: int, those: int) -> dict[str, str]:
+            xs, ys = ([row for row in rows if self._part[row] == part] for part in (these, those))
+            return {name[x]: name[y] for x, y in zip(xs, ys, strict=True)} if len(xs) == len(ys) else {}
+
+        return Chain(one, made_in, stay, copies, both, alike(one - 1, one), alike(other, other + 1))
+
+    def _sequence(self) -> tuple[_Ints, _Ints]:
+        """The rows of the whole program: of each which of the few it is, and how many layers further on."""
+        inserted = _inserted(self._pairs.here, self._pairs.there)
+        rows: list[_Ints] = []
+        shifts: list[_Ints] = []
+        begun = 0
+        for after in sorted(inserted):
+            backward, copied = inserted[after]
+            rows.append(np.arange(begun, after + 1))
+            shifts.append(np.zeros(after + 1 - begun, np.intp))
+            further = np.arange(1, self._gap + 1)
+            rows.append(np.tile(copied, self._gap))
+            shifts.append(np.repeat(further[::-1] if backward else further, len(copied)))
+            begun = after + 1
+        rows.append(np.arange(begun, len(self._few.statements)))
+        shifts.append(np.zeros(len(rows[-1]), np.intp))
+        return np.concatenate(rows), np.concatenate(shifts)
+
+    def _extended(self) -> Graph:
+        few, statements, values = self._few, self._few.statements, self._few.values
+        gap, rows, shifts = self._gap, self._rows, self._shifts
+        other = self.unfolder.ends[1]
+        # Which table of keys each row reads by.
+        table = np.where(self._part[rows] == other, gap + 1, gap + 2)
+        table = np.where(self._part[rows] == self.unfolder.ends[0], shifts, table)
+        columns = {name: getattr(statements, name).taken(rows) for name in ("inputs", "outputs", "frees")}
+        keyed = {
+            name: self._keys[np.repeat(table, np.diff(column.offsets)), column.items]
+            for name, column in columns.items()
+        }
+        order = self._order(columns, keyed)
+        place = np.full(len(values) * (gap + 1), -1, np.intp)
+        place[order] = np.arange(len(order))
+        row_of = np.full((len(statements), gap + 1), -1, np.intp)
+        row_of[rows, shifts] = np.arange(len(rows))
+        value, further = np.divmod(order, gap + 1)
+        producer = np.where(values.producer[value] >= 0, row_of[values.producer[value], further], -1)
+        parent = np.where(statements.parent[rows] >= 0, row_of[statements.parent[rows], shifts], -1)
+        storage, roots = self._storages(value, further, place)
+        taken = self._names_of(value.tolist(), further.tolist())
+        value_list = value.tolist()
+        row_list = rows.tolist()
+        graph = Graph(
+            stage=few.stage,
+            statements=Statements(
+                name=self._row_names(row_list, shifts.tolist()),
+                executor=_taken(statements.executor, row_list),
+                kind=statements.kind[rows],
+                side=statements.side[rows],
+                parent=parent.astype(np.int32),
+                origin=self._origins(),
+                flags=statements.flags[rows],
+                transient_bytes=statements.transient_bytes[rows],
+                flops=statements.flops[rows],
+                inputs=Ragged(columns["inputs"].offsets, place[keyed["inputs"]].astype(np.int32)),
+                outputs=Ragged(columns["outputs"].offsets, place[keyed["outputs"]].astype(np.int32)),
+                frees=Ragged(columns["frees"].offsets, place[keyed["frees"]].astype(np.int32)),
+                group=statements.group[rows],
+                computes=_taken(statements.computes, row_list),
+            ),
+            values=Values(
+                name=taken,
+                shape=_taken(values.shape, value_list),
+                dtype=_taken(values.dtype, value_list),
+                device=_taken(values.device, value_list),
+                storage=storage.astype(np.int32),
+                producer=producer.astype(np.int32),
+                bytes=values.bytes[value],
+                flags=values.flags[value],
+            ),
+            storages=Storages(bytes=few.storages.bytes[values.storage[value[roots]]], root=roots.astype(np.int32)),
+            origins=few.origins,
+            groups=few.groups,
+        )
+        return dataclasses.replace(graph, ends=self._ends(graph, place))
+
+    def _arguments(self) -> list[int]:
+        """The keys of all arguments, in the order in which the whole program has them."""
+        index, here = self._few.value_index, self.unfolder.private[self.unfolder.ends[0]]
+        key_of = {
+            name: self._key(index[x], further)
+            for further, names in enumerate(self.unfolder.private_between, 1)
+            for name, x in zip(names, here, strict=True)
+            if x in index
+        }
+        whole, few = self.unfolder.arguments
+        if few != list(self._few.values.name[: len(few)]):
+            raise OtherwiseError
+        return [key_of[name] if name in key_of else self._key(index[name], 0) for name in whole]
+
+    def _order(self, columns: Mapping[str, Ragged], keyed: Mapping[str, Any]) -> _Ints:
+        """The keys of all values, in the order in which they are met."""
+        few, step = self._few, self._gap + 1
+        statements = few.statements
+        own = np.arange(len(few.values)) * step
+        of_few = {name: own[getattr(statements, name).items] for name in ("inputs", "outputs")}
+        first = np.arange(len(self.unfolder.arguments[1])) * step
+        in_few = {name: getattr(statements, name) for name in ("inputs", "outputs")}
+        if (self._met(first, in_few, of_few, statements.side) != own).any():
+            raise OtherwiseError
+        return self._met(np.asarray(self._arguments(), np.intp), columns, keyed, statements.side[self._rows])
+
+    def _met(self, first: _Ints, columns: Mapping[str, Ragged], keyed: Mapping[str, Any], side: Any) -> _Ints:
+        lengths = [np.diff(columns[name].offsets) for name in ("inputs", "outputs")]
+        rows = [np.repeat(np.arange(len(length)), length) for length in lengths]
+        placed = np.argsort(np.concatenate((2 * rows[0], 2 * rows[1] + 1)), kind="stable")
+        items = np.concatenate((keyed["inputs"], keyed["outputs"]))[placed]
+        forward = int((lengths[0] + lengths[1])[side == 0].sum())
+        cotangents = np.asarray(sorted(v for v in self._few.ends.cotangents if v >= 0), np.intp) * (self._gap + 1)
+        rest = np.arange(len(self._few.values)) * (self._gap + 1)
+        met = np.concatenate((first, items[:forward], cotangents, items[forward:], rest))
+        keys, at = np.unique(met, return_index=True)
+        ordered: _Ints = keys[np.argsort(at)]
+        return ordered
+
+    def _origins(self) -> NDArray[np.int32]:
+        """Of each row where it comes from: what a fusion holds may be of the layer before it or after it."""
+        origin, (one, other) = self._few.statements.origin[self._rows], self.unfolder.ends
+        of = np.asarray([self.unfolder.layer_of(index) if index >= 0 else -1 for index in origin.tolist()])
+        part, gap = self._part[self._rows], self._gap
+        by = np.zeros(len(origin), np.intp)
+        by = np.where((part == one) & (of >= 0) & (of <= one), self._shifts, by)
+        by = np.where((part == one) & (of == other), self._shifts - gap, by)
+        by = np.where((part == other) & (of == one), gap, by)
+        if ((part == one) & (of > other)).any() or ((part == other) & (of >= 0) & (of < one)).any():
+            raise OtherwiseError
+        found: NDArray[np.int32] = (origin + by * self.unfolder.length).astype(np.int32)
+        return found
+
+    def _storages(self, value: _Ints, further: _Ints, place: _Ints) -> tuple[_Ints, _Ints]:
+        """Of each value the storage that it lies in, and of each storage the value that it began as."""
+        few, gap = self._few, self._gap
+        ones = np.zeros(len(few.values), bool)
+        ones[list(self._pairs.made)] = True
+        table = np.where(self._home[value] == self.unfolder.ends[1], gap + 1, gap + 2)
+        table = np.where(ones[value], further, table)
+        storage = few.values.storage[value]
+        root = np.where(storage >= 0, place[self._keys[table, few.storages.root[storage]]], -1)
+        if (np.diff(few.storages.root) <= 0).any() or ((root < 0) & (storage >= 0)).any():
+            raise OtherwiseError
+        roots = np.unique(root[root >= 0])
+        return np.where(root >= 0, np.searchsorted(roots, root), -1), roots
+
+    def _names_of(self, value: Sequence[int], further: Sequence[int]) -> tuple[str, ...]:
+        """What values are called."""
+        few, unfolder, made = self._few, self.unfolder, self._pairs.made
+        names = few.values.name
+        unfolder.numbered(
+            (name for name, row in zip(names, few.values.producer.tolist(), strict=True) if row >= 0),
+            {names[x]: names[y] for x, y in made.items()},
+        )
+        chain, (one, other) = unfolder.chain, unfolder.ends
+        producer, home = few.values.producer.tolist(), self._home.tolist()
+        called = {
+            x: chain.named(names[x], one)
+            if names[x] in chain.made_in
+            else [chain.stay[names[x]], *(copy[names[x]] for copy in chain.copies)]
+            for x in made
+        }
+        own = [
+            names[v] if row < 0 and names[v] not in chain.stay else chain.named(names[v], home[v])[0]
+            for v, row in enumerate(producer)
+        ]
+        for v, name in enumerate(names):
+            if name.endswith(IGNORED):
+                own[v] = chain.stay[name.removesuffix(IGNORED)] + IGNORED
+        found = [called[v][s] if v in called else own[v] for v, s in zip(value, further, strict=True)]
+        if len(set(found)) != len(found):
+            raise OtherwiseError
+        return tuple(found)
+
+    def _row_names(self, rows: Sequence[int], shifts: Sequence[int]) -> tuple[str, ...]:
+        names, tables = self._few.statements.name, [self.fusions.stay, *self.fusions.copies]
+        return tuple([tables[s].get(name := names[row], name) for row, s in zip(rows, shifts, strict=True)])
+
+    def _ends(self, graph: Graph, place: _Ints) -> Ends:
+        """What goes into both halves of the whole program, and comes out of them."""
+        few, gap = self._few.ends, self._gap
+        mine = self._pairs.made.keys()
+
+        def own(values: Sequence[int]) -> tuple[int, ...]:
+            return tuple(int(place[self._key(v, 0)]) if v >= 0 else -1 for v in values)
+
+        if few.given != few.received or few.given != _read_first(self._few, few.given):
+            raise OtherwiseError
+        handed = [
+            int(place[self._key(v, s)]) for v in few.given for s in range(gap + 1 if v in mine else 1)
+        ]
+        gradients, accumulated = self._gradients(place)
+        return dataclasses.replace(
+            few,
+            outputs=own(few.outputs),
+            cotangents=own(few.cotangents),
+            given=(given := _read_first(graph, handed)),
+            received=given,
+            gradients=gradients,
+            **accumulated,
+        )
+
+    def sites(self, sites: Sequence[Site]) -> tuple[Site, ...]:
+        """Sites of the whole program, by those of few layers.
+
+        Raises
+        ------
+        OtherwiseError
+            If those of the layers that stayed are not one as the other.
+        """
+        return _Sites(self, sites).written_on()
+
+    def _gradients(self, place: _Ints) -> tuple[tuple[int, ...], dict[str, tuple[int, ...]]]:
+        """The gradient of each argument, and the columns of `Ends` about those that autograd accumulates."""
+        ends, storage = self._few.ends, self._few.values.storage
+        whole, few = self.unfolder.differentiated
+        given = dict(zip(few, ends.gradients, strict=True))
+
+        def leaves(names: Sequence[str], gradients: Sequence[int]) -> list[int]:
+            found = [
+                gradient
+                for name, gradient in zip(names, gradients, strict=True)
+                if gradient >= 0 and (name not in self._tensors or self._tensors[name].is_leaf)
+            ]
+            return [found[at] for at in accumulation_order(len(found))]
+
+        if tuple(leaves(few, ends.gradients)) != ends.accumulated:
+            raise OtherwiseError
+        # Of two that are one tensor, autograd takes the last: which that is depends on how many there are.
+        if len({int(storage[gradient]) for gradient in ends.accumulated}) != len(ends.accumulated):
+            raise OtherwiseError
+        cost = dict(zip(ends.accumulated, zip(ends.copied_bytes, ends.copying_bytes, strict=True), strict=True))
+        further = {
+            name: (here, at)
+            for at, names in enumerate(self.unfolder.private_between, 1)
+            for name, here in zip(names, self.unfolder.private[self.unfolder.ends[0]], strict=True)
+        }
+        made = self._pairs.made
+        keys = []
+        for name in whole:
+            here, at = further.get(name, (name, 0))
+            gradient = given[here]
+            if at and gradient >= 0 and gradient not in made:
+                raise OtherwiseError
+            keys.append(self._key(gradient, at) if gradient >= 0 else -1)
+        accumulated = leaves(whole, keys)
+        costs = [cost[key // (self._gap + 1)] for key in accumulated]
+        return tuple(int(place[key]) if key >= 0 else -1 for key in keys), {
+            "accumulated": tuple(int(place[key]) for key in accumulated),
+            "copied_bytes": tuple(copied for copied, _ in costs),
+            "copying_bytes": tuple(copying for _, copying in costs),
+        }
+
+
+def _inserted(here: _Ints, there: _Ints) -> dict[int, tuple[bool, _Ints]]:
+    """After which row copies of which others go, and whether those of the last layer go first.
+
+    Raises
+    ------
+    OtherwiseError
+        If rows of the layers do not follow each other.
+    """
+    found: dict[int, tuple[bool, _Ints]] = {}
+    if not len(here):
+        return found
+    cuts = np.flatnonzero((np.diff(here) != 1) | (np.diff(there) != 1)) + 1
+    for one, other in zip(np.split(here, cuts), np.split(there, cuts), strict=True):
+        if one[-1] + 1 == other[0]:
+            found[int(one[-1])] = False, one
+        elif other[-1] + 1 == one[0]:
+            found[int(other[-1])] = True, one
+        else:
+            raise OtherwiseError
+    return found
+
+
+def _lies(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """How a tensor lies in memory, and what autograd makes of it."""
+    lies = (tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.untyped_storage().nbytes())
+    return *lies, tensor.dtype, tensor.device, tensor.requires_grad, tensor.is_leaf
+
+
+def _taken(column: Sequence[Any], rows: Sequence[int]) -> tuple[Any, ...]:
+    return tuple([column[row] for row in rows])
+
+
+def _read_first(graph: Graph, values: Sequence[int]) -> tuple[int, ...]:
+    """Values in the order in which the backward reads them first; those that it does not read are left out."""
+    statements, wanted = graph.statements, set(values)
+    rows = np.flatnonzero((statements.parent < 0) & (statements.side == BACKWARD))
+    found = dict.fromkeys(statements.inputs.taken(rows).items.tolist())
+    return tuple(value for value in found if value in wanted)
+
+
+def _number_of(name: str) -> tuple[str, int]:
+    found = _FUSION.fullmatch(name)
+    if found is None:
+        raise OtherwiseError
+    return found[1], int(found[2])
+
+
+_ORDINAL = re.compile(r"(\w+:.*[<>]\w+?)(?:\.(\d+))?(\[\d+\])?")
+"""The id of a site, with the place of its value among equals."""
+
+
+class _Sites:
+    """Sites of few layers, written on.
+
+    A text is written for the layer before the gap, for each that was left out, and for the layer after it; elsewhere
+    once.
+
+    Parameters
+    ----------
+    tables : Extended
+    sites : sequence of Site
+        Of the program without the layers that are left out.
+    """
+
+    def __init__(self, tables: Extended, sites: Sequence[Site]) -> None:
+        unfolder = self._unfolder = tables.unfolder
+        self._tables, self._given = tables, sites
+        self._gap, self._stem, (self._one, self._other) = unfolder.gap, unfolder.stem, unfolder.ends
+        self._chain, self._fusions = unfolder.chain, tables.fusions
+        self._in_layer = re.compile(rf"(?<![\w.]){re.escape(self._stem)}(\d+)(?=[./])")
+        self._tokens = re.compile(rf"\{{[^{{}}]*\}}|(?<![\w.]){re.escape(self._stem)}\d+(?=[./])|[A-Za-z_]\w*")
+        self._layers = self._numbered_layers()
+        self._part = [self._layer(site) for site in sites]
+        self._chains = self._counted()
+
+    def written_on(self) -> tuple[Site, ...]:
+        """Those of the whole program, in its order.
+
+        Raises
+        ------
+        OtherwiseError
+            If the sites of the layers that stayed are not one as the other.
+        """
+        part = np.asarray(self._part, np.intp)
+        here, there = np.flatnonzero(part == self._one), np.flatnonzero(part == self._other)
+        if len(here) != len(there):
+            raise OtherwiseError
+        written = [self._written(site, at) for site, at in zip(self._given, self._part, strict=True)]
+        if any(written[x][-1] != written[y][0] for x, y in zip(here.tolist(), there.tolist(), strict=True)):
+            raise OtherwiseError
+        after = _inserted(here, there)
+        further = range(1, self._gap + 1)
+        found: list[Site] = []
+        for at, of_each in enumerate(written):
+            found.append(of_each[0])
+            if at in after:
+                backward, rows = after[at]
+                for by in reversed(further) if backward else further:
+                    found.extend(written[row][by] for row in rows.tolist())
+        return tuple(found)
+
+    def _numbered_layers(self) -> dict[int, int]:
+        """Which of the layers that stay each of the container's numbers is of.
+
+        Raises
+        ------
+        OtherwiseError
+            If those that are left out are numbered otherwise.
+        """
+        found: dict[int, int] = {}
+        for index, origin in enumerate(self._tables.graph.origins):
+            part = self._unfolder.layer_of(index) if self._unfolder.stays(index) else -1
+            for number in self._in_layer.findall(f"{origin.scope}/") if part >= 0 else ():
+                if found.setdefault(int(number), part) != part:
+                    raise OtherwiseError
+        return found
+
+    def _layer(self, site: Site) -> int:
+        """The layer that a site is in, of those that stay; -1 for none."""
+        parts = {self._layers.get(int(number), -1) for number in self._in_layer.findall(site.id)}
+        if not parts:
+            parts = {self._chain.made_in.get(name, -1) for name in site.values}
+        if len(parts) > 1:
+            raise OtherwiseError
+        return parts.pop() if parts else -1
+
+    def _counted(self) -> dict[str, Numbering]:
+        """How ordinals go on in ids that name no layer."""
+        pairs: dict[str, list[tuple[int, int]]] = {}
+        both = ([site for site, part in zip(self._given, self._part, strict=True) if part == at] for at in (1, 2))
+        for x, y in zip(*both, strict=False):
+            if not self._in_layer.search(x.id):
+                (stem, one, _), (other_stem, other, _) = _counted(x.id), _counted(y.id)
+                if stem != other_stem or one == other:
+                    raise OtherwiseError
+                pairs.setdefault(stem, []).append((one, other))
+        return {stem: Numbering.of(found) for stem, found in pairs.items()}
+
+    def _written(self, site: Site, part: int) -> list[Site]:
+        ids, labels = self._ids(site, part), self._texts(site.label, part)
+        illegal = {option: self._texts(reason, part) for option, reason in site.illegal.items()}
+        values = [self._texts(value, part) for value in site.values]
+        fields = {field.name: getattr(site, field.name) for field in dataclasses.fields(Site)}
+        return [
+            Site(
+                **fields
+                | {
+                    "id": ids[by],
+                    "label": labels[by],
+                    "illegal": {option: texts[by] for option, texts in illegal.items()},
+                    "values": tuple([texts[by] for texts in values]),
+                }
+            )
+            for by in range(len(ids))
+        ]
+
+    def _ids(self, site: Site, part: int) -> list[str]:
+        if self._in_layer.search(site.id):
+            return self._texts(site.id, part)
+        stem, number, end = _counted(site.id)
+        numbering, count = self._chains.get(stem), self._gap + 2 if part == self._one else 1
+        if numbering is None:
+            if part == self._one:
+                raise OtherwiseError
+            return [site.id]
+        first = numbering.moved(number, self._gap)
+        numbers = [first]
+        if part == self._one:
+            step = next(step for begun, step in numbering.steps)
+            numbers = [first - by * step for by in range(count)]
+        return [f"{stem}.{number}{end}" if number else f"{stem}{end}" for number in numbers]
+
+    def _texts(self, text: str, part: int) -> list[str]:
+        """A text of a layer, as it is in each."""
+        count = self._gap + 2 if part == self._one else 1
+        pieces: list[list[str]] = []
+        begun = 0
+        for token in self._tokens.finditer(text):
+            found = self._token(token[0], part)
+            if found is not None:
+                if None in found:
+                    raise OtherwiseError
+                pieces += [[text[begun : token.start()]] * count, found]
+                begun = token.end()
+        if not pieces:
+            return [text] * count
+        pieces.append([text[begun:]] * count)
+        return ["".join(each) for each in zip(*pieces, strict=True)]
+
+    def _token(self, token: str, part: int) -> Sequence[str | None] | None:
+        """What stands for a part of a text in each layer; None where it is the same."""
+        if token.startswith("{"):
+            # Names in the order of the alphabet, as what is told of ties has them.
+            names = token[1:-1].split(", ")
+            if names != sorted(names):
+                raise OtherwiseError
+            written = [self._texts(name, part) for name in names]
+            return ["{" + ", ".join(sorted(each)) + "}" for each in zip(*written, strict=True)]
+        if self._in_layer.match(f"{token}/"):
+            number = int(token[len(self._stem) :])
+            return [f"{self._stem}{moved}" for moved in self._moved(number, part)]
+        chain = self._fusions if token in self._fusions.stay else self._chain
+        return chain.named(token, part) if token in chain.stay else None
+
+    def _moved(self, number: int, part: int) -> list[int]:
+        """The number of a layer, as one layer after the other tells it."""
+        of, turns, gap = self._layers.get(number, -1), self._unfolder.turns, self._gap
+        if part == self._other:
+            return [number + gap * turns if of == self._one else number]
+        if part != self._one:
+            return [number]
+        if of < 0:
+            return [number] * (gap + 2)
+        if of > self._other:
+            raise OtherwiseError
+        return [number + (by - gap * (of == self._other)) * turns for by in range(gap + 2)]
+
+
+def _counted(id: str) -> tuple[str, int, str]:
+    found = _ORDINAL.fullmatch(id)
+    return (found[1], int(found[2] or 0), found[3] or "") if found else (id, 0, "")
