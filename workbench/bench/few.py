@@ -197,8 +197,12 @@ class Few:
         return self._programs
 
     def _program(self, few: Shortened, kept: Kept) -> _Program:
-        own: dict[str, Any] = {"stock": None, "bases": OrderedDict(), "_prover": None, "entry": None}
-        return _Program(dataclasses.replace(self._captured, stage=few.stage, kept=kept, **own), few.runs)
+        from workbench.compiler.later import Later
+
+        own: dict[str, Any] = {"stock": None, "written": None, "reduced": None, "_prover": None, "entry": None}
+        staged = Later(lambda: few.stage)
+        captured = dataclasses.replace(self._captured, staged=staged, kept=kept, bases=OrderedDict(), **own)
+        return _Program(captured, few.runs)
 
     def _estimate(
         self,

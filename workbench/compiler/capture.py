@@ -11,7 +11,7 @@ import threading
 import traceback
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -33,10 +33,12 @@ from workbench.compiler import (
 )
 from workbench.compiler.causes import FAILS, is_final, remedy
 from workbench.compiler.cycles import few_collections
+from workbench.compiler.extended import Written, written_on
 from workbench.compiler.fx_trace import checkpointed
 from workbench.compiler.hooks import Claimed, Executed, Hooks, StageLog, StageTime, executed, fingerprint
 from workbench.compiler.kept import Kept
-from workbench.compiler.layers import OtherwiseError
+from workbench.compiler.later import Later
+from workbench.compiler.layers import OtherwiseError, Reduced
 from workbench.compiler.names import told_place
 from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import (
@@ -47,6 +49,7 @@ from workbench.compiler.thunder_api import (
     langctxs,
 )
 from workbench.errors import ProgramError, WorkbenchError, shown
+from workbench.graph import Origin
 from workbench.programs import Program, modes, placement
 from workbench.programs.files import what
 from workbench.programs.tensors import held, state_of
@@ -91,8 +94,9 @@ class Capture:
     ----------
     program : Program
     executor : str
-    stage : Stage
+    staged : Later of Stage
         Of the unmodified joint trace.
+    origins : tuple of Origin
     stages : tuple of StageTime
         What the first trace cost.
     ranks : Ranks or None
@@ -104,7 +108,8 @@ class Capture:
 
     program: Program
     executor: str
-    stage: Stage
+    staged: Later[Stage]
+    origins: tuple[Origin, ...]
     stages: tuple[StageTime, ...]
     ranks: parallel.Ranks | None
     _compile_data: Any
@@ -114,6 +119,10 @@ class Capture:
     why: str = ""
     stock: tuple[StageLog, Executed] | None = None
     """What is executed without choices, and what making it took, until it is planned."""
+    written: Written | None = None
+    """The stock plan by that of few layers, until it is planned; `stock` is not made then."""
+    reduced: Reduced | None = None
+    """What all layers are written from, where only one run of layers was left out."""
     _prover: Prover | None = None
     """Of the stock plan."""
     bases: OrderedDict[tuple[tuple[str, str], ...], Base] = dataclasses.field(default_factory=OrderedDict)
@@ -138,6 +147,11 @@ class Capture:
             yield
 
     @property
+    def stage(self) -> Stage:
+        """What levers decide on, of all layers; of layers that were left out it is written when it is asked for."""
+        return self.staged.value
+
+    @property
     def initial(self) -> TraceCtx:
         """The trace of the program as Thunder interpreted it, before anything is done to it."""
         first: TraceCtx = self._compile_stats.last_traces[0]
@@ -154,7 +168,7 @@ class Capture:
     @cached_property
     def fingerprint(self) -> str:
         """`fingerprint` of the program."""
-        return fingerprint(self.stage.origins)
+        return fingerprint(self.origins)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -442,14 +456,21 @@ def _captured(
         stage = hooks.stage.of_tensors(arguments, unread)
         made = (jitted._lc_cd, jitted._lc_cs, hooks.cache_info)
         way = "parts" if way == "graph" else way
-        captured = Capture(program, executor, stage, tuple(log.times), ranks, *made, way, why, kept=kept)
+        origins, times = stage.origins, tuple(log.times)
+        staged = Later(lambda: stage) if hooks.whole is None else _whole(hooks.whole, stage, lambda: captured)
+        captured = Capture(program, executor, staged, origins, times, ranks, *made, way, why, kept=kept)
         # What Thunder makes of it without choices: what cannot be made has another way in.
         with captured.inside():
-            log = StageLog()
-            made_of = executed(Hooks(executor, {}, log, kept=kept), stage)
-        if way == "interpreter":
-            interpreted.refuse_unsaved(jitted._lc_cs.last_traces[0], made_of.forward, made_of.backward)
-        captured.stock = log, made_of
+            if hooks.unfolder is not None:
+                captured.reduced = hooks.reduced[0]
+                with suppress(OtherwiseError):
+                    captured.written = written_on(stage, hooks.unfolder, executor, kept)
+            if captured.written is None:
+                log = StageLog()
+                captured.stock = log, executed(Hooks(executor, {}, log, kept=kept), captured.stage)
+        if way == "interpreter" and captured.stock is not None:
+            _, found = captured.stock
+            interpreted.refuse_unsaved(jitted._lc_cs.last_traces[0], found.forward, found.backward)
         return captured
     except (WorkbenchError, OtherwiseError, KeyboardInterrupt):
         raise
@@ -459,6 +480,16 @@ def _captured(
         message = f"{advice} ({reason})" if advice else reason
         where = _own_line(error) if way == "interpreter" else ""
         raise ProgramError(f"{where}Thunder cannot trace {shown(program.name)}: {message}") from error
+
+
+def _whole(whole: Later[Stage], few: Stage, captured: Callable[[], Capture]) -> Later[Stage]:
+    """The stage of all layers, with the tensors behind it."""
+
+    def make() -> Stage:
+        with captured().inside():
+            return dataclasses.replace(whole.value, arguments=few.arguments, unread=few.unread, few=few)
+
+    return Later(make)
 
 
 def _shared(program: Program, transforms: Sequence[Transform]) -> Sequence[Transform]:

@@ -1,4 +1,4 @@
-"""A plan of few layers written on to all of them: tables and sites of the layers that were left out, without their traces.
+"""A plan of few layers written on to all: tables and sites of the layers that were left out, without their traces.
 
 The layers on both sides of the gap are held to each other, row by row of the tables: that each reads, makes and frees
 of its own layer, of the one before, of the one after and of all else what the other does. Then so would those between,
@@ -11,20 +11,84 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, pairwise
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from workbench.compiler.layers import OtherwiseError
-from workbench.compiler.reader import IGNORED
-from workbench.compiler.unfolded import Chain, Numbering, Unfolder
 from workbench.compiler.accumulate import accumulation_order
-from workbench.graph import BACKWARD, Ends, Graph, Kind, Ragged, Statements, Storages, ValueFlag, Values
+from workbench.compiler.hooks import Executed, Hooks, StageLog, executed, sites_under
+from workbench.compiler.kept import Kept, made_names
+from workbench.compiler.layers import OtherwiseError
+from workbench.compiler.names import is_statement
+from workbench.compiler.reader import IGNORED, read_execution
+from workbench.compiler.stage import Stage
+from workbench.compiler.thunder_api import BoundSymbol, TraceCtx
+from workbench.compiler.unfolded import Chain, Numbering, Unfolder
+from workbench.compiler.validate import validate
+from workbench.graph import BACKWARD, Ends, Graph, Kind, Ragged, Statements, Storages, Values
 from workbench.lever import Site
+
+
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """The stock plan of few layers, and its tables and sites written on to all of them.
+
+    Attributes
+    ----------
+    few : Stage
+        Of the program without the layers that are left out.
+    log : StageLog
+    found : Executed
+        What is executed of them.
+    tables : Extended
+    sites : tuple of Site
+        Of the whole program.
+    """
+
+    few: Stage
+    log: StageLog
+    found: Executed
+    tables: Extended
+    sites: tuple[Site, ...]
+
+    def ran(self) -> Iterator[tuple[BoundSymbol, int]]:
+        """The statements of few layers, and how many of the whole program each stands for."""
+        statements = self.tables.few.statements
+        times = np.bincount(self.tables.rows, minlength=len(statements))[statements.parent < 0].tolist()
+        traces = (self.found.forward, self.found.backward)
+        ran = (b for trace in traces if trace is not None for b in trace.bound_symbols if is_statement(b))
+        return zip(ran, times, strict=True)
+
+    def fusions(self, of_few: Sequence[BoundSymbol]) -> list[BoundSymbol]:
+        """The fusions that all of the program's are as, in its order, by those of few layers."""
+        of_row = dict(zip(np.flatnonzero(self.tables.few.statements.kind == Kind.FUSION).tolist(), of_few, strict=True))
+        return [of_row[row] for row in self.tables.rows.tolist() if row in of_row]
+
+
+def written_on(few: Stage, unfolder: Unfolder, executor: str, kept: Kept) -> Written:
+    """The stock plan of few layers, written on to all of them.
+
+    Raises
+    ------
+    OtherwiseError
+        If the layers that stayed are not one as the other in it.
+    """
+    log = StageLog()
+    hooks = Hooks(executor, {}, log, kept=kept)
+    found = executed(hooks, few)
+    hooks.restart()
+    validate(found.forward, found.backward)
+    hooks.mark("after split")
+    graph = read_execution(found.forward, found.backward, few)
+    tables = Extended(graph, unfolder, few.arguments, hooks.made.partitioned)
+    hooks.mark("read")
+    sites = tables.sites(sites_under({}, few, dataclasses.replace(hooks.made, execution=tables.few)))
+    hooks.mark("sites")
+    return Written(few, log, found, tables, sites)
+
 
 type _Ints = NDArray[np.intp]
 
@@ -65,11 +129,15 @@ class Extended:
         That wrote the traces which these were made of.
     arguments : mapping of str to Tensor
         Those of the whole program.
+    partitioned : TraceCtx or None
+        What fusions were made of first.
 
     Attributes
     ----------
-    graph : Graph
-        Of the whole program.
+    few, graph : Graph
+        Of the program without those layers, and of the whole program.
+    rows : array
+        The row of few layers that each of the whole program's is as.
 
     Raises
     ------
@@ -77,8 +145,14 @@ class Extended:
         If the layers that stayed are not one as the other in these tables.
     """
 
-    def __init__(self, graph: Graph, unfolder: Unfolder, arguments: Mapping[str, torch.Tensor]) -> None:
-        self._few, self.unfolder, self._gap = graph, unfolder, unfolder.gap
+    def __init__(
+        self,
+        graph: Graph,
+        unfolder: Unfolder,
+        arguments: Mapping[str, torch.Tensor],
+        partitioned: TraceCtx | None,
+    ) -> None:
+        self.few, self.unfolder, self._gap = graph, unfolder, unfolder.gap
         self._tensors = arguments
         self._top = np.where(graph.statements.parent < 0, np.arange(len(graph.statements)), graph.statements.parent)
         self._part = self._parts()[self._top]
@@ -89,13 +163,13 @@ class Extended:
         self._private = self._privates()
         self._pairs = self._paired()
         self._keys = self._tables()
-        self.fusions = self._numbered()
-        self._rows, self._shifts = self._sequence()
+        self.fusions = self._numbered(partitioned)
+        self.rows, self._shifts = self._sequence()
         self.graph = self._extended()
 
     def _parts(self) -> _Ints:
         """Of each row the layer of the run that it belongs to, -1 for none; as `Unfolder` has it for statements."""
-        statements = self._few.statements
+        statements = self.few.statements
         tops = np.flatnonzero(statements.parent < 0)
         parts = np.full(len(statements), -1, np.intp)
         inputs, outputs = statements.inputs, statements.outputs
@@ -133,7 +207,7 @@ class Extended:
                 raise OtherwiseError
             if any(storages[tensors[name].untyped_storage()._cdata] > 1 for name in names):
                 raise OtherwiseError
-        index = self._few.value_index
+        index = self.few.value_index
         found = [[index[name] for name in names if name in index] for names in self.unfolder.private]
         if len({len(values) for values in found}) != 1:
             raise OtherwiseError
@@ -143,7 +217,7 @@ class Extended:
 
     def _paired(self) -> _Pairs:
         """The layers on both sides of the gap, one as the other."""
-        graph, statements = self._few, self._few.statements
+        graph, statements = self.few, self.few.statements
         one, other = self.unfolder.ends
         here, there = np.flatnonzero(self._part == one), np.flatnonzero(self._part == other)
         if not len(here) or len(here) != len(there):
@@ -160,8 +234,8 @@ class Extended:
         found = _Pairs(here, there, dict(zip(self._private[one], self._private[other], strict=True)), {}, {})
         fixed: set[int] = set()
         home = self._home.tolist()
-        for column in (statements.outputs, statements.inputs, statements.frees):
-            xs, ys = column.taken(here), column.taken(there)
+        for ragged in (statements.outputs, statements.inputs, statements.frees):
+            xs, ys = ragged.taken(here), ragged.taken(there)
             if (xs.offsets != ys.offsets).any():
                 raise OtherwiseError
             for x, y in zip(xs.items.tolist(), ys.items.tolist(), strict=True):
@@ -186,17 +260,17 @@ class Extended:
             raise OtherwiseError
         self._let_alone(one, other)
         values = graph.values
-        for x, y in found.made.items():
-            if (values.shape[x], values.dtype[x], values.device[x]) != (values.shape[y], values.dtype[y], values.device[y]):
+        for attribute in (values.shape, values.dtype, values.device):
+            if any(attribute[x] != attribute[y] for x, y in found.made.items()):
                 raise OtherwiseError
-        xs, ys = np.fromiter(made, np.intp), np.fromiter(found.made.values(), np.intp)
-        if (values.bytes[xs] != values.bytes[ys]).any() or (values.flags[xs] != values.flags[ys]).any():
+        one_of, other_of = list(found.made), list(found.made.values())
+        if any((column[one_of] != column[other_of]).any() for column in (values.bytes, values.flags)):
             raise OtherwiseError
         return found
 
     def _let_alone(self, one: int, other: int) -> None:
         """Nothing but its neighbours reads or frees what a layer makes: what else did would, of those between, too."""
-        statements = self._few.statements
+        statements = self.few.statements
         for column in (statements.inputs, statements.outputs, statements.frees):
             rows = np.repeat(np.arange(len(statements)), np.diff(column.offsets))
             homes, parts = self._home[column.items], self._part[rows]
@@ -212,8 +286,8 @@ class Extended:
         return value * (self._gap + 1) + further
 
     def _tables(self) -> _Ints:
-        """The key of each value as it is read in the first of both layers, in those left out, in the other, elsewhere."""
-        count, gap, pairs = len(self._few.values), self._gap, self._pairs
+        """The key of each value as the first of both layers reads it, those left out, the other, and all else."""
+        count, gap, pairs = len(self.few.values), self._gap, self._pairs
         own = np.arange(count) * (gap + 1)
         keys = np.tile(own, (gap + 3, 1))
         inner = keys[: gap + 1]
@@ -229,16 +303,31 @@ class Extended:
             keys[gap + 1, y] = self._key(y, gap)
         return keys
 
-    def _numbered(self) -> Chain:
-        """What fusions are called."""
-        statements, pairs = self._few.statements, self._pairs
-        name, (one, other) = statements.name, self.unfolder.ends
+    def _numbered(self, partitioned: TraceCtx | None) -> Chain:
+        """What fusions are called; some are gone once cuts are made, and still told of."""
+        statements, (one, other) = self.few.statements, self.unfolder.ends
         rows = np.flatnonzero(statements.kind == Kind.FUSION).tolist()
-        numbers = {name[row]: _number_of(name[row]) for row in rows}
-        made_in = {name[row]: int(self._part[row]) for row in rows}
-        both: dict[str, str] = {}
-        for x, y in zip(pairs.here.tolist(), pairs.there.tolist(), strict=True):
-            if name[x] in numbers and name[y] in numbers and numbers[name[x]][0] == numbers[name[y]][0]:
+        in_plan = {statements.name[row]: int(self._part[row]) for row in rows}
+        made_in = dict(in_plan)
+        for bsym in partitioned.bound_symbols if partitioned is not None else ():
+            if bsym.sym.is_fusion and bsym.sym.name not in in_plan:
+                known = self.unfolder.chain.made_in
+                made_in[bsym.sym.name] = next(
+                    (known[name] for sub in bsym.subsymbols for name in made_names(sub) if name in known), -1
+                )
+        numbers = {fusion: _number_of(fusion) for fusion in made_in}
+
+        def of(part: int, *, gone: bool = False) -> list[str]:
+            found = [f for f, at in made_in.items() if at == part and not (gone and f in in_plan)]
+            return sorted(found, key=numbers.__getitem__)
+
+        def alike(these: Sequence[str], those: Sequence[str]) -> dict[str, str]:
+            return dict(zip(these, those, strict=True)) if len(these) == len(those) else {}
+
+        both = alike(of(one, gone=True), of(other, gone=True))
+        name = statements.name
+        for x, y in zip(self._pairs.here.tolist(), self._pairs.there.tolist(), strict=True):
+            if name[x] in in_plan and name[y] in in_plan and numbers[name[x]][0] == numbers[name[y]][0]:
                 both[name[x]] = name[y]
             elif name[x] != name[y]:
                 raise OtherwiseError
@@ -253,11 +342,8 @@ class Extended:
         if len(set(names)) != len(names):
             raise OtherwiseError
 
-        def alike(these: int, those: int) -> dict[str, str]:
-            xs, ys = ([row for row in rows if self._part[row] == part] for part in (these, those))
-            return {name[x]: name[y] for x, y in zip(xs, ys, strict=True)} if len(xs) == len(ys) else {}
-
-        return Chain(one, made_in, stay, copies, both, alike(one - 1, one), alike(other, other + 1))
+        before, after = alike(of(one - 1), of(one)), alike(of(other), of(other + 1))
+        return Chain(one, made_in, stay, copies, both, before, after)
 
     def _sequence(self) -> tuple[_Ints, _Ints]:
         """The rows of the whole program: of each which of the few it is, and how many layers further on."""
@@ -273,13 +359,13 @@ class Extended:
             rows.append(np.tile(copied, self._gap))
             shifts.append(np.repeat(further[::-1] if backward else further, len(copied)))
             begun = after + 1
-        rows.append(np.arange(begun, len(self._few.statements)))
+        rows.append(np.arange(begun, len(self.few.statements)))
         shifts.append(np.zeros(len(rows[-1]), np.intp))
         return np.concatenate(rows), np.concatenate(shifts)
 
     def _extended(self) -> Graph:
-        few, statements, values = self._few, self._few.statements, self._few.values
-        gap, rows, shifts = self._gap, self._rows, self._shifts
+        few, statements, values = self.few, self.few.statements, self.few.values
+        gap, rows, shifts = self._gap, self.rows, self._shifts
         other = self.unfolder.ends[1]
         # Which table of keys each row reads by.
         table = np.where(self._part[rows] == other, gap + 1, gap + 2)
@@ -337,7 +423,7 @@ class Extended:
 
     def _arguments(self) -> list[int]:
         """The keys of all arguments, in the order in which the whole program has them."""
-        index, here = self._few.value_index, self.unfolder.private[self.unfolder.ends[0]]
+        index, here = self.few.value_index, self.unfolder.private[self.unfolder.ends[0]]
         key_of = {
             name: self._key(index[x], further)
             for further, names in enumerate(self.unfolder.private_between, 1)
@@ -345,13 +431,13 @@ class Extended:
             if x in index
         }
         whole, few = self.unfolder.arguments
-        if few != list(self._few.values.name[: len(few)]):
+        if few != list(self.few.values.name[: len(few)]):
             raise OtherwiseError
         return [key_of[name] if name in key_of else self._key(index[name], 0) for name in whole]
 
     def _order(self, columns: Mapping[str, Ragged], keyed: Mapping[str, Any]) -> _Ints:
         """The keys of all values, in the order in which they are met."""
-        few, step = self._few, self._gap + 1
+        few, step = self.few, self._gap + 1
         statements = few.statements
         own = np.arange(len(few.values)) * step
         of_few = {name: own[getattr(statements, name).items] for name in ("inputs", "outputs")}
@@ -359,7 +445,7 @@ class Extended:
         in_few = {name: getattr(statements, name) for name in ("inputs", "outputs")}
         if (self._met(first, in_few, of_few, statements.side) != own).any():
             raise OtherwiseError
-        return self._met(np.asarray(self._arguments(), np.intp), columns, keyed, statements.side[self._rows])
+        return self._met(np.asarray(self._arguments(), np.intp), columns, keyed, statements.side[self.rows])
 
     def _met(self, first: _Ints, columns: Mapping[str, Ragged], keyed: Mapping[str, Any], side: Any) -> _Ints:
         lengths = [np.diff(columns[name].offsets) for name in ("inputs", "outputs")]
@@ -367,8 +453,8 @@ class Extended:
         placed = np.argsort(np.concatenate((2 * rows[0], 2 * rows[1] + 1)), kind="stable")
         items = np.concatenate((keyed["inputs"], keyed["outputs"]))[placed]
         forward = int((lengths[0] + lengths[1])[side == 0].sum())
-        cotangents = np.asarray(sorted(v for v in self._few.ends.cotangents if v >= 0), np.intp) * (self._gap + 1)
-        rest = np.arange(len(self._few.values)) * (self._gap + 1)
+        cotangents = np.asarray(sorted(v for v in self.few.ends.cotangents if v >= 0), np.intp) * (self._gap + 1)
+        rest = np.arange(len(self.few.values)) * (self._gap + 1)
         met = np.concatenate((first, items[:forward], cotangents, items[forward:], rest))
         keys, at = np.unique(met, return_index=True)
         ordered: _Ints = keys[np.argsort(at)]
@@ -376,9 +462,9 @@ class Extended:
 
     def _origins(self) -> NDArray[np.int32]:
         """Of each row where it comes from: what a fusion holds may be of the layer before it or after it."""
-        origin, (one, other) = self._few.statements.origin[self._rows], self.unfolder.ends
+        origin, (one, other) = self.few.statements.origin[self.rows], self.unfolder.ends
         of = np.asarray([self.unfolder.layer_of(index) if index >= 0 else -1 for index in origin.tolist()])
-        part, gap = self._part[self._rows], self._gap
+        part, gap = self._part[self.rows], self._gap
         by = np.zeros(len(origin), np.intp)
         by = np.where((part == one) & (of >= 0) & (of <= one), self._shifts, by)
         by = np.where((part == one) & (of == other), self._shifts - gap, by)
@@ -390,7 +476,7 @@ class Extended:
 
     def _storages(self, value: _Ints, further: _Ints, place: _Ints) -> tuple[_Ints, _Ints]:
         """Of each value the storage that it lies in, and of each storage the value that it began as."""
-        few, gap = self._few, self._gap
+        few, gap = self.few, self._gap
         ones = np.zeros(len(few.values), bool)
         ones[list(self._pairs.made)] = True
         table = np.where(self._home[value] == self.unfolder.ends[1], gap + 1, gap + 2)
@@ -404,22 +490,22 @@ class Extended:
 
     def _names_of(self, value: Sequence[int], further: Sequence[int]) -> tuple[str, ...]:
         """What values are called."""
-        few, unfolder, made = self._few, self.unfolder, self._pairs.made
+        few, unfolder, made = self.few, self.unfolder, self._pairs.made
         names = few.values.name
         unfolder.numbered(
             (name for name, row in zip(names, few.values.producer.tolist(), strict=True) if row >= 0),
             {names[x]: names[y] for x, y in made.items()},
         )
-        chain, (one, other) = unfolder.chain, unfolder.ends
+        chain, (one, _) = unfolder.chain, unfolder.ends
         producer, home = few.values.producer.tolist(), self._home.tolist()
         called = {
-            x: chain.named(names[x], one)
+            x: _known(chain.named(names[x], one)[: self._gap + 1])
             if names[x] in chain.made_in
             else [chain.stay[names[x]], *(copy[names[x]] for copy in chain.copies)]
             for x in made
         }
         own = [
-            names[v] if row < 0 and names[v] not in chain.stay else chain.named(names[v], home[v])[0]
+            names[v] if row < 0 and names[v] not in chain.stay else _known(chain.named(names[v], home[v])[:1])[0]
             for v, row in enumerate(producer)
         ]
         for v, name in enumerate(names):
@@ -431,22 +517,20 @@ class Extended:
         return tuple(found)
 
     def _row_names(self, rows: Sequence[int], shifts: Sequence[int]) -> tuple[str, ...]:
-        names, tables = self._few.statements.name, [self.fusions.stay, *self.fusions.copies]
+        names, tables = self.few.statements.name, [self.fusions.stay, *self.fusions.copies]
         return tuple([tables[s].get(name := names[row], name) for row, s in zip(rows, shifts, strict=True)])
 
     def _ends(self, graph: Graph, place: _Ints) -> Ends:
         """What goes into both halves of the whole program, and comes out of them."""
-        few, gap = self._few.ends, self._gap
+        few, gap = self.few.ends, self._gap
         mine = self._pairs.made.keys()
 
         def own(values: Sequence[int]) -> tuple[int, ...]:
             return tuple(int(place[self._key(v, 0)]) if v >= 0 else -1 for v in values)
 
-        if few.given != few.received or few.given != _read_first(self._few, few.given):
+        if few.given != few.received or few.given != _read_first(self.few, few.given):
             raise OtherwiseError
-        handed = [
-            int(place[self._key(v, s)]) for v in few.given for s in range(gap + 1 if v in mine else 1)
-        ]
+        handed = [int(place[self._key(v, s)]) for v in few.given for s in range(gap + 1 if v in mine else 1)]
         gradients, accumulated = self._gradients(place)
         return dataclasses.replace(
             few,
@@ -470,8 +554,10 @@ class Extended:
 
     def _gradients(self, place: _Ints) -> tuple[tuple[int, ...], dict[str, tuple[int, ...]]]:
         """The gradient of each argument, and the columns of `Ends` about those that autograd accumulates."""
-        ends, storage = self._few.ends, self._few.values.storage
+        ends, storage = self.few.ends, self.few.values.storage
         whole, few = self.unfolder.differentiated
+        if not ends.gradients:
+            return (), {}
         given = dict(zip(few, ends.gradients, strict=True))
 
         def leaves(names: Sequence[str], gradients: Sequence[int]) -> list[int]:
@@ -581,8 +667,13 @@ class _Sites:
         self._chain, self._fusions = unfolder.chain, tables.fusions
         self._in_layer = re.compile(rf"(?<![\w.]){re.escape(self._stem)}(\d+)(?=[./])")
         self._tokens = re.compile(rf"\{{[^{{}}]*\}}|(?<![\w.]){re.escape(self._stem)}\d+(?=[./])|[A-Za-z_]\w*")
+        stems = {"t", *(_number_of(fusion)[0] for fusion in tables.fusions.stay)}
+        self._numbered = re.compile(rf"({'|'.join(map(re.escape, sorted(stems)))})\d+")
+        """What has the name of a value or a fusion."""
         self._layers = self._numbered_layers()
         self._part = [self._layer(site) for site in sites]
+        self._ordinals: dict[str, int] = {}
+        """What those are counted as that stand for others in the layer after the gap."""
         self._chains = self._counted()
 
     def written_on(self) -> tuple[Site, ...]:
@@ -639,12 +730,16 @@ class _Sites:
     def _counted(self) -> dict[str, Numbering]:
         """How ordinals go on in ids that name no layer."""
         pairs: dict[str, list[tuple[int, int]]] = {}
-        both = ([site for site, part in zip(self._given, self._part, strict=True) if part == at] for at in (1, 2))
+        both = (
+            [site for site, part in zip(self._given, self._part, strict=True) if part == at]
+            for at in (self._one, self._other)
+        )
         for x, y in zip(*both, strict=False):
             if not self._in_layer.search(x.id):
                 (stem, one, _), (other_stem, other, _) = _counted(x.id), _counted(y.id)
                 if stem != other_stem or one == other:
                     raise OtherwiseError
+                self._ordinals[x.id] = other
                 pairs.setdefault(stem, []).append((one, other))
         return {stem: Numbering.of(found) for stem, found in pairs.items()}
 
@@ -670,16 +765,14 @@ class _Sites:
         if self._in_layer.search(site.id):
             return self._texts(site.id, part)
         stem, number, end = _counted(site.id)
-        numbering, count = self._chains.get(stem), self._gap + 2 if part == self._one else 1
-        if numbering is None:
-            if part == self._one:
-                raise OtherwiseError
-            return [site.id]
-        first = numbering.moved(number, self._gap)
-        numbers = [first]
+        numbering, numbers = self._chains.get(stem), [number]
+        if numbering is not None:
+            numbers = [numbering.moved(number, self._gap)]
         if part == self._one:
-            step = next(step for begun, step in numbering.steps)
-            numbers = [first - by * step for by in range(count)]
+            if numbering is None:
+                raise OtherwiseError
+            other = self._ordinals[site.id]
+            numbers += [*numbering.between(number, other, self._gap), numbering.moved(other, self._gap)]
         return [f"{stem}.{number}{end}" if number else f"{stem}{end}" for number in numbers]
 
     def _texts(self, text: str, part: int) -> list[str]:
@@ -690,9 +783,7 @@ class _Sites:
         for token in self._tokens.finditer(text):
             found = self._token(token[0], part)
             if found is not None:
-                if None in found:
-                    raise OtherwiseError
-                pieces += [[text[begun : token.start()]] * count, found]
+                pieces += [[text[begun : token.start()]] * count, _known(found)]
                 begun = token.end()
         if not pieces:
             return [text] * count
@@ -711,8 +802,12 @@ class _Sites:
         if self._in_layer.match(f"{token}/"):
             number = int(token[len(self._stem) :])
             return [f"{self._stem}{moved}" for moved in self._moved(number, part)]
-        chain = self._fusions if token in self._fusions.stay else self._chain
-        return chain.named(token, part) if token in chain.stay else None
+        for chain in (self._fusions, self._chain):
+            if token in chain.stay:
+                return chain.named(token, part)
+        if self._numbered.fullmatch(token):
+            raise OtherwiseError
+        return None
 
     def _moved(self, number: int, part: int) -> list[int]:
         """The number of a layer, as one layer after the other tells it."""
@@ -726,6 +821,13 @@ class _Sites:
         if of > self._other:
             raise OtherwiseError
         return [number + (by - gap * (of == self._other)) * turns for by in range(gap + 2)]
+
+
+def _known(names: Sequence[str | None]) -> list[str]:
+    known = [name for name in names if name is not None]
+    if len(known) != len(names):
+        raise OtherwiseError
+    return known
 
 
 def _counted(id: str) -> tuple[str, int, str]:

@@ -77,10 +77,12 @@ def _from_disk(
     joint = of_stage.pop("joint")
     stage = Stage(**of_stage, gradients=Later(lambda: joint), arguments=arguments, unread=unread)
     state = (jitted._lc_cd, jitted._lc_cs, found["cache_info"])
-    captured = Capture(program, executor, stage, (), ranks, *state, found["way"], found["why"], kept=kept)
+    staged = Later(lambda: stage)
+    way = (found["way"], found["why"])
+    captured = Capture(program, executor, staged, stage.origins, (), ranks, *state, *way, kept=kept)
     vars(captured)["doubts"] = found["doubts"]
     again = Later(lambda: replan(captured, {}))
     plan = on_disk.plan_of(found, again, time.perf_counter() - begun)
     captured.stages, captured.on_disk = plan.opening, "from disk"
-    captured.bases[()] = Base(plan, stage, Later(lambda: again.value[1]))
+    captured.bases[()] = Base(plan, staged, Later(lambda: again.value[1]))
     return captured

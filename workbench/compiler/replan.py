@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -74,14 +74,14 @@ class Base:
     """A plan made from the joint trace, and what its choices came to, for levers to plan on from there."""
 
     plan: Plan
-    stage: Stage
+    stage: Later[Stage]
     made: Later[Made]
     _replanners: dict[str, Replanner] = dataclasses.field(default_factory=dict)
 
     def replanner(self, lever: Lever) -> Replanner:
         """What puts this plan under quick choices of a lever."""
         if lever.name not in self._replanners:
-            self._replanners[lever.name] = lever.replanner(self.plan, self.stage, self.made.value)
+            self._replanners[lever.name] = lever.replanner(self.plan, self.stage.value, self.made.value)
         return self._replanners[lever.name]
 
 
@@ -98,24 +98,71 @@ def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
     if known is not None:
         captured.bases.move_to_end(key)
         return known
-    planned, made = replan(captured, choices, newer)
-    # The stock plan is what all others are held to.
-    planned = _proven(captured, planned) if choices else _held_to_the_joint_trace(captured, planned)
-    known = captured.bases[key] = Base(planned, captured.stage, Later(lambda: made))
+    known = _of_few(captured) if not choices and captured.written is not None else None
+    if known is None:
+        planned, made = replan(captured, choices, newer)
+        # The stock plan is what all others are held to.
+        planned = _proven(captured, planned) if choices else _held_to_the_joint_trace(captured.stage, planned)
+        known = Base(planned, captured.staged, Later(lambda: made))
+    captured.bases[key] = known
     if captured.entry is not None and not choices:
-        captured.on_disk = captured.entry.keep(captured, planned)
+        captured.on_disk = captured.entry.keep(captured, known.plan)
     if len(captured.bases) > BASES_KEPT:
         # The stock plan stays: every screen compares with it.
         del captured.bases[next(kept for kept in captured.bases if kept)]
     return known
 
 
-def _held_to_the_joint_trace(captured: Capture, stock: Plan) -> Plan:
-    """The stock plan with its proof: what all others are held to may itself not be the program that was traced."""
-    stage, warned = captured.stage, []
+def _of_few(captured: Capture) -> Base | None:
+    """The stock plan as that of few layers says it, its traces made when they are asked for; None where it does not.
+
+    What is right of few layers is right of all.
+    """
+    written, captured.written = captured.written, None
+    assert written is not None
+    few, graph, found = written.few, written.tables.graph, written.found
+    begun = time.perf_counter()
+    again = Later(lambda: replan(captured, {}))
+    ran = [(b, times) for b, times in written.ran() if times]
+    of_rows = _fusions(written.tables.few, ran)
+    planned = Plan(
+        program=captured.program.name,
+        device=captured.program.device,
+        executor=captured.executor,
+        graph=graph,
+        timeline=timeline(graph),
+        census=_census(graph, written.fusions(of_rows)),
+        counts=_counts(ran, graph, found.hooks.made, captured.executor, captured.program.device),
+        sites=written.sites,
+        stages=(),
+        opening=captured.stages,
+        split=Split(lambda: (again.value[0].split.forward, again.value[0].split.backward)),
+        steps=Later(lambda: again.value[0].steps.value),
+        capture=captured.way,
+        capture_reason=captured.why,
+    )
+    planned = _held_to_the_joint_trace(few, planned, written.tables.few)
+    if planned.warnings or not planned.proof.proven:
+        return None
+    written.log.stage("predict", time.perf_counter() - begun)
+    planned = dataclasses.replace(planned, stages=tuple(written.log.times))
+    return Base(planned, captured.staged, Later(lambda: again.value[1]))
+
+
+def _held_to_the_joint_trace(stage: Stage, stock: Plan, graph: Graph | None = None) -> Plan:
+    """The stock plan with its proof: what all others are held to may itself not be the program that was traced.
+
+    Parameters
+    ----------
+    stage : Stage
+    stock : Plan
+    graph : Graph, optional
+        That of few layers, where the stage is theirs.
+    """
+    warned = []
     if lost := lost_in_tracing(stage) if stage.program is not None else "":
         warned.append(f"{lost}: Thunder's trace computes something else than the program, whatever is chosen")
-    if wrong := fault(stage.graph, stock.graph):
+    if wrong := fault(stage.graph, graph or stock.graph):
         warned.append(f"{wrong}: Thunder's own plan does not compute what it traced, whatever is chosen")
     wrong = lost or wrong
     return dataclasses.replace(stock, proof=Proof(proven=not wrong, fault=wrong), warnings=(*stage.caveats, *warned))
@@ -175,8 +222,9 @@ def _replan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
         sites = sites_under(choices, stage, made)
         hooks.mark("sites")
     line = timeline(graph)
-    counted = _census(graph, forward, backward)
-    counts = _counts(forward, backward, graph, made, captured.executor, captured.program.device)
+    ran = _ran(forward, backward)
+    counted = _census(graph, _fusions(graph, ran))
+    counts = _counts(ran, graph, made, captured.executor, captured.program.device)
     hooks.mark("predict")
     planned = Plan(
         program=captured.program.name,
@@ -247,13 +295,13 @@ def read_again(
     made = dataclasses.replace(made, execution=graph)
     sites = sites_under(choices, stage, made)
     read = time.perf_counter()
-    line = timeline(graph)
+    line, ran = timeline(graph), _ran(forward, backward)
     return dataclasses.replace(
         plan,
         graph=graph,
         timeline=line,
-        census=_census(graph, forward, backward),
-        counts=_counts(forward, backward, graph, made, plan.executor, plan.device),
+        census=_census(graph, _fusions(graph, ran)),
+        counts=_counts(ran, graph, made, plan.executor, plan.device),
         sites=sites,
         unmatched=unmatched(choices, sites),
         split=Split(lambda: split),
@@ -266,44 +314,47 @@ def read_again(
     )
 
 
-def _census(graph: Graph, forward: TraceCtx, backward: TraceCtx | None) -> Census:
-    statements = graph.statements
-    rows = np.flatnonzero(statements.kind == Kind.FUSION).tolist()
-    fusions = {bsym.sym.name: bsym for bsym in _fusions(forward, backward)}
-    return census(
-        [fusion_key(fusions[statements.name[i]], gradients=True) for i in rows],
-        [int(statements.side[i]) for i in rows],
-        [len(fusions[statements.name[i]].subsymbols) for i in rows],
-    )
+type _Ran = Sequence[tuple[BoundSymbol, int]]
+"""Statements, and how often there is one as each."""
 
 
-def _fusions(forward: TraceCtx, backward: TraceCtx | None) -> list[BoundSymbol]:
-    sides = (forward,) if backward is None else (forward, backward)
-    return [bsym for side in sides for bsym in side.bound_symbols if bsym.sym.is_fusion]
+def _ran(forward: TraceCtx, backward: TraceCtx | None) -> _Ran:
+    return [(b, 1) for trace in (forward, backward) if trace is not None for b in trace.bound_symbols]
 
 
-def _counts(
-    forward: TraceCtx, backward: TraceCtx | None, graph: Graph, made: Made, executor: str, device: str
-) -> dict[str, int]:
+def _census(graph: Graph, fusions: Sequence[BoundSymbol]) -> Census:
+    """By the fusions, in the order of the graph's rows."""
+    side = graph.statements.side[graph.statements.kind == Kind.FUSION]
+    keys = [fusion_key(fusion, gradients=True) for fusion in fusions]
+    return census(keys, side.tolist(), [len(fusion.subsymbols) for fusion in fusions])
+
+
+def _fusions(graph: Graph, ran: _Ran) -> list[BoundSymbol]:
+    """In the order of the graph's rows."""
+    name = graph.statements.name
+    fusions = {bsym.sym.name: bsym for bsym, _ in ran if bsym.sym.is_fusion}
+    return [fusions[name[row]] for row in np.flatnonzero(graph.statements.kind == Kind.FUSION).tolist()]
+
+
+def _counts(ran: _Ran, graph: Graph, made: Made, executor: str, device: str) -> dict[str, int]:
     offloads = np.flatnonzero(graph.statements.kind == Kind.OFFLOAD)
     moved = sum(int(graph.values.bytes[graph.statements.outputs[row]].sum()) for row in offloads)
-    bsyms = [b for trace in (forward, backward) if trace is not None for b in trace.bound_symbols]
-    fusions, options = _fusions(forward, backward), made.options
-    inside = [copies.inside_of(bsym) for bsym in bsyms]
+    fusions, options = [(bsym, times) for bsym, times in ran if bsym.sym.is_fusion], made.options
+    inside = [(copies.inside_of(bsym), times) for bsym, times in ran]
     sets = 0
-    for fusion in fusions if executor_named(executor).copies == "sets" else ():
+    for fusion, times in fusions if executor_named(executor).copies == "sets" else ():
         facts = copies.facts(fusion)
         policies = {fact.output: options.set_policies.get(fact.output, options.set_policy) for fact in facts}
-        sets += len(facts) - len(copies.without_set(fusion, policies))
-    packs = [b for b in bsyms if b.sym.name.startswith(PACK)]
+        sets += times * (len(facts) - len(copies.without_set(fusion, policies)))
+    packs = sum(times for bsym, times in ran if bsym.sym.name.startswith(PACK))
     return {
-        "compilations": compilations(fusions, share=options.share),
+        "compilations": compilations([f for f, times in fusions for _ in range(times)], share=options.share),
         "offloaded_bytes": moved,
         "offload_us": round(2e6 * moved / devices.copy_bandwidth(device)) if moved else 0,
-        "copies": sum(count for count, _ in inside),
+        "copies": sum(times * count for (count, _), times in inside),
         "sets": sets,
-        "fences": sum(count for _, count in inside),
-        "buckets": len(packs),
+        "fences": sum(times * count for (_, count), times in inside),
+        "buckets": packs,
         "moved_statements": made.moved_statements,
         "bucket_copied_bytes": _bucket_copied_bytes(graph) if packs else 0,
     }

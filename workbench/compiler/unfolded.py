@@ -89,6 +89,11 @@ class Unfolder:
         return pairs
 
     @property
+    def program(self) -> TraceCtx:
+        """All of the program, as traced."""
+        return self._program
+
+    @property
     def gap(self) -> int:
         """How many layers are left out."""
         return self._gap
