@@ -20,6 +20,7 @@ from workbench.bench.alike import Alike
 from workbench.bench.few import Few, _extended, _extended_by_one
 from workbench.compiler import pipeline
 from workbench.compiler.hooks import Superseded
+from workbench.compiler.later import Later
 from workbench.compiler.shortened import Run, shortened
 from workbench.errors import ChoiceError
 
@@ -83,7 +84,8 @@ def test_a_program_without_layers_in_its_middle_is_the_program_of_fewer_layers(
     (run,) = few.runs
     number = 6 if longer else 5
     assert run.kept == (0, 1, 2, 3, 18, 19) if longer else (0, 1, 2, 18, 19)
-    made = pipeline.plan(dataclasses.replace(captured, stage=few.stage, stock=None, bases=type(captured.bases)()), {})
+    alone = {"staged": Later(lambda: few.stage), "stock": None, "bases": type(captured.bases)()}
+    made = pipeline.plan(dataclasses.replace(captured, **alone), {})
     other = wb.open("llama", layers=number, executor="nvfuser", **SHAPES).plan
     assert made.proof.proven
     assert [re.sub(r"\d+", "#", name) for name in made.graph.statements.name] == [

@@ -78,9 +78,8 @@ def test_a_joint_trace_that_computes_something_else_is_found(change: str) -> Non
     broken.bound_symbols = [changed(bsym, change) for bsym in primitives(joint.bound_symbols)]
     assert CHANGED[change] in lost(bench, broken)
     captured.bases.clear()
-    stock = replan.plan(
-        dataclasses.replace(captured, stage=dataclasses.replace(captured.stage, gradients=Later(lambda: broken))), {}
-    )
+    stage = dataclasses.replace(captured.stage, gradients=Later(lambda: broken))
+    stock = replan.plan(dataclasses.replace(captured, staged=Later(lambda: stage)), {})
     assert not stock.proof.proven
     assert CHANGED[change] in stock.proof.fault
     assert any("whatever is chosen" in warning for warning in stock.warnings)

@@ -199,9 +199,9 @@ class Few:
     def _program(self, few: Shortened, kept: Kept) -> _Program:
         from workbench.compiler.later import Later
 
-        own: dict[str, Any] = {"stock": None, "written": None, "reduced": None, "_prover": None, "entry": None}
+        none_of: dict[str, Any] = dict.fromkeys(("stock", "written", "few", "reduced", "_prover", "entry"))
         staged = Later(lambda: few.stage)
-        captured = dataclasses.replace(self._captured, staged=staged, kept=kept, bases=OrderedDict(), **own)
+        captured = dataclasses.replace(self._captured, staged=staged, kept=kept, bases=OrderedDict(), **none_of)
         return _Program(captured, few.runs)
 
     def _estimate(

@@ -121,8 +121,10 @@ class Capture:
     """What is executed without choices, and what making it took, until it is planned."""
     written: Written | None = None
     """The stock plan by that of few layers, until it is planned; `stock` is not made then."""
+    few: Stage | None = None
+    """That of few layers, where only one run of layers was left out."""
     reduced: Reduced | None = None
-    """What all layers are written from, where only one run of layers was left out."""
+    """What was left out then."""
     _prover: Prover | None = None
     """Of the stock plan."""
     bases: OrderedDict[tuple[tuple[str, str], ...], Base] = dataclasses.field(default_factory=OrderedDict)
@@ -457,14 +459,17 @@ def _captured(
         made = (jitted._lc_cd, jitted._lc_cs, hooks.cache_info)
         way = "parts" if way == "graph" else way
         origins, times = stage.origins, tuple(log.times)
-        staged = Later(lambda: stage) if hooks.whole is None else _whole(hooks.whole, stage, lambda: captured)
+        staged, of_all = Later(lambda: stage), hooks.whole
+        if of_all is not None:
+            staged = whole_stage(lambda: of_all.value, stage, lambda: captured)
         captured = Capture(program, executor, staged, origins, times, ranks, *made, way, why, kept=kept)
         # What Thunder makes of it without choices: what cannot be made has another way in.
         with captured.inside():
             if hooks.unfolder is not None:
-                captured.reduced = hooks.reduced[0]
+                captured.few, captured.reduced = stage, hooks.reduced[0]
                 with suppress(OtherwiseError):
                     captured.written = written_on(stage, hooks.unfolder, executor, kept)
+                    captured.why += ", and so is their plan"
             if captured.written is None:
                 log = StageLog()
                 captured.stock = log, executed(Hooks(executor, {}, log, kept=kept), captured.stage)
@@ -482,14 +487,24 @@ def _captured(
         raise ProgramError(f"{where}Thunder cannot trace {shown(program.name)}: {message}") from error
 
 
-def _whole(whole: Later[Stage], few: Stage, captured: Callable[[], Capture]) -> Later[Stage]:
-    """The stage of all layers, with the tensors behind it."""
+def whole_stage(make: Callable[[], Stage], few: Stage, captured: Callable[[], Capture]) -> Later[Stage]:
+    """The stage of all layers once it is asked for, with the tensors behind it.
 
-    def make() -> Stage:
+    Parameters
+    ----------
+    make : callable
+        What gives it.
+    few : Stage
+        That of few layers.
+    captured : callable
+        Gives the program that it is of.
+    """
+
+    def made() -> Stage:
         with captured().inside():
-            return dataclasses.replace(whole.value, arguments=few.arguments, unread=few.unread, few=few)
+            return dataclasses.replace(make(), arguments=few.arguments, unread=few.unread, few=few)
 
-    return Later(make)
+    return Later(made)
 
 
 def _shared(program: Program, transforms: Sequence[Transform]) -> Sequence[Transform]:

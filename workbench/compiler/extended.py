@@ -11,18 +11,20 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from workbench.analysis.equivalence import fault
 from workbench.compiler.accumulate import accumulation_order
 from workbench.compiler.hooks import Executed, Hooks, StageLog, executed, sites_under
 from workbench.compiler.kept import Kept, made_names
 from workbench.compiler.layers import OtherwiseError
 from workbench.compiler.names import is_statement
+from workbench.compiler.primitives import lost_in_tracing
 from workbench.compiler.reader import IGNORED, read_execution
 from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import BoundSymbol, TraceCtx
@@ -54,13 +56,13 @@ class Written:
     tables: Extended
     sites: tuple[Site, ...]
 
-    def ran(self) -> Iterator[tuple[BoundSymbol, int]]:
+    def ran(self) -> list[tuple[BoundSymbol, int]]:
         """The statements of few layers, and how many of the whole program each stands for."""
         statements = self.tables.few.statements
         times = np.bincount(self.tables.rows, minlength=len(statements))[statements.parent < 0].tolist()
         traces = (self.found.forward, self.found.backward)
         ran = (b for trace in traces if trace is not None for b in trace.bound_symbols if is_statement(b))
-        return zip(ran, times, strict=True)
+        return list(zip(ran, times, strict=True))
 
     def fusions(self, of_few: Sequence[BoundSymbol]) -> list[BoundSymbol]:
         """The fusions that all of the program's are as, in its order, by those of few layers."""
@@ -74,7 +76,7 @@ def written_on(few: Stage, unfolder: Unfolder, executor: str, kept: Kept) -> Wri
     Raises
     ------
     OtherwiseError
-        If the layers that stayed are not one as the other in it.
+        If the layers that stayed are not one as the other in it, or something is wrong with it.
     """
     log = StageLog()
     hooks = Hooks(executor, {}, log, kept=kept)
@@ -85,6 +87,9 @@ def written_on(few: Stage, unfolder: Unfolder, executor: str, kept: Kept) -> Wri
     graph = read_execution(found.forward, found.backward, few)
     tables = Extended(graph, unfolder, few.arguments, hooks.made.partitioned)
     hooks.mark("read")
+    if few.caveats or lost_in_tracing(few) or fault(few.graph, graph):
+        raise OtherwiseError
+    hooks.mark("prove")
     sites = tables.sites(sites_under({}, few, dataclasses.replace(hooks.made, execution=tables.few)))
     hooks.mark("sites")
     return Written(few, log, found, tables, sites)
@@ -643,7 +648,10 @@ def _number_of(name: str) -> tuple[str, int]:
     return found[1], int(found[2])
 
 
-_ORDINAL = re.compile(r"(\w+:.*[<>]\w+?)(?:\.(\d+))?(\[\d+\])?")
+_UNKNOWN = "\0"
+"""In a text, what is not known of the layer after the gap."""
+
+_ORDINAL = re.compile(r"(.*/[^/]*?)(?:\.(\d+))?(\[\d+\])?")
 """The id of a site, with the place of its value among equals."""
 
 
@@ -666,10 +674,13 @@ class _Sites:
         self._gap, self._stem, (self._one, self._other) = unfolder.gap, unfolder.stem, unfolder.ends
         self._chain, self._fusions = unfolder.chain, tables.fusions
         self._in_layer = re.compile(rf"(?<![\w.]){re.escape(self._stem)}(\d+)(?=[./])")
-        self._tokens = re.compile(rf"\{{[^{{}}]*\}}|(?<![\w.]){re.escape(self._stem)}\d+(?=[./])|[A-Za-z_]\w*")
         stems = {"t", *(_number_of(fusion)[0] for fusion in tables.fusions.stay)}
-        self._numbered = re.compile(rf"({'|'.join(map(re.escape, sorted(stems)))})\d+")
+        numbered = rf"(?:{'|'.join(map(re.escape, sorted(stems)))})\d+"
+        self._numbered = re.compile(numbered)
         """What has the name of a value or a fusion."""
+        self._tokens = re.compile(
+            rf"{numbered}(?:, {numbered})+|\{{[^{{}}]*\}}|(?<![\w.]){re.escape(self._stem)}\d+(?=[./])|[A-Za-z_]\w*"
+        )
         self._layers = self._numbered_layers()
         self._part = [self._layer(site) for site in sites]
         self._ordinals: dict[str, int] = {}
@@ -689,8 +700,9 @@ class _Sites:
         if len(here) != len(there):
             raise OtherwiseError
         written = [self._written(site, at) for site, at in zip(self._given, self._part, strict=True)]
-        if any(written[x][-1] != written[y][0] for x, y in zip(here.tolist(), there.tolist(), strict=True)):
-            raise OtherwiseError
+        for x, y in zip(here.tolist(), there.tolist(), strict=True):
+            if not _as_known(written[x][-1], written[y][0]):
+                raise OtherwiseError
         after = _inserted(here, there)
         further = range(1, self._gap + 1)
         found: list[Site] = []
@@ -783,7 +795,10 @@ class _Sites:
         for token in self._tokens.finditer(text):
             found = self._token(token[0], part)
             if found is not None:
-                pieces += [[text[begun : token.start()]] * count, _known(found)]
+                pieces += [
+                    [text[begun : token.start()]] * count,
+                    [_UNKNOWN if each is None else each for each in found],
+                ]
                 begun = token.end()
         if not pieces:
             return [text] * count
@@ -792,6 +807,8 @@ class _Sites:
 
     def _token(self, token: str, part: int) -> Sequence[str | None] | None:
         """What stands for a part of a text in each layer; None where it is the same."""
+        if ", " in token and not token.startswith("{"):
+            return self._listed(token.split(", "), part)
         if token.startswith("{"):
             # Names in the order of the alphabet, as what is told of ties has them.
             names = token[1:-1].split(", ")
@@ -809,6 +826,29 @@ class _Sites:
             raise OtherwiseError
         return None
 
+    def _listed(self, names: Sequence[str], part: int) -> Sequence[str | None]:
+        """Fusions one after the other: where all layers read something, those of the layers left out read it, too."""
+        chain, (one, other) = self._fusions, (self._one, self._other)
+        if part in (one, other):
+            written = [
+                _known(self._token(name, part) or [name] * (self._gap + 2 if part == one else 1)) for name in names
+            ]
+            return [", ".join(each) for each in zip(*written, strict=True)]
+        made_in = np.asarray([chain.made_in.get(name, -1) for name in names])
+        here, there = np.flatnonzero(made_in == one), np.flatnonzero(made_in == other)
+        if part in (one - 1, other + 1) or len(here) != len(there):
+            return [", ".join(_known(self._token(name, part) or [name])[0] for name in names)]
+        after, found = _inserted(here, there), list[str]()
+        for at, name in enumerate(names):
+            if name not in chain.stay:
+                raise OtherwiseError
+            found.append(chain.stay[name])
+            if at in after:
+                backward, places = after[at]
+                for copy in reversed(chain.copies) if backward else chain.copies:
+                    found.extend(copy[names[place]] for place in places.tolist())
+        return [", ".join(found)]
+
     def _moved(self, number: int, part: int) -> list[int]:
         """The number of a layer, as one layer after the other tells it."""
         of, turns, gap = self._layers.get(number, -1), self._unfolder.turns, self._gap
@@ -821,6 +861,20 @@ class _Sites:
         if of > self._other:
             raise OtherwiseError
         return [number + (by - gap * (of == self._other)) * turns for by in range(gap + 2)]
+
+
+def _as_known(one: Site, other: Site) -> bool:
+    """Whether two sites are the same, as far as it is known what the first would be."""
+
+    def same(mine: str, theirs: str) -> bool:
+        return mine == theirs or bool(re.fullmatch(".*".join(map(re.escape, mine.split(_UNKNOWN))), theirs))
+
+    return (
+        dataclasses.replace(one, label=other.label, illegal=other.illegal) == other
+        and same(one.label, other.label)
+        and one.illegal.keys() == other.illegal.keys()
+        and all(same(one.illegal[option], other.illegal[option]) for option in one.illegal)
+    )
 
 
 def _known(names: Sequence[str | None]) -> list[str]:

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from workbench.compiler.capture import Capture
     from workbench.compiler.parallel import Ranks
 
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclasses.dataclass
@@ -172,7 +172,8 @@ _LEFT_OUT = {"split", "steps", "unordered", "rows", "opening", "stages"}
 
 
 def _state(captured: Capture, plan: Plan) -> dict[str, Any]:
-    stage = captured.stage
+    # Where all layers are written from few, so they are again once they are asked for.
+    stage = captured.few or captured.stage
     tensors: dict[str, torch.Tensor] = {**stage.arguments}
     return {
         "plan": {f.name: getattr(plan, f.name) for f in dataclasses.fields(plan) if f.name not in _LEFT_OUT},
@@ -185,6 +186,7 @@ def _state(captured: Capture, plan: Plan) -> dict[str, Any]:
             "gathers_again": stage.gathers_again,
             "program": stage.program,
         },
+        "reduced": captured.reduced,
         "tensors": _written(tensors, stage.unread),
         "initial": captured.initial,
         "cache_info": captured._cache_info,

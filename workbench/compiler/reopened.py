@@ -8,13 +8,14 @@ from typing import Any
 
 from workbench.compiler import capture as capturing
 from workbench.compiler import devices, on_disk, parallel, thunder_api
-from workbench.compiler.capture import Capture, PartsCapture
+from workbench.compiler.capture import Capture, PartsCapture, whole_stage
 from workbench.compiler.cycles import few_collections
-from workbench.compiler.hooks import Hooks
+from workbench.compiler.hooks import Hooks, unfolded_stage
 from workbench.compiler.kept import Kept
 from workbench.compiler.later import Later
 from workbench.compiler.replan import Base, replan
 from workbench.compiler.stage import Stage
+from workbench.compiler.unfolded import Unfolder
 from workbench.programs import Program, modes
 from workbench.torch_api import FakeTensorMode
 
@@ -77,9 +78,13 @@ def _from_disk(
     joint = of_stage.pop("joint")
     stage = Stage(**of_stage, gradients=Later(lambda: joint), arguments=arguments, unread=unread)
     state = (jitted._lc_cd, jitted._lc_cs, found["cache_info"])
-    staged = Later(lambda: stage)
+    reduced, staged = found["reduced"], Later(lambda: stage)
+    if reduced is not None:
+        staged = whole_stage(lambda: unfolded_stage(stage, Unfolder(reduced)).value, stage, lambda: captured)
     way = (found["way"], found["why"])
     captured = Capture(program, executor, staged, stage.origins, (), ranks, *state, *way, kept=kept)
+    if reduced is not None:
+        captured.few, captured.reduced = stage, reduced
     vars(captured)["doubts"] = found["doubts"]
     again = Later(lambda: replan(captured, {}))
     plan = on_disk.plan_of(found, again, time.perf_counter() - begun)

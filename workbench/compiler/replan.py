@@ -15,6 +15,7 @@ from workbench.analysis.overlap import PACK
 from workbench.compiler import copies, devices
 from workbench.compiler.capture import Capture
 from workbench.compiler.cycles import few_collections
+from workbench.compiler.extended import Written
 from workbench.compiler.fusion import (
     compilations,
 )
@@ -98,11 +99,13 @@ def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
     if known is not None:
         captured.bases.move_to_end(key)
         return known
-    known = _of_few(captured) if not choices and captured.written is not None else None
-    if known is None:
+    if not choices and captured.written is not None:
+        known = _of_few(captured, captured.written)
+        captured.written = None
+    else:
         planned, made = replan(captured, choices, newer)
         # The stock plan is what all others are held to.
-        planned = _proven(captured, planned) if choices else _held_to_the_joint_trace(captured.stage, planned)
+        planned = _proven(captured, planned) if choices else _held_to_the_joint_trace(captured, planned)
         known = Base(planned, captured.staged, Later(lambda: made))
     captured.bases[key] = known
     if captured.entry is not None and not choices:
@@ -113,56 +116,38 @@ def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
     return known
 
 
-def _of_few(captured: Capture) -> Base | None:
-    """The stock plan as that of few layers says it, its traces made when they are asked for; None where it does not.
-
-    What is right of few layers is right of all.
-    """
-    written, captured.written = captured.written, None
-    assert written is not None
-    few, graph, found = written.few, written.tables.graph, written.found
+def _of_few(captured: Capture, written: Written) -> Base:
+    """The stock plan as that of few layers says it; its traces are made once they are asked for."""
     begun = time.perf_counter()
+    tables, ran = written.tables, written.ran()
     again = Later(lambda: replan(captured, {}))
-    ran = [(b, times) for b, times in written.ran() if times]
-    of_rows = _fusions(written.tables.few, ran)
     planned = Plan(
         program=captured.program.name,
         device=captured.program.device,
         executor=captured.executor,
-        graph=graph,
-        timeline=timeline(graph),
-        census=_census(graph, written.fusions(of_rows)),
-        counts=_counts(ran, graph, found.hooks.made, captured.executor, captured.program.device),
+        graph=tables.graph,
+        timeline=timeline(tables.graph),
+        census=_census(tables.graph, written.fusions(_fusions(tables.few, ran))),
+        counts=_counts(ran, tables.graph, written.found.hooks.made, captured.executor, captured.program.device),
         sites=written.sites,
-        stages=(),
+        stages=(*written.log.times, StageTime("predict", time.perf_counter() - begun)),
         opening=captured.stages,
         split=Split(lambda: (again.value[0].split.forward, again.value[0].split.backward)),
         steps=Later(lambda: again.value[0].steps.value),
         capture=captured.way,
         capture_reason=captured.why,
+        # What is right of few layers is right of all.
+        proof=Proof(proven=True),
     )
-    planned = _held_to_the_joint_trace(few, planned, written.tables.few)
-    if planned.warnings or not planned.proof.proven:
-        return None
-    written.log.stage("predict", time.perf_counter() - begun)
-    planned = dataclasses.replace(planned, stages=tuple(written.log.times))
     return Base(planned, captured.staged, Later(lambda: again.value[1]))
 
 
-def _held_to_the_joint_trace(stage: Stage, stock: Plan, graph: Graph | None = None) -> Plan:
-    """The stock plan with its proof: what all others are held to may itself not be the program that was traced.
-
-    Parameters
-    ----------
-    stage : Stage
-    stock : Plan
-    graph : Graph, optional
-        That of few layers, where the stage is theirs.
-    """
-    warned = []
+def _held_to_the_joint_trace(captured: Capture, stock: Plan) -> Plan:
+    """The stock plan with its proof: what all others are held to may itself not be the program that was traced."""
+    stage, warned = captured.stage, []
     if lost := lost_in_tracing(stage) if stage.program is not None else "":
         warned.append(f"{lost}: Thunder's trace computes something else than the program, whatever is chosen")
-    if wrong := fault(stage.graph, graph or stock.graph):
+    if wrong := fault(stage.graph, stock.graph):
         warned.append(f"{wrong}: Thunder's own plan does not compute what it traced, whatever is chosen")
     wrong = lost or wrong
     return dataclasses.replace(stock, proof=Proof(proven=not wrong, fault=wrong), warnings=(*stage.caveats, *warned))

@@ -487,6 +487,9 @@ class Chain:
         if layer == self.here + 1:
             return [self.copies[-1][name] if made_in == self.here else own]
         if layer != self.here:
+            # What all of the layers hand to it, others stand beside.
+            if made_in == self.here != layer + 1 or made_in == self.here + 1 != layer - 1:
+                raise OtherwiseError
             return [own]
         try:
             if made_in < 0:
