@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 from workbench.analysis.equivalence import fault
 from workbench.compiler.accumulate import accumulation_order
 from workbench.compiler.hooks import Executed, Hooks, StageLog, executed, sites_under
-from workbench.compiler.kept import Kept, made_names
+from workbench.compiler.kept import Kept, made_names, names_in
 from workbench.compiler.layers import OtherwiseError
 from workbench.compiler.names import is_statement
 from workbench.compiler.primitives import lost_in_tracing
 from workbench.compiler.reader import IGNORED, read_execution
+from workbench.compiler.regions import own_names
 from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import BoundSymbol, TraceCtx
 from workbench.compiler.unfolded import Chain, Numbering, Unfolder
@@ -80,12 +81,18 @@ def written_on(few: Stage, unfolder: Unfolder, executor: str, kept: Kept) -> Wri
     """
     log = StageLog()
     hooks = Hooks(executor, {}, log, kept=kept)
-    found = executed(hooks, few)
+    claimed = own_names(few.claimed)
+    # What is gone takes no name away, in the trace of all layers neither.
+    claimed.names = {name for bsym in claimed.bound_symbols for name in names_in(bsym)}
+    found = executed(hooks, dataclasses.replace(few, claimed=claimed))
     hooks.restart()
     validate(found.forward, found.backward)
     hooks.mark("after split")
     graph = read_execution(found.forward, found.backward, few)
-    tables = Extended(graph, unfolder, few.arguments, hooks.made.partitioned)
+    try:
+        tables = Extended(graph, unfolder, few.arguments, hooks.made.partitioned)
+    except KeyError as error:  # a value that no layer that stayed has
+        raise OtherwiseError from error
     hooks.mark("read")
     if few.caveats or lost_in_tracing(few) or fault(few.graph, graph):
         raise OtherwiseError
@@ -178,12 +185,16 @@ class Extended:
         tops = np.flatnonzero(statements.parent < 0)
         parts = np.full(len(statements), -1, np.intp)
         inputs, outputs = statements.inputs, statements.outputs
+        # What is fused of one layer and the next belongs to the next.
+        latest = np.full(len(statements), -1, np.intp)
+        of = [self.unfolder.layer_of(origin) if origin >= 0 else -1 for origin in statements.origin.tolist()]
+        np.maximum.at(latest, self._top, of)
         made_at: dict[int, int] = {}
         of_nothing: dict[int, int] = {}
         for row in tops.tolist():
             origin, read = int(statements.origin[row]), inputs[row].tolist()
             if origin >= 0:
-                parts[row] = self.unfolder.layer_of(origin)
+                parts[row] = latest[row]
             else:
                 last = max((made_at[value] for value in read if value in made_at), default=-1)
                 parts[row] = parts[last] if last >= 0 else -1
@@ -501,14 +512,13 @@ class Extended:
             (name for name, row in zip(names, few.values.producer.tolist(), strict=True) if row >= 0),
             {names[x]: names[y] for x, y in made.items()},
         )
-        chain, (one, _) = unfolder.chain, unfolder.ends
-        producer, home = few.values.producer.tolist(), self._home.tolist()
-        called = {
-            x: _known(chain.named(names[x], one)[: self._gap + 1])
-            if names[x] in chain.made_in
-            else [chain.stay[names[x]], *(copy[names[x]] for copy in chain.copies)]
-            for x in made
-        }
+        one, producer, home = unfolder.ends[0], few.values.producer.tolist(), self._home.tolist()
+        # What later passes made is the layer's whose statement makes it.
+        made_in = dict(zip(names, home, strict=True)) | dict(unfolder.chain.made_in)
+        new = {names[x]: names[y] for x, y in made.items() if names[x] not in unfolder.chain.made_in}
+        pairs = new | dict(unfolder.chain.pairs)
+        chain = self.chain = dataclasses.replace(unfolder.chain, made_in=made_in, pairs=pairs)
+        called = {x: _known(chain.named(names[x], one)[: self._gap + 1]) for x in made}
         own = [
             names[v] if row < 0 and names[v] not in chain.stay else _known(chain.named(names[v], home[v])[:1])[0]
             for v, row in enumerate(producer)
@@ -672,7 +682,7 @@ class _Sites:
         unfolder = self._unfolder = tables.unfolder
         self._tables, self._given = tables, sites
         self._gap, self._stem, (self._one, self._other) = unfolder.gap, unfolder.stem, unfolder.ends
-        self._chain, self._fusions = unfolder.chain, tables.fusions
+        self._chain, self._fusions = tables.chain, tables.fusions
         self._in_layer = re.compile(rf"(?<![\w.]){re.escape(self._stem)}(\d+)(?=[./])")
         stems = {"t", *(_number_of(fusion)[0] for fusion in tables.fusions.stay)}
         numbered = rf"(?:{'|'.join(map(re.escape, sorted(stems)))})\d+"
@@ -735,6 +745,8 @@ class _Sites:
         parts = {self._layers.get(int(number), -1) for number in self._in_layer.findall(site.id)}
         if not parts:
             parts = {self._chain.made_in.get(name, -1) for name in site.values}
+            if len(parts) > 1:
+                return -1
         if len(parts) > 1:
             raise OtherwiseError
         return parts.pop() if parts else -1
@@ -758,7 +770,11 @@ class _Sites:
     def _written(self, site: Site, part: int) -> list[Site]:
         ids, labels = self._ids(site, part), self._texts(site.label, part)
         illegal = {option: self._texts(reason, part) for option, reason in site.illegal.items()}
-        values = [self._texts(value, part) for value in site.values]
+        if part in (self._one, self._other):
+            each = [self._texts(value, part) for value in site.values]
+            values = [tuple(texts) for texts in zip(*each, strict=True)] if each else [()] * len(ids)
+        else:
+            values = [tuple(self._beside(site.values, self._chain, part))]
         fields = {field.name: getattr(site, field.name) for field in dataclasses.fields(Site)}
         return [
             Site(
@@ -767,14 +783,14 @@ class _Sites:
                     "id": ids[by],
                     "label": labels[by],
                     "illegal": {option: texts[by] for option, texts in illegal.items()},
-                    "values": tuple([texts[by] for texts in values]),
+                    "values": values[by],
                 }
             )
             for by in range(len(ids))
         ]
 
     def _ids(self, site: Site, part: int) -> list[str]:
-        if self._in_layer.search(site.id):
+        if self._in_layer.search(site.id) or self._numbered.search(site.id.partition(":")[2]):
             return self._texts(site.id, part)
         stem, number, end = _counted(site.id)
         numbering, numbers = self._chains.get(stem), [number]
@@ -814,6 +830,9 @@ class _Sites:
             names = token[1:-1].split(", ")
             if names != sorted(names):
                 raise OtherwiseError
+            read = {self._chain.made_in.get(name, -1) for name in names}
+            if part not in (self._one, self._other) and {self._one, self._other} <= read:
+                raise OtherwiseError
             written = [self._texts(name, part) for name in names]
             return ["{" + ", ".join(sorted(each)) + "}" for each in zip(*written, strict=True)]
         if self._in_layer.match(f"{token}/"):
@@ -834,20 +853,23 @@ class _Sites:
                 _known(self._token(name, part) or [name] * (self._gap + 2 if part == one else 1)) for name in names
             ]
             return [", ".join(each) for each in zip(*written, strict=True)]
+        return [", ".join(self._beside(names, chain, part))]
+
+    def _beside(self, names: Sequence[str], chain: Chain, part: int) -> list[str]:
+        """Names that something outside of both layers has, with those of the layers left out beside theirs."""
+        one, other = self._one, self._other
         made_in = np.asarray([chain.made_in.get(name, -1) for name in names])
         here, there = np.flatnonzero(made_in == one), np.flatnonzero(made_in == other)
         if part in (one - 1, other + 1) or len(here) != len(there):
-            return [", ".join(_known(self._token(name, part) or [name])[0] for name in names)]
+            return [_known(chain.named(name, part))[0] for name in names]
         after, found = _inserted(here, there), list[str]()
         for at, name in enumerate(names):
-            if name not in chain.stay:
-                raise OtherwiseError
             found.append(chain.stay[name])
             if at in after:
                 backward, places = after[at]
                 for copy in reversed(chain.copies) if backward else chain.copies:
                     found.extend(copy[names[place]] for place in places.tolist())
-        return [", ".join(found)]
+        return found
 
     def _moved(self, number: int, part: int) -> list[int]:
         """The number of a layer, as one layer after the other tells it."""

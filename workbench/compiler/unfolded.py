@@ -206,7 +206,7 @@ class Unfolder:
             made._provenance = trace._provenance
             made.bound_symbols = [b for b in self._program.bound_symbols if b.sym.id is PrimIDs.UNPACK_TRIVIAL]
             self._write(trace, both, left_out, made.bound_symbols)
-            made.names.update(name for bsym in made.bound_symbols for name in names_in(bsym))
+            made.names = {name for bsym in made.bound_symbols for name in names_in(bsym)}
             return made
 
         return write
@@ -471,10 +471,6 @@ class Chain:
     before: Mapping[str, str]
     after: Mapping[str, str]
 
-    @cached_property
-    def _back(self) -> Mapping[str, str]:
-        return {y: x for x, y in self.pairs.items()}
-
     def named(self, name: str, layer: int) -> list[str | None]:
         """What is called so where a layer reads it; of `here` that and all further layers have, the last if known.
 
@@ -484,28 +480,40 @@ class Chain:
             If that cannot be told.
         """
         made_in, own = self.made_in.get(name, -1), self.stay[name]
-        if layer == self.here + 1:
-            return [self.copies[-1][name] if made_in == self.here else own]
-        if layer != self.here:
-            # What all of the layers hand to it, others stand beside.
-            if made_in == self.here != layer + 1 or made_in == self.here + 1 != layer - 1:
-                raise OtherwiseError
+        count = len(self.copies) + 2 if layer == self.here else 1
+        # On one side of the gap, and of what is in no layer, it is what it is.
+        if made_in < 0 or (layer != self.here and (layer <= self.here) == (made_in <= self.here)):
+            return [own] * count
+        if not self.here - 1 <= layer <= self.here + 2:
             return [own]
+        far = made_in - layer
+        first = layer - self.here if layer <= self.here else len(self.copies) + layer - self.here
         try:
-            if made_in < 0:
-                return [own] * (len(self.copies) + 2)
-            if made_in == self.here:
-                return [own, *(copy[name] for copy in self.copies), self.stay[self.pairs[name]]]
-            if made_in == self.here - 1:
-                of_next = self.before[name]
-                return [own, self.stay[of_next], *(copy[of_next] for copy in self.copies)]
-            if made_in == self.here + 1:
-                of_first = self._back[name]
-                next_one = self.after.get(name)
-                return [*(copy[of_first] for copy in self.copies), own, next_one and self.stay[next_one]]
+            as_here = self._as_here[name]
         except KeyError as error:
             raise OtherwiseError from error
-        raise OtherwiseError
+        return [own if first + by + far < 0 else self._on(as_here, first + by + far) for by in range(count)]
+
+    @cached_property
+    def _as_here(self) -> Mapping[str, str]:
+        """What stands in `here` for each name of the layers that stay."""
+        back = {y: x for x, y in self.pairs.items()}
+        found = {x: x for x in self.pairs} | back
+        found |= {x: y for x, y in self.before.items() if y in self.pairs}
+        return found | {y: back[x] for x, y in self.after.items() if x in back}
+
+    def _on(self, name: str, by: int) -> str | None:
+        """What stands for a name of `here` so many layers on; None where that is not known."""
+        if by == 0:
+            return self.stay[name]
+        if by <= len(self.copies):
+            return self.copies[by - 1].get(name)
+        of_next: str | None = self.pairs[name]
+        if by == len(self.copies) + 2:
+            of_next = self.after.get(self.pairs[name])
+        elif by > len(self.copies) + 2:
+            of_next = None
+        return None if of_next is None else self.stay.get(of_next)
 
 
 @dataclasses.dataclass(frozen=True)
