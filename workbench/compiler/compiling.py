@@ -20,6 +20,7 @@ import torch
 from workbench.compiler import patches, stance, unlooked
 from workbench.compiler.forgetting import noted
 from workbench.compiler.together import together
+from workbench.programs.modes import restored
 from workbench.torch_api import dynamo_config, eval_frame
 
 RECOMPILE_LIMIT = 64
@@ -77,8 +78,11 @@ def _inside(around: Callable[[], contextlib.AbstractContextManager[None]], conve
 
 @contextlib.contextmanager
 def compiling(limit: int, codes: set[CodeType]) -> Iterator[None]:
-    """Inside, Dynamo compiles for one program: with its limit, and what it compiles is noted."""
-    with settings(limit), noted(codes):
+    """Inside, Dynamo compiles for one program: with its limit, and what it compiles is noted.
+
+    What other threads have put the process into, for programs of other modes, is waited for.
+    """
+    with restored({}), settings(limit), noted(codes):
         yield
 
 

@@ -40,7 +40,7 @@ from workbench.compiler.names import told_place
 from workbench.compiler.repeats import Written, traced_once
 from workbench.compiler.thunder_api import Transform
 from workbench.errors import ProgramError, WorkbenchError
-from workbench.programs.modes import restored
+from workbench.programs.modes import are_as_outside, restored
 from workbench.torch_api import (
     BackendCompilerFailed,
     FailOnRecompileLimitHit,
@@ -187,7 +187,9 @@ class Compiled:
         self._since = time.perf_counter()
         self._given = (args, kwargs)
         usual = _AS_IT_IS if stance.is_usual() else stance.usual()
-        with usual, restored(self._modes) if self._modes else _AS_IT_IS, layers_read_through():
+        # What was compiled reads no modes; what compiles now, by Dynamo or by Thunder, waits by itself.
+        alone = self._whole and not self._modes and are_as_outside()
+        with usual, _AS_IT_IS if alone else restored(self._modes), layers_read_through():
             try:
                 return _hooked(self._program, functools.partial(self._call, *args, **kwargs))
             except BackendCompilerFailed as error:

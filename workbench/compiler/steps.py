@@ -21,6 +21,7 @@ from workbench.compiler.copies import inside_of
 from workbench.compiler.direct import Fits, in_same_state, same_kind, without_modes
 from workbench.compiler.inlined import inlined
 from workbench.compiler.thunder_api import PrimIDs, TraceCtx
+from workbench.programs.modes import restored
 
 WAYS = 4
 """Kinds of calls that are noted of one graph, such as with other strides; further ones go through Thunder."""
@@ -96,8 +97,13 @@ class Steps:
             if not kwargs and way.fits(*args) and _alias(args, way.plain) == way.shared and self._there(way.entry):
                 return self._run(way, args)
         if kwargs or self._tries <= 0 or not (_on_cpu(args) and without_modes(args)):
-            return self._jitted(*args, **kwargs)
+            return self._by_thunder(*args, **kwargs)
         return self._noted(args)
+
+    def _by_thunder(self, *args: Any, **kwargs: Any) -> Any:
+        # It may compile, and is not to do so while another thread has put the process into modes of another program.
+        with restored({}):
+            return self._jitted(*args, **kwargs)
 
     def _run(self, way: _Way, args: tuple[Any, ...]) -> Any:
         self.straight += 1
@@ -120,7 +126,7 @@ class Steps:
         known = self._lc_cs
         plain = tuple(place for place, arg in enumerate(args) if type(arg) is torch.Tensor)
         fits, shared, hits = same_kind(args), _alias(args, plain), known.cache_hits
-        result = self._jitted(*args)
+        result = self._by_thunder(*args)
         self._ways = tuple(way for way in self._ways if self._there(way.entry))
         if known.cache_hits == hits + 1 and len(self._ways) < WAYS:
             way = self._way(args, fits, plain, shared)
