@@ -271,7 +271,7 @@ def _census(graph: Graph, forward: TraceCtx, backward: TraceCtx | None) -> Censu
     rows = np.flatnonzero(statements.kind == Kind.FUSION).tolist()
     fusions = {bsym.sym.name: bsym for bsym in _fusions(forward, backward)}
     return census(
-        [fusion_key(fusions[statements.name[i]], gradients=True) for i in rows],
+        [fusion_key(fusions[statements.name[i]]) for i in rows],
         [int(statements.side[i]) for i in rows],
         [len(fusions[statements.name[i]].subsymbols) for i in rows],
     )
