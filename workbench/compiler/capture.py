@@ -449,6 +449,7 @@ def _captured(
             made_of = executed(Hooks(executor, {}, log, kept=kept), stage)
         if way == "interpreter":
             interpreted.refuse_unsaved(jitted._lc_cs.last_traces[0], made_of.forward, made_of.backward)
+        interpreted.refuse_unread(jitted._lc_cs.last_traces[0], made_of.backward)
         captured.stock = log, made_of
         return captured
     except (WorkbenchError, OtherwiseError, KeyboardInterrupt):

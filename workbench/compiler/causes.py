@@ -16,6 +16,9 @@ RAISES = "the program raises an error of its own"
 FAILS = "fails on what it is given"
 """What the reason says of an operator that PyTorch refuses to compute, whatever the values."""
 
+UNREAD = "nothing is read of the gradients that are given to the backward of the torch.autograd.Function"
+"""How the reason goes of a program whose gradients do not depend on what comes after it."""
+
 _CAUSES = (
     (
         r"Expected a\.dtype=.*to be the same|Input type .*should be the same|was not an integer dtype",
@@ -132,6 +135,11 @@ _CAUSES = (
         "have its forward give what it computes, as x * 2 does, in place of x.mul_(2) with mark_dirty",
     ),
     (
+        UNREAD,
+        "have its backward give its result times the gradient that it is given, which is 1 where a loss is the last "
+        "of a program, as grad * x does; PyTorch runs it where the program comes in as parts",
+    ),
+    (
         r"backwards hooks require compiled autograd",
         "take the backward hooks off the modules (the handle that register_full_backward_hook gave has remove()), or "
         "put them on tensors outside of the program",
@@ -185,7 +193,7 @@ _IN_PARTS = re.compile(
     r"with max_norm writes|statistics that are views|torch\.bincount|aten\.equal|"
     r"builtin operator `print`|multi_head_attention_forward|integrations/moe\.py.*data_ptr|_get_data_attr|"
     r"`manual_seed`|Generator\.__new__|Unknown attribute data|lacks a conjugate|Function writes in place what it is "
-    r"given"
+    rf"given|{UNREAD}"
 )
 """Known causes that a program is cut at, and comes in as parts."""
 
