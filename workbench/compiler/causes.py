@@ -54,9 +54,21 @@ _CAUSES = (
         "scale the weight before the program, by torch.nn.utils.parametrize, or make the embedding without max_norm",
     ),
     (
-        r"boolean advanced indexing|DynamicOutputShapeException|Dynamic shape operator|data.dependent output",
+        r"boolean advanced indexing|only specifying a condition|DynamicOutputShapeException|Dynamic shape operator|"
+        r"data.dependent output",
         "the shape of its result depends on values: keep the shape, as torch.where(mask, x, 0) does, or select "
         "before the program",
+    ),
+    (
+        r"builtin operator `min` with argument types \['generator'\]",
+        "torch.distributions.kl_divergence looks for its formula in the first call of a process: call the program once "
+        "before it is opened",
+    ),
+    (
+        r"builtin operator `bool` with argument types \['Tensor'\]",
+        "what is done depends on values: choose with torch.where, or give the decision to the program as a bool. "
+        "nn.Transformer and its encoder and decoder look at a mask unless they are told: give is_causal=, or "
+        "src_is_causal= and tgt_is_causal=, beside it",
     ),
     (
         r"[Dd]ata-dependent branching|TensorProxy to a Python boolean",
@@ -191,7 +203,7 @@ _CAUSES = (
 
 _IN_PARTS = re.compile(
     r"with max_norm writes|statistics that are views|torch\.bincount|aten\.equal|"
-    r"builtin operator `print`|multi_head_attention_forward|integrations/moe\.py.*data_ptr|_get_data_attr|"
+    r"builtin operator `(print|bool|min)`|multi_head_attention_forward|integrations/moe\.py.*data_ptr|_get_data_attr|"
     r"`manual_seed`|Generator\.__new__|Unknown attribute data|lacks a conjugate|Function writes in place what it is "
     rf"given|{UNREAD}"
 )
