@@ -227,6 +227,7 @@ def test_experts_that_are_given_rows_by_their_values_are_refused_by_line(capture
         workbench.open(Chosen(), torch.randn(6, 4), capture=capture)
 
 
+@pytest.mark.slow
 def test_a_mask_that_a_transformer_looks_at_is_refused_with_what_to_say_of_it() -> None:
     network = nn.Transformer(8, 2, 1, 1, 16, dropout=0.0, batch_first=True)
 

@@ -73,6 +73,7 @@ def trained(run: Any, model: nn.Module, batches: Tensors) -> Tensors:
     return [*found, torch.get_rng_state()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_steps_are_the_same_bits_as_through_thunder(
     dropout: float, made: list[Steps], monkeypatch: pytest.MonkeyPatch
