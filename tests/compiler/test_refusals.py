@@ -258,6 +258,18 @@ def test_a_divergence_whose_formula_is_not_known_yet_comes_in_as_parts_with_what
     assert workbench.open(program, x).capture == "dynamo"
 
 
+def test_a_variance_by_its_old_option_is_refused_by_the_interpreter_with_the_new_one() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.var(-1, keepdim=True, unbiased=False)
+
+    x = torch.randn(3, 4)
+    with pytest.raises(
+        ProgramError, match=r"test_refusals.py:\d+ \(return x\.var.*: .*correction=0 for unbiased=False"
+    ):
+        workbench.open(program, x, capture="interpreter")
+    torch.testing.assert_close(workbench.open(program, x).config.jit(program)(x), program(x))
+
+
 def test_packed_sequences_are_refused_with_what_to_do() -> None:
     network = nn.LSTM(4, 4)
 

@@ -80,6 +80,11 @@ _CAUSES = (
         "models of detection, which choose sizes and boxes so, open model.backbone",
     ),
     (
+        r"unexpected keyword argument 'unbiased'",
+        "Thunder's own interpreter knows correction=, and not unbiased=: open it with capture='auto', or write "
+        "correction=0 for unbiased=False",
+    ),
+    (
         r"_assert_async|cast_symbool_to_symint",
         "what is asserted depends on values: take it out of the program, or check what is given before the call",
     ),
