@@ -18,8 +18,8 @@ import torch
 
 from workbench.compiler.connect import connect
 from workbench.compiler.copies import inside_of
-from workbench.compiler.direct import Fits, in_same_state, same_kind, without_modes
-from workbench.compiler.inlined import inlined
+from workbench.compiler.direct import Fits, in_same_state, same_kind, same_tensors, without_modes
+from workbench.compiler.inlined import inlined, lies
 from workbench.compiler.thunder_api import PrimIDs, TraceCtx
 
 WAYS = 4
@@ -145,7 +145,7 @@ class Steps:
             entry, fits, plain, shared,
             taken=None if taken == tuple(range(len(args))) else taken,
             kept=further,
-            forward=inlined(entry.computation_fn),
+            forward=inlined(entry.computation_fn, [lies(args[place]) for place in taken]),
             backward=None if entry.backward_fn is None else Backward(entry.backward_fn),
             epilogue=None if _gives_all(entry.epilogue_traces[-1]) else entry.epilogue_fn,
         )  # fmt: skip
@@ -166,17 +166,35 @@ class Backward:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self._shorter: Callable[..., Any] = function
+        self._straight: Callable[..., Any] | None = None
+        self._checking: Callable[..., Any] | None = None
+        self._same_tensors: Fits | None = None
         self._same_state: Callable[..., bool] | None = None
 
     def __call__(self, saved: list[Any], cotangents: list[Any]) -> Any:
         """Give gradients."""
-        if self._same_state is not None and self._same_state():
-            return self._shorter(saved, cotangents)
-        gradients = self._function(saved, cotangents)
         if self._same_state is None:
-            self._same_state = in_same_state(lambda: True)
-            self._shorter = inlined(self._function)
+            return self._noted(saved, cotangents)
+        if not self._same_state():
+            return self._function(saved, cotangents)
+        # What was saved may have been unpacked as something else, by a person's hook.
+        if self._same_tensors is not None and self._same_tensors(*saved[0], *cotangents):
+            assert self._straight is not None
+            return self._straight(saved, cotangents)
+        if self._checking is None:
+            self._checking = inlined(self._function)
+        return self._checking(saved, cotangents)
+
+    def _noted(self, saved: list[Any], cotangents: list[Any]) -> Any:
+        given = (*saved[0], *cotangents)
+        layouts = [lies(saved), lies(cotangents)]
+        same = same_tensors(given) if without_modes(given) else None
+        # What is saved is to leave memory where the function deletes it.
+        del given
+        gradients = self._function(saved, cotangents)
+        if same is not None:
+            self._straight = inlined(self._function, layouts)
+        self._same_tensors, self._same_state = same, in_same_state(lambda: True)
         return gradients
 
 
