@@ -362,12 +362,24 @@ def inlined(function: Callable[..., Any], given: Sequence[Given] | None = None) 
         statements += others
     if not count:
         return function
+    if given is not None:
+        written.decorator_list = [each for each in written.decorator_list if not _idle(ast.unparse(each))]
     written.body = statements
     ast.increment_lineno(parsed, inner.__code__.co_firstlineno - 1)
     code = compile(ast.fix_missing_locations(parsed), inner.__code__.co_filename, "exec")
     exec(code, known)
     made: Callable[..., Any] = known[written.name]
     return made
+
+
+def _idle(decorator: str) -> bool:
+    """Whether a decorator of Thunder's does nothing in the global state that there is."""
+    match decorator:
+        case "torch.no_grad()":
+            return not torch.is_grad_enabled()
+        case "no_autocast":
+            return not (torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"))
+    return False
 
 
 def _in_place(

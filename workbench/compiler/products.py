@@ -66,9 +66,10 @@ def product(
         return None
     if any(each.device.type != "cpu" or not math.prod(each.size) for each in given):
         return None
-    # Of a stack of matrices that lies with gaps `linear` may multiply one by one.
     flat = len(left.size) == 2
-    if not (flat or (turned and len(left.size) == 3 and left.stride == contiguous(left.size))):
+    # Of a stack of matrices, or a bias, that lies with gaps `linear` multiplies one by one, and adds afterwards.
+    close = all(each is None or each.stride == contiguous(each.size) for each in (left, bias))
+    if not (flat or (turned and len(left.size) == 3 and close)):
         return None
     if len(right_size) != 2 or left.size[-1] != right_size[0] or (bias is not None and bias.size != right_size[1:]):
         return None

@@ -21,6 +21,7 @@ from workbench.compiler.copies import inside_of
 from workbench.compiler.direct import Fits, in_same_state, same_kind, same_tensors, without_modes
 from workbench.compiler.inlined import inlined, lies
 from workbench.compiler.thunder_api import PrimIDs, TraceCtx
+from workbench.torch_api import _set_grad_enabled
 
 WAYS = 4
 """Kinds of calls that are noted of one graph, such as with other strides; further ones go through Thunder."""
@@ -48,8 +49,10 @@ class _Way:
         Places of what the traces are given; None for all, in order.
     kept : tuple of int
         Places of what the last trace is given beside results.
+    gradients : bool
+        Whether autograd records outside.
     forward : callable
-        The compilation's forward, with the code of its regions in it where that can be.
+        The compilation's forward, with the code of its regions in it where that can be; called where it does not.
     backward : Backward or None
         Its backward.
     epilogue : callable or None
@@ -62,6 +65,7 @@ class _Way:
     shared: tuple[int, ...]
     taken: tuple[int, ...] | None
     kept: tuple[int, ...]
+    gradients: bool
     forward: Callable[..., Any]
     backward: Backward | None
     epilogue: Callable[..., Any] | None
@@ -103,7 +107,11 @@ class Steps:
         self.straight += 1
         entry, known = way.entry, self._lc_cs
         given = args if way.taken is None else [args[place] for place in way.taken]
-        result = way.forward(*given)
+        _set_grad_enabled(False)
+        try:
+            result = way.forward(*given)
+        finally:
+            _set_grad_enabled(way.gradients)
         if way.backward is not None:
             data, (saved, others) = result
             connect(way.backward, data["flat_args"], data["flat_output"], saved, others)
@@ -141,11 +149,14 @@ class Steps:
             return None
         if not _writes(entry):
             plain = shared = ()
+        with torch.no_grad():
+            forward = inlined(entry.computation_fn, [lies(args[place]) for place in taken])
         return _Way(
             entry, fits, plain, shared,
             taken=None if taken == tuple(range(len(args))) else taken,
             kept=further,
-            forward=inlined(entry.computation_fn, [lies(args[place]) for place in taken]),
+            gradients=torch.is_grad_enabled(),
+            forward=forward,
             backward=None if entry.backward_fn is None else Backward(entry.backward_fn),
             epilogue=None if _gives_all(entry.epilogue_traces[-1]) else entry.epilogue_fn,
         )  # fmt: skip
