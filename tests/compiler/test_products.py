@@ -50,6 +50,7 @@ FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
     ("called", "shapes"),
     [
         (torch.matmul, ((17, 23), (23, 9))),
+        (torch.addmm, ((9,), (17, 23), (23, 9))),
         (linear, ((17, 23), (9, 23), None)),
         (linear, ((17, 23), (9, 23), (9,))),
         (linear, ((4, 17, 23), (9, 23), None)),
@@ -62,7 +63,7 @@ def test_the_same_bits_lie_the_same(
 ) -> None:
     whole = tuple(None if shape is None else drawn(*shape, dtype=dtype) for shape in shapes)
     turned = [each.t().contiguous().t() if each is not None and each.ndim == 2 else each for each in whole]
-    flat = len(shapes[0] or ()) == 2
+    flat = len(shapes[0] or ()) < 3
     apart = [
         torch.stack([each, each], -1)[..., 0] if each is not None and (flat or each.ndim == 2) else each
         for each in whole
@@ -84,6 +85,7 @@ def test_the_same_bits_lie_the_same(
         (linear, (drawn(2, 4, 5, 6), drawn(3, 6), None)),
         (linear, (drawn(5, 6), drawn(6), None)),
         (linear, (drawn(5, 6), drawn(3, 6), drawn(1))),
+        (torch.addmm, (drawn(5, 3), drawn(5, 6), drawn(6, 3))),
         (torch.dot, (drawn(4), drawn(4))),
         (None, (drawn(4), drawn(4))),
     ],
@@ -121,5 +123,7 @@ def test_products_of_tensors_that_lie_somehow_are_the_same_bits() -> None:
         one = somehow(draw, draw.choice([(rows, inner), (stack, rows, inner)]), dtype)
         bias = draw.choice([None, somehow(draw, (columns,), dtype)])
         count += same_bits(linear, (one, somehow(draw, (columns, inner), dtype), bias))
-        count += same_bits(torch.matmul, (one, somehow(draw, (inner, columns), dtype)))
+        other = somehow(draw, (inner, columns), dtype)
+        count += same_bits(torch.matmul, (one, other))
+        count += bias is not None and one.ndim == 2 and same_bits(torch.addmm, (bias, one, other))
     assert count > 1500

@@ -35,7 +35,7 @@ from workbench.compiler.products import READS, VIEW_OF, product
 type Given = Layout | list[Given] | None
 """How what a function is given lies, or what is in a list of it; None for what is no tensor."""
 
-_MAKES_NEW = (torch.matmul, torch.nn.functional.linear, attention, attention_backward)
+_MAKES_NEW = (torch.matmul, torch.addmm, torch.nn.functional.linear, attention, attention_backward)
 """What reads tensors alone, keeps none of them, and gives new memory."""
 
 
@@ -290,7 +290,7 @@ class _Known:
         match statement:
             case ast.Assign(targets=[ast.Tuple() | ast.List() as target], value=ast.Name(id=name)):
                 inside, names = self._lies.get(name), [each.id for each in _all_names([target])]
-                if isinstance(inside, list) and len(inside) == len(target.elts) == len(names):
+                if name in self._names and isinstance(inside, list) and len(inside) == len(target.elts) == len(names):
                     self._sets(names, inside)
                     return None
             case ast.Assign(targets=[target], value=ast.Call(args=args, keywords=[])) if called in _MAKES_NEW:
@@ -350,6 +350,8 @@ def inlined(function: Callable[..., Any], given: Sequence[Given] | None = None) 
     try:
         kept = _kept(written.body, known, set(parameters))
     except _OtherFormError:
+        return function
+    if given is not None and len(given) != len(parameters):
         return function
     layouts = _Known(parameters, [None] * len(parameters) if given is None else given)
     count = 0

@@ -54,6 +54,9 @@ def product(
         case torch.matmul, (Layout() as left, Layout() as right):
             text_of, of_bias = texts, ""
             right_size, right_stride, turned = right.size, right.stride, False
+        case torch.addmm, (Layout() as bias, Layout() as left, Layout() as right):
+            of_bias, *text_of = texts
+            right_size, right_stride, turned = right.size, right.stride, False
         case torch.nn.functional.linear, (Layout() as left, Layout() as right, Layout() | None as bias):
             if bias is None and texts[2] != "None":
                 return None
