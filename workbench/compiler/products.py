@@ -1,8 +1,8 @@
 """Products of matrices in a trace's function, called as Inductor calls them where it is known how all of them lies.
 
 `linear` and `matmul` come to one call of `mm` or `addmm` for what is dealt with here, after several of the dispatcher.
-Those two are called at once, on the same matrices, as views that autograd does not know of, and write into memory that
-is made here: the same kernel, and so the same bits.
+Those two, or an `addmm` itself, are called at once, on the same matrices, as views that autograd does not know of, and
+write into memory that is made here: the same kernel, and so the same bits.
 """
 
 from __future__ import annotations
