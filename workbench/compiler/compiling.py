@@ -153,7 +153,8 @@ def layers_read_through() -> Iterator[None]:
 
 def asks_for_layers(traced: Sequence[CodeType] | None) -> bool:
     """Whether functions that Dynamo traced read what `layers_read_through` sets, and guards of them do in each call."""
-    return traced is None or torch.backends.mha.get_fastpath_enabled.__code__ in traced
+    asked = torch.backends.mha.get_fastpath_enabled
+    return traced is None or asked.__code__ in traced
 
 
 _SETTINGS = ("recompile_limit", "accumulated_recompile_limit", "allow_rnn", "ignore_logger_methods")
