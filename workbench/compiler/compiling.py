@@ -11,7 +11,7 @@ import functools
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -153,6 +153,12 @@ def layers_read_through() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def asks_for_layers(traced: Sequence[CodeType] | None) -> bool:
+    """Whether functions that Dynamo traced read what `layers_read_through` sets, and guards of them do in each call."""
+    asked = torch.backends.mha.get_fastpath_enabled
+    return traced is None or asked.__code__ in traced
 
 
 _SETTINGS = ("recompile_limit", "accumulated_recompile_limit", "allow_rnn", "ignore_logger_methods")
