@@ -194,8 +194,8 @@ class Chooser:
             if self._guides and np.isfinite(below_s):
                 return None
             closing = self._closing
-            nearer, closed = (functools.partial(way, gap=gap) for way in (closing.nearer, closing.closed))
-            for further in (closing.first, nearer, closed):
+            ways = (functools.partial(way, gap=gap) for way in (closing.alike, closing.nearer, closing.closed))
+            for further in (closing.first, *ways):
                 if closing.within(limit_bytes, gap):
                     break
                 further(limit_bytes)
