@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
+from workbench.analysis.rows import Rows, stacked
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Program:
@@ -74,26 +76,13 @@ def folded(program: Program, apart: int, sizes: NDArray[np.float64]) -> Folded:
     added, limits = _added_up(program, apart, columns, rows, members)
     memory, more = _of_memory(program, apart, columns, members)
     width = count + len(more)
-    kept = np.concatenate([limits, program.limits[:apart], np.zeros(memory.shape[0] - apart)])
-    entries = [(part.tocoo(), start) for part, start in ((added, 0), (memory, len(limits)))]
-    matrix = csr_array(
-        coo_array(
-            (
-                np.concatenate([part.data for part, _ in entries]),
-                (
-                    np.concatenate([part.row + start for part, start in entries]),
-                    np.concatenate([part.col for part, _ in entries]),
-                ),
-            ),
-            shape=(len(kept), width),
-        )
-    )
+    added.resize(len(limits), width)
     return Folded(
         program=Program(
             costs=np.concatenate([costs, np.zeros(len(more))]),
             upper=np.concatenate([upper, more]),
-            matrix=matrix,
-            limits=kept,
+            matrix=stacked([memory.matrix(width), added]),
+            limits=np.concatenate([memory.limits, limits]),
             integral=np.concatenate([integral, np.zeros(len(more), bool)]),
         ),
         of=columns,
@@ -163,32 +152,27 @@ def _added_up(
 
 def _of_memory(
     program: Program, apart: int, columns: NDArray[np.int64], members: NDArray[np.int64]
-) -> tuple[csr_array, NDArray[np.float64]]:
+) -> tuple[Rows, list[float]]:
     """The first rows, with what their further columns are at most; then rows that hold these to what they stand for."""
-    count = len(members)
-    entries = program.matrix[:apart].tocoo()
-    kinds = columns[entries.col]
-    order = np.lexsort((entries.data, kinds, entries.row))
-    row, kind, item = entries.row[order].astype(np.int64), kinds[order], entries.data[order]
-    upper = program.upper[entries.col[order]]
-    new = np.append(True, (np.diff(row) != 0) | (np.diff(kind) != 0) | (np.diff(item) != 0))[: len(row)]
-    starts = np.flatnonzero(new)
-    row, kind, item = row[starts], kind[starts], item[starts]
-    most = np.add.reduceat(upper, starts) if len(starts) else upper
-    some = np.diff(np.append(starts, len(order))) < members[kind]
-    places = np.where(some, count + np.cumsum(some) - 1, kind)
-    # What some of a kind free is a column of its own, at most as many times as there are such, and as the kind is.
-    cells, held = np.unique(row[some] * count + kind[some], return_inverse=True)
-    matrix = csr_array(
-        coo_array(
-            (
-                np.concatenate([item, np.ones(len(held)), np.full(len(cells), -1.0)]),
-                (
-                    np.concatenate([row, apart + held, apart + np.arange(len(cells))]),
-                    np.concatenate([places, places[some], cells % count]),
-                ),
-            ),
-            shape=(apart + len(cells), count + int(some.sum())),
-        )
-    )
-    return matrix, most[some]
+    starts, numbers, items = program.matrix.indptr.tolist(), program.matrix.indices.tolist(), program.matrix.data.tolist()
+    kinds, counts, upper = columns.tolist(), members.tolist(), program.upper.tolist()
+    rows = Rows()
+    # What some of a kind free is a column of its own, the same in all rows that have just these.
+    parts: dict[tuple[int, ...], int] = {}
+    most: list[float] = []
+    for row in range(apart):
+        of: dict[tuple[int, float], list[int]] = {}
+        for at in range(starts[row], starts[row + 1]):
+            of.setdefault((kinds[numbers[at]], items[at]), []).append(numbers[at])
+        entries: dict[int, float] = {}
+        for (kind, item), some in of.items():
+            column = kind
+            if len(some) < counts[kind]:
+                column = parts.setdefault(tuple(sorted(some)), len(counts) + len(parts))
+            if column == len(counts) + len(most):
+                most.append(sum(upper[number] for number in some))
+            entries[column] = entries.get(column, 0.0) + item
+        rows.add(entries, float(program.limits[row]))
+    for some, column in parts.items():
+        rows.add({column: 1.0, kinds[some[0]]: -1.0}, 0.0)
+    return rows, most

@@ -34,7 +34,7 @@ _ENDED = (0, _INFEASIBLE)
 """The same where it has ended, and not been ended."""
 _TIE = 1e-7
 """By how much what costs more is avoided where all of it is for nothing, as a share of what it costs."""
-_ALIKE = 0.75
+_ALIKE = 0.5
 """Share of choices that may be of a kind of their own, for a program to be solved with what is alike as one."""
 
 
@@ -169,10 +169,10 @@ class Relaxation:
         for both in self.of_storage.values():
             if len(both) > 1:
                 rows.add(dict.fromkeys(both.values(), 1.0), 1.0)
-        # Of what several choices run again: it is run as soon as one of them is made.
-        for shared, group in enumerate(together):
-            for number in group:
-                rows.add({number: 1.0, count + 2 + shared: -1.0}, 0.0)
+        # Of what several choices run again: it is run as soon as one of them is made, or what only some of them run.
+        for group, within in _nested(list(together)).items():
+            for number in within:
+                rows.add({number if isinstance(number, int) else at[number]: 1.0, at[group]: -1.0}, 0.0)
         # Absent is what is not saved, or made again beside another and not for itself.
         self.absent: dict[int, Mapping[int, float]] = {
             storage: dict.fromkeys(both.values(), 1.0) for storage, both in self.of_storage.items()
@@ -624,3 +624,24 @@ class Under:
                 taken[number] = 1.0
                 chosen.add(storage)
         return Whole(taken=taken, proven_s=proven_s, limited=limited)
+
+
+def _nested(groups: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], list[int | tuple[int, ...]]]:
+    """Of each group of numbers the groups inside of it that have as many of them as can be, and the numbers left."""
+    of: dict[int, list[tuple[int, ...]]] = {}
+    for group in sorted(groups, key=len):
+        for number in group:
+            of.setdefault(number, []).append(group)
+    found: dict[tuple[int, ...], list[int | tuple[int, ...]]] = {}
+    for group in groups:
+        within: list[int | tuple[int, ...]] = []
+        left, whole = dict.fromkeys(group), frozenset(group)
+        while left:
+            number = next(iter(left))
+            smaller = (other for other in reversed(of[number]) if len(other) < len(group))
+            inside = next((other for other in smaller if whole.issuperset(other)), None)
+            within.append(number if inside is None else inside)
+            for covered in (number,) if inside is None else inside:
+                left.pop(covered, None)
+        found[group] = within
+    return found
