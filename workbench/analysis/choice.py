@@ -194,8 +194,9 @@ class Chooser:
             if self._guides and np.isfinite(below_s):
                 return None
             closing = self._closing
-            ways = (functools.partial(way, gap=gap) for way in (closing.alike, closing.nearer, closing.closed))
-            for further in (closing.first, *ways):
+            ways: list[Callable[[int], None]] = [closing.first]
+            ways += [functools.partial(way, gap=gap) for way in (closing.alike, closing.nearer, closing.closed)]
+            for further in ways:
                 if closing.within(limit_bytes, gap):
                     break
                 further(limit_bytes)

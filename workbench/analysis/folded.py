@@ -154,7 +154,11 @@ def _of_memory(
     program: Program, apart: int, columns: NDArray[np.int64], members: NDArray[np.int64]
 ) -> tuple[Rows, list[float]]:
     """The first rows, with what their further columns are at most; then rows that hold these to what they stand for."""
-    starts, numbers, items = program.matrix.indptr.tolist(), program.matrix.indices.tolist(), program.matrix.data.tolist()
+    starts, numbers, items = (
+        program.matrix.indptr.tolist(),
+        program.matrix.indices.tolist(),
+        program.matrix.data.tolist(),
+    )
     kinds, counts, upper = columns.tolist(), members.tolist(), program.upper.tolist()
     rows = Rows()
     # What some of a kind free is a column of its own, the same in all rows that have just these.
@@ -173,6 +177,6 @@ def _of_memory(
                 most.append(sum(upper[number] for number in some))
             entries[column] = entries.get(column, 0.0) + item
         rows.add(entries, float(program.limits[row]))
-    for some, column in parts.items():
-        rows.add({column: 1.0, kinds[some[0]]: -1.0}, 0.0)
+    for part, column in parts.items():
+        rows.add({column: 1.0, kinds[part[0]]: -1.0}, 0.0)
     return rows, most

@@ -171,8 +171,8 @@ class Relaxation:
                 rows.add(dict.fromkeys(both.values(), 1.0), 1.0)
         # Of what several choices run again: it is run as soon as one of them is made, or what only some of them run.
         for group, within in _nested(list(together)).items():
-            for number in within:
-                rows.add({number if isinstance(number, int) else at[number]: 1.0, at[group]: -1.0}, 0.0)
+            for inside in within:
+                rows.add({inside if isinstance(inside, int) else at[inside]: 1.0, at[group]: -1.0}, 0.0)
         # Absent is what is not saved, or made again beside another and not for itself.
         self.absent: dict[int, Mapping[int, float]] = {
             storage: dict.fromkeys(both.values(), 1.0) for storage, both in self.of_storage.items()
@@ -592,7 +592,7 @@ class Under:
         # Of what is for nothing as little as can be.
         tie = _TIE * base.dear_s / base.count
         program = Program(costs=costs + tie * integral, upper=upper, matrix=matrix, limits=limits, integral=integral)
-        one = folded(program, len(self._places), sizes)
+        one = folded(program, len(self._places) + len(self._guesses), sizes)
         kinds = one.of[: base.count]
         if kinds.max() >= _ALIKE * base.count:
             return None
