@@ -165,22 +165,18 @@ class Closing[P: Weighed]:
         What is proven of layers that choose alike as many times as can be is proven of all choices, and takes a
         hundredth of the time. As what is proven is reached in most cases, it leaves nothing to look for.
         """
-        under, left = self._under(limit_bytes)[0], 1.0
+        pure, left = self._under(limit_bytes)[0], 1.0
         while left > 0 and not self.within(limit_bytes, gap):
-            found = under.alike(self._go_on, nodes=max(self._nodes, _SMALL_NODES), gap=SOLVED_TO / 4)
+            found = pure.alike(self._go_on, nodes=max(self._nodes, _SMALL_NODES), gap=SOLVED_TO / 4)
             if found is None:
                 return
-            left -= 1.0 if found.limited and not under.guessed else _SOLVED
-            if not under.guessed:
-                self._proven[limit_bytes] = max(self._proven.get(limit_bytes, -np.inf), found.proven_s)
+            left -= 1.0 if found.limited else _SOLVED
+            self._proven[limit_bytes] = max(self._proven.get(limit_bytes, -np.inf), found.proven_s)
             if found.taken is None:
                 return
             point, peaks = self._evaluate(self._relaxation.options(np.flatnonzero(found.taken > 0.5).tolist()))
-            if point.peak_bytes <= limit_bytes:
+            if point.peak_bytes <= limit_bytes or not self._learn(pure, point, peaks, limit_bytes):
                 return
-            if not self._learn(under, point, peaks, limit_bytes):
-                under = under.copy()
-                self._correct(under, point, peaks, limit_bytes)
 
     def nearer(self, limit_bytes: int, gap: float = 0.0) -> None:
         """Better what is known in programs in which all but a few choices stay as they are, until it is within a gap.

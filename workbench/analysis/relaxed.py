@@ -592,7 +592,7 @@ class Under:
         # Of what is for nothing as little as can be.
         tie = _TIE * base.dear_s / base.count
         program = Program(costs=costs + tie * integral, upper=upper, matrix=matrix, limits=limits, integral=integral)
-        one = folded(program, len(self._places) + len(self._guesses), sizes)
+        one = folded(program, len(self._places), sizes)
         kinds = one.of[: base.count]
         if kinds.max() >= _ALIKE * base.count:
             return None
