@@ -82,7 +82,7 @@ def kind(text: str) -> str:
         return "checks"
     if "cpp_fused" in text:
         return "kernels"
-    if any(word in text for word in ("linear(", "matmul(", "addmm(", ".mm(", ".bmm(")):
+    if any(word in text for word in ("linear(", "matmul(", "mm(")):
         return "matmuls"
     if "sdpa" in text or "_scaled_dot" in text:
         return "attention"

@@ -18,6 +18,8 @@ from workbench.bench.fitting import Fitter
 from workbench.errors import ChoiceError, PlanError
 from workbench.ui.fusions import Fusions
 
+pytestmark = pytest.mark.slow
+
 STORAGES = ("recompute", "offload")
 SHARED = {"sharing.identical": "shared"}
 
@@ -158,7 +160,6 @@ def test_a_fit_keeps_to_a_number_of_compilations(bench: Workbench, table: Cuts) 
     assert f"{found.compilations} compilations (before: {found.before_compilations})" in repr(found)
 
 
-@pytest.mark.slow
 def test_under_a_peak_a_fit_keeps_to_a_number_of_compilations() -> None:
     bench = opened("llama", layers=1)
     limit = round(0.95 * bench.plan.peak_bytes)
@@ -186,7 +187,6 @@ def test_what_is_no_number_of_compilations_is_refused(made: Workbench, given: ob
         made.fit(compilations=given)  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
 def test_with_cuts_no_step_is_longer() -> None:
     bench = opened("dropout_mlp", layers=2)
     without = Among(bench, bench._captured, bench.machine, using=("recompute",))
@@ -334,7 +334,6 @@ def test_what_ctrl_c_interrupts_leaves_nothing_broken(chain: Workbench) -> None:
     assert chain.cuts() == whole
 
 
-@pytest.mark.slow
 def test_of_cuts_that_cannot_win_few_plans_are_made(bench: Workbench) -> None:
     limit = round(0.92 * bench.plan.peak_bytes)
     hopeless, whole = (Fitter(bench, bench._captured, bench.machine) for _ in range(2))
@@ -346,7 +345,6 @@ def test_of_cuts_that_cannot_win_few_plans_are_made(bench: Workbench) -> None:
     assert len(hopeless.chooser._known) < len(whole.chooser._known)
 
 
-@pytest.mark.slow
 def test_a_curve_has_a_line_for_what_cuts_add() -> None:
     bench = opened("dropout_mlp", layers=2)
     curve = bench.curve(points=2, using=("recompute", "cuts"), each=True).wait()

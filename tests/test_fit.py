@@ -273,6 +273,10 @@ def test_a_step_time_is_met_with_the_least_peak(tall: Workbench) -> None:
         ({"step_s": float("nan")}, "step_s is a number of seconds above zero; given nan"),
         ({"step_s": "1 s"}, "step_s is a number of seconds above zero; given '1 s'"),
         ({"peak_bytes": 0}, "a peak is a number of bytes above zero"),
+        ({"peak": "0%"}, "a share of stock's peak is above 0% and at most 100%; given '0%': no plan takes nothing"),
+        ({"peak": "120%"}, "given '120%': stock itself is within that: there is nothing to choose"),
+        ({"peak": "-5%"}, "a peak is a number of bytes above zero"),
+        ({"peak": "%"}, "a peak is a number of bytes above zero"),
     ],
 )
 def test_what_is_no_goal_is_refused(tall: Workbench, given: dict[str, Any], said: str) -> None:
@@ -457,6 +461,17 @@ def test_a_program_without_a_backward_is_refused() -> None:
         bench.fit("1 GiB")
 
 
+@pytest.mark.parametrize("given", ["80%", " 80 %", "80.0%"])
+def test_a_share_is_of_the_peak_of_unmodified_thunder(tall: Workbench, given: str) -> None:
+    stock = tall.stock_plan.peak_bytes
+    before = tall.fit("90%").peak_bytes
+    found = tall.fit(given)
+    assert found.peak_bytes <= 0.8 * stock < before <= 0.9 * stock
+    assert found.choices == tall.fit(int(0.8 * stock)).choices
+    assert tall.curve(points=2).fit(given).peak_bytes <= 0.8 * stock
+    assert not tall.fit("100%").choices
+
+
 @pytest.mark.parametrize(
     ("given", "meant"),
     [("24 GiB", 24 * 2**30), ("1.5kB", 1500), ("512 MB", 512 * 10**6), ("7", 7), (7, 7), ("2TiB", 2**41)],
@@ -514,11 +529,10 @@ def test_the_command_finds_a_curve_and_meets_a_step_time(invoke: Callable[..., t
     [
         ((), "fit takes one of --peak SIZE, --step SECONDS and --curve POINTS"),
         (("--peak", "1GiB", "--step", "1"), "fit takes one of --peak SIZE, --step SECONDS and --curve POINTS"),
-        (("--peak", "0"), "a peak is a number of bytes above zero, or a text such as '24 GiB' or '512 MB'; given 0"),
-        (
-            ("--peak", "much"),
-            "a peak is a number of bytes above zero, or a text such as '24 GiB' or '512 MB'; given 'm",
-        ),
+        (("--peak", "0"), "a peak is a number of bytes above zero, or a text such as '24 GiB', '512 MB', or '80%' of"),
+        (("--peak", "0"), "given 0"),
+        (("--peak", "much"), "or '80%' of stock's; given 'm"),
+        (("--peak", "150 %"), "a share of stock's peak is above 0% and at most 100%; given '150 %'"),
         (("--curve", "4", "--export", "x.py"), "a curve is of many plans: --export goes with --peak or --step"),
     ],
 )
@@ -547,7 +561,7 @@ def test_the_command_writes_a_config_that_replays(tmp_path: Path, invoke: Callab
 
 
 MLP = ("fit", "mlp", "--set", "layers=1", "--device", "planned", "--executor", "torch")
-NO_SIZE = "a peak is a number of bytes above zero, or a text such as '24 GiB' or '512 MB'; given "
+NO_SIZE = "a peak is a number of bytes above zero, or a text such as '24 GiB', '512 MB', or '80%' of stock's; given "
 NO_TIME = "step_s is a number of seconds above zero; given "
 
 

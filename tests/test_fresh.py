@@ -53,6 +53,7 @@ def test_fresh_benches_answer_the_same_and_more_room_makes_no_longer_step() -> N
     assert steps[0] > steps[-1]
 
 
+@pytest.mark.slow
 def test_a_program_of_the_solvers_ends_by_its_search_and_not_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for here_s in (60.0, 0.01):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from workbench.analysis.places import OFFLOAD, RECOMPUTE
 from workbench.errors import ChoiceError, shown
@@ -18,6 +18,50 @@ STORAGES = (RECOMPUTE, OFFLOAD)
 _UNITS = {"": 1, "B": 1, **{f"{p}B": 1000 ** (i + 1) for i, p in enumerate("kMGT")}}
 _UNITS |= {f"{p}iB": 1024 ** (i + 1) for i, p in enumerate("KMGT")}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
+_SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+
+
+def checked_peak(given: int | str) -> int | str:
+    """A peak as it was given, after a check.
+
+    Raises
+    ------
+    ChoiceError
+        If it is no size above zero, and no share above zero of stock's peak.
+    """
+    if _percent(given) is None:
+        size_bytes(given)
+    return given
+
+
+def peak_bytes(given: int | str, stock_bytes: Callable[[], int]) -> int:
+    """Bytes of a peak.
+
+    Parameters
+    ----------
+    given : int or str
+        A size, or a share such as ``80%`` of stock's peak.
+    stock_bytes : callable
+        Gives that peak, asked for a share alone.
+
+    Raises
+    ------
+    ChoiceError
+        As `checked_peak`.
+    """
+    percent = _percent(given)
+    return size_bytes(given) if percent is None else max(1, math.floor(stock_bytes() * percent / 100))
+
+
+def _percent(given: object) -> float | None:
+    found = _SHARE.fullmatch(given.strip()) if isinstance(given, str) else None
+    if found is None:
+        return None
+    percent = float(found[1])
+    if not 0 < percent <= 100:
+        why = "stock itself is within that: there is nothing to choose" if percent else "no plan takes nothing"
+        raise ChoiceError(f"a share of stock's peak is above 0% and at most 100%; given {shown(given)}: {why}")
+    return percent
 
 
 def size_bytes(given: int | str) -> int:
@@ -33,7 +77,8 @@ def size_bytes(given: int | str) -> int:
         given = round(float(found[1]) * _UNITS[found[2]])
     if isinstance(given, bool) or not isinstance(given, int) or given <= 0:
         raise ChoiceError(
-            f"a peak is a number of bytes above zero, or a text such as '24 GiB' or '512 MB'; given {shown(given)}"
+            "a peak is a number of bytes above zero, or a text such as '24 GiB', '512 MB', or '80%' of stock's; given "
+            f"{shown(given)}"
         )
     return given
 

@@ -64,6 +64,8 @@ SEAM = Seam(
         "_weight_norm": "torch:_weight_norm",
         "_attention_for_cpu": "torch:ops.aten._scaled_dot_product_flash_attention_for_cpu.default",
         "_attention_for_cpu_backward": "torch:ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default",
+        "_set_grad_enabled": "torch._C:_set_grad_enabled",
+        "_empty_strided_cpu": "torch._C._dynamo.guards:_empty_strided_cpu",
         "_reinterpret_tensor": "torch._C._dynamo.guards:_reinterpret_tensor",
         "_snapshot": "torch.cuda.memory:_snapshot",
         "dynamo_config": "torch._dynamo.config",

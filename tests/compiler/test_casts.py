@@ -11,6 +11,8 @@ from torch.nn import functional
 
 import workbench
 
+pytestmark = pytest.mark.slow
+
 CLASSES = torch.tensor([0, 3, 1])
 OTHER = torch.randn(4, 3)
 

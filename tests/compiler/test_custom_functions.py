@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import thunder
 import torch
 
 import workbench
@@ -170,6 +171,51 @@ class Attribute(torch.autograd.Function):
 def test_thunders_interpreter_refuses_what_it_gets_wrong(program: Callable[[torch.Tensor], Any], told: str) -> None:
     with pytest.raises(ProgramError, match=told):
         workbench.open(program, torch.randn(4, 5, requires_grad=True), device="cpu", capture="interpreter")
+
+
+class Given(torch.autograd.Function):
+    """A loss that knows its gradient, and takes for granted that it is asked for that alone."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x.cos())
+        return x.sin().sum()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        (gradient,) = ctx.saved_tensors
+        return gradient
+
+
+def knows_its_gradient(x: torch.Tensor) -> torch.Tensor:
+    return Given.apply(x * 2)
+
+
+def knows_one_of_two(x: torch.Tensor) -> torch.Tensor:
+    return Given.apply(x * 2) + x.sum()
+
+
+@pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
+def test_a_backward_that_reads_no_gradient_is_refused_where_thunder_stops_at_an_assertion(capture: str) -> None:
+    x = torch.randn(4, 5, requires_grad=True)
+    with pytest.raises(AssertionError):
+        thunder.jit(knows_its_gradient)(x).backward()
+    told = r"test_custom_functions.py:\d+ \(.*\): have its backward give its result times the gradient"
+    with pytest.raises(ProgramError, match=told):
+        workbench.open(knows_its_gradient, x, capture=capture)
+
+
+@pytest.mark.parametrize(
+    ("program", "capture"), [(knows_its_gradient, "parts"), (knows_one_of_two, "dynamo")], ids=["alone", "beside a sum"]
+)
+def test_a_function_that_reads_no_gradient_has_that_of_eager(
+    program: Callable[[torch.Tensor], torch.Tensor], capture: str
+) -> None:
+    x = torch.randn(4, 5, requires_grad=True)
+    bench = workbench.open(program, x)
+    assert bench.capture == capture
+    for ours, eager in zip(parts(bench.config.jit(program), x), parts(program, x), strict=True):
+        torch.testing.assert_close(ours, eager)
 
 
 class Counted(torch.autograd.Function):

@@ -13,6 +13,8 @@ from torch.nn import functional
 import workbench
 from workbench.errors import ProgramError
 
+pytestmark = pytest.mark.slow
+
 Program = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -70,7 +72,6 @@ def test_numbers_and_gradients_are_pytorchs_at_the_same_seed(name: str, recomput
         torch.testing.assert_close(made[1], made[0])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", [nn.Dropout1d, nn.AlphaDropout, nn.FeatureAlphaDropout])
 def test_the_interpreter_refuses_what_thunder_draws_twice(kind: type[nn.Module]) -> None:
     model = nn.Sequential(nn.Linear(6, 6), kind(0.4))
@@ -81,7 +82,6 @@ def test_the_interpreter_refuses_what_thunder_draws_twice(kind: type[nn.Module])
     assert workbench.open(model, x, device="cpu", capture="interpreter").plan.peak_bytes
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("program", [functional.gumbel_softmax, torch.native_dropout])
 def test_the_interpreter_looks_at_what_pytorch_runs(program: Callable[..., torch.Tensor]) -> None:
     given = (torch.randn(4, 6, requires_grad=True), *((0.4, True) if program is torch.native_dropout else ()))
@@ -101,7 +101,6 @@ def test_a_compiled_operator_that_draws_is_refused_where_it_is_differentiated() 
         workbench.open(program, torch.randn(4, 6, requires_grad=True), device="cpu", capture="dynamo")
 
 
-@pytest.mark.slow
 def test_a_model_that_leaves_out_layers_trains_as_eager() -> None:
     torch.manual_seed(0)
     model = torchvision.models.SwinTransformer(

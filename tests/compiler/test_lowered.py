@@ -270,6 +270,20 @@ def test_layers_that_pytorch_has_as_one_operator_are_read_through(masks: dict[st
     assert torch.backends.mha.get_fastpath_enabled()
 
 
+@pytest.mark.parametrize("layers", [True, False])
+def test_of_what_is_compiled_only_such_layers_have_calls_ask_for_that(layers: bool) -> None:
+    program, x = encoder().eval() if layers else torch.nn.Linear(8, 8), torch.randn(2, 3, 8)
+    with torch.no_grad():
+        run = workbench.open(program, x, device="cpu", capture="dynamo").config.jit(program)
+        run(x)
+        first = run._lc_cs
+        for fast in (True, False, True):
+            torch.backends.mha.set_fastpath_enabled(fast)
+            run(x)
+            assert run._lc_cs is first, "captured anew"
+    assert run._compiled._asks is layers
+
+
 def test_one_mask_for_the_whole_batch_is_planned_for_a_gpu() -> None:
     def masked(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return functional.scaled_dot_product_attention(x, x, x, mask)

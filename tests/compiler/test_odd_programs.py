@@ -23,6 +23,8 @@ from workbench.compiler.dynamo import Compiled
 from workbench.errors import ProgramError
 from workbench.programs import optimizers
 
+pytestmark = pytest.mark.slow
+
 CLASSES = torch.zeros(0, dtype=torch.long)
 
 EMPTY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -308,7 +310,6 @@ def test_what_a_checkpointed_region_writes_is_said_to_be_written_once(capture: s
         assert inside or not warned
 
 
-@pytest.mark.slow
 def test_a_step_whose_optimizer_reads_values_is_refused_with_what_to_do() -> None:
     linear = nn.Linear(4, 4)
     optimizer = torch.optim.Adafactor(linear.parameters())

@@ -36,6 +36,8 @@ from workbench.torch_api import FakeTensorMode
 from workbench.ui import choosing
 from workbench.ui.app import App
 
+pytestmark = pytest.mark.slow
+
 needs_nvfuser = pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser() or "-")
 
 PROGRAMS: dict[str, dict[str, Any]] = {
@@ -187,7 +189,6 @@ print(bench.on_disk, bench.plan.peak_bytes)
 """
 
 
-@pytest.mark.slow
 def test_another_process_finds_it(folder: Path, tmp_path: Path) -> None:
     """Nothing that is kept leads to another key, or to another digest of a function, where nothing has changed.
 
@@ -284,7 +285,6 @@ def test_an_edited_file_is_traced_anew(
     assert workbench.open(written(SOURCE).Model(), torch.ones(2, 3)).on_disk == "from disk"
 
 
-@pytest.mark.slow
 def test_other_inputs_settings_and_modes_are_other_programs(folder: Path) -> None:
     def opened(**options: Any) -> str:
         found: str = workbench.open("mlp", **({"layers": 1, "executor": "torch"} | options)).on_disk
@@ -310,7 +310,6 @@ def test_a_function_that_is_made_while_another_runs_is_part_of_the_program(folde
     assert workbench.open(made(3.0), x).on_disk == "kept on disk"
 
 
-@pytest.mark.slow
 def test_what_a_library_notes_of_classes_counts_where_it_is_of_the_programs_own(folder: Path) -> None:
     from transformers.utils import output_capturing
 
@@ -495,7 +494,6 @@ be(2)
 """
 
 
-@pytest.mark.slow
 def test_two_processes_that_open_a_program_at_once_both_have_it(folder: Path) -> None:
     environment = {**os.environ, stored.VARIABLE: str(folder), "OMP_NUM_THREADS": "1"}
     *both, after = workbench_process(AT_ONCE, environment).splitlines()
@@ -571,7 +569,6 @@ def test_a_witness_finds_its_function_where_it_stands(written: Any) -> None:
     assert not any(each.holds(frozenset()) for each in seen)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -616,7 +613,6 @@ def test_what_a_choice_needs_is_made_once_and_ahead_where_there_is_a_page(
     app.close()
 
 
-@pytest.mark.slow
 def test_layers_that_are_alike_are_known_to_be(folder: Path) -> None:
     opened = [workbench.open("llama", layers=7) for _ in range(2)]
     assert opened[1].on_disk == "from disk"

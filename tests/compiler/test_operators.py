@@ -14,6 +14,8 @@ import workbench
 from workbench.bench import Workbench
 from workbench.runs import accuracy, meters
 
+pytestmark = pytest.mark.slow
+
 
 @torch.library.custom_op("tests_operators::scaled", mutates_args=())
 def scaled(x: torch.Tensor, weight: torch.Tensor, power: int = 2, *, offset: float = 0.5) -> torch.Tensor:

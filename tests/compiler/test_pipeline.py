@@ -236,7 +236,7 @@ def long_chain(grad: bool) -> workbench.Workbench:
     [
         (False, {}, 65, 3, None),
         (False, {"remat.weight": "0.0"}, 65, 65, 64),
-        (True, {}, 129, 7, None),
+        (True, {}, 129, 6, None),
         (True, {"remat.weight": "0.0"}, 129, 68, None),
     ],
 )

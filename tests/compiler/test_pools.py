@@ -11,6 +11,8 @@ from torch.nn import functional
 import workbench
 from workbench.errors import ProgramError
 
+pytestmark = pytest.mark.slow
+
 Pool = Callable[[torch.Tensor], torch.Tensor]
 
 

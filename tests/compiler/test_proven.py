@@ -181,6 +181,7 @@ def test_a_write_that_thunder_puts_into_the_backward_is_found_and_shown_by_line(
     assert [proof.proven for proof in proofs_of(jitted)] == [False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [late, hidden])
 def test_where_dynamo_traces_the_write_is_made_whatever_is_chosen(program: Any) -> None:
     def arguments() -> tuple[torch.Tensor, torch.Tensor]:

@@ -203,6 +203,71 @@ def test_shapes_that_do_not_fit_are_told_once() -> None:
         assert handle.called, "only what opening raises is kept back"
 
 
+class Chosen(nn.Module):
+    """Each expert is given the rows that chose it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4)) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        best, out = x[:, :3].argmax(-1), torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            (rows,) = torch.where(best == number)
+            out.index_add_(0, rows, expert(x[rows]))
+        return out
+
+
+@pytest.mark.parametrize("capture", ["auto", "dynamo", "interpreter"])
+def test_experts_that_are_given_rows_by_their_values_are_refused_by_line(capture: str) -> None:
+    line = re.escape("((rows,) = torch.where(best == number)): ")
+    with pytest.raises(
+        ProgramError, match=rf"test_refusals.py:\d+ {line}.*keep the shape, as torch.where\(mask, x, 0\)"
+    ):
+        workbench.open(Chosen(), torch.randn(6, 4), capture=capture)
+
+
+@pytest.mark.slow
+def test_a_mask_that_a_transformer_looks_at_is_refused_with_what_to_say_of_it() -> None:
+    network = nn.Transformer(8, 2, 1, 1, 16, dropout=0.0, batch_first=True)
+
+    def program(x: torch.Tensor, **said: bool) -> torch.Tensor:
+        return network(x, x, tgt_mask=nn.Transformer.generate_square_subsequent_mask(4), **said)
+
+    x = torch.randn(2, 4, 8)
+    with pytest.raises(ProgramError, match="src_is_causal= and tgt_is_causal=, beside it"):
+        workbench.open(program, x)
+    told = workbench.open(program, x, kwargs={"tgt_is_causal": True})
+    torch.testing.assert_close(told.config.jit(program)(x, tgt_is_causal=True), program(x))
+
+
+def test_a_divergence_whose_formula_is_not_known_yet_comes_in_as_parts_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        mean, spread = x.tanh().chunk(2, -1)
+        ours, normal = torch.distributions.Normal(mean, spread.exp()), torch.distributions.Normal(0.0, 1.0)
+        return torch.distributions.kl_divergence(ours, normal).mean()
+
+    monkeypatch.setattr(torch.distributions.kl, "_KL_MEMOIZE", {})
+    x = torch.randn(4, 6)
+    first = workbench.open(program, x)
+    assert first.capture == "parts"
+    assert "call the program once before it is opened" in first.capture_reason
+    program(x)
+    assert workbench.open(program, x).capture == "dynamo"
+
+
+def test_a_variance_by_its_old_option_is_refused_by_the_interpreter_with_the_new_one() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.var(-1, keepdim=True, unbiased=False)
+
+    x = torch.randn(3, 4)
+    with pytest.raises(ProgramError, match=r"test_refusals.py:\d+ \(return x\.var.*correction=0 for unbiased=False"):
+        workbench.open(program, x, capture="interpreter")
+    torch.testing.assert_close(workbench.open(program, x).config.jit(program)(x), program(x))
+
+
 def test_packed_sequences_are_refused_with_what_to_do() -> None:
     network = nn.LSTM(4, 4)
 

@@ -11,6 +11,8 @@ from torch.nn import functional
 import workbench
 from workbench.errors import ProgramError
 
+pytestmark = pytest.mark.slow
+
 NEAREST: tuple[tuple[tuple[int, ...], dict[str, Any]], ...] = (
     ((8, 7), {"size": (3, 3)}),
     ((4, 6), {"size": (2, 2)}),

@@ -125,6 +125,25 @@ def test_cotangents_of_a_backward_without_statements_come_after_the_forward(name
     assert 0 <= meters.measure_peak(stepper).measured_peak_bytes - plan.peak_bytes < 32
 
 
+PAST: dict[str, Any] = {
+    "beside a view": lambda x: (x.flatten(), x.contiguous()),
+    "beside a loss": lambda x: (x.contiguous(), x.sum()),
+    "itself": lambda x: (x, x.view(-1)),
+    "twice": lambda x: (x.contiguous(), (x * 2).exp().sum(), x.float()),
+}
+
+
+@pytest.mark.parametrize("name", PAST)
+def test_the_gradient_of_an_argument_that_is_given_back_waits_for_that_of_the_backward(name: str) -> None:
+    function, x = PAST[name], torch.rand(32, 16, requires_grad=True)
+    plan = assert_arithmetic_equals_stepper(pipeline.capture(resolve(function, x), "torch"), {})
+    assert plan.peak_bytes == sum(alive["bytes"] for alive in plan.alive_at_peak())
+    hooks = pipeline.Hooks("torch", {})
+    stepper = Stepper(thunder.jit(function, executors=hooks.executors(), transforms=hooks.transforms()), (x,), {})
+    stepper.step()
+    assert 0 <= meters.measure_peak(stepper).measured_peak_bytes - plan.peak_bytes < 32
+
+
 def measured_peak(program: Any, executor: str, choices: dict[str, str]) -> int:
     function, args, kwargs = program.build()
     hooks = pipeline.Hooks(executor, choices)

@@ -13,6 +13,8 @@ from torch.nn import functional
 import workbench
 from workbench.errors import ProgramError
 
+pytestmark = pytest.mark.slow
+
 Program = Callable[[torch.Tensor], torch.Tensor]
 
 LOSSES: dict[str, Program] = {

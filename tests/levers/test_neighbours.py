@@ -167,6 +167,7 @@ SHAPES = (4, 16, NARROW), *2 * ((WIDE, NARROW), (WIDE,), (NARROW, WIDE), (NARROW
 TWO_BLOCKS = tuple(drawn(*shape, seed=seed).requires_grad_() for seed, shape in enumerate(SHAPES))
 
 
+@pytest.mark.slow
 def test_no_peak_is_higher_for_regions_made_one_whatever_is_recomputed() -> None:
     """What is only inside of a region, or made again in it, is no memory: far more of it is there than is alive."""
     bench = workbench.open(two_blocks, *TWO_BLOCKS, device="cpu", executor=EXECUTOR)

@@ -80,6 +80,7 @@ def by_paths(made: Graph, cost: Costs) -> tuple[float, dict[int, float]]:
     return max(ends.values()), {row: ends["device", row] for row in range(len(statements))}
 
 
+@pytest.mark.slow
 @given(several())
 def test_streams_are_longest_paths(given_: tuple[Graph, Costs]) -> None:
     made, cost = given_

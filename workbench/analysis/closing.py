@@ -111,7 +111,7 @@ class Closing[P: Weighed]:
         """Whether what is known for a limit is as near to the bound as that, or as the solver would go."""
         known = self._known(limit_bytes)
         if known is None:
-            return False
+            return self._proven.get(limit_bytes, -np.inf) == np.inf
         least_s = self.bound(limit_bytes).added_s
         return known.added_s <= least_s * (1 + SOLVED_TO) or self.gap(known, limit_bytes) <= gap
 
@@ -158,6 +158,25 @@ class Closing[P: Weighed]:
             else:
                 low = middle + 1
         return found
+
+    def alike(self, limit_bytes: int, gap: float = 0.0) -> None:
+        """Solve with identical layers as one, predict exactly, put what was over the limit into the program, again.
+
+        What is proven of layers that choose alike as many times as can be is proven of all choices, and takes a
+        hundredth of the time. As what is proven is reached in most cases, it leaves nothing to look for.
+        """
+        pure, left = self._under(limit_bytes)[0], 1.0
+        while left > 0 and not self.within(limit_bytes, gap):
+            found = pure.alike(self._go_on, nodes=max(self._nodes, _SMALL_NODES), gap=SOLVED_TO / 4)
+            if found is None:
+                return
+            left -= 1.0 if found.limited else _SOLVED
+            self._proven[limit_bytes] = max(self._proven.get(limit_bytes, -np.inf), found.proven_s)
+            if found.taken is None:
+                return
+            point, peaks = self._evaluate(self._relaxation.options(np.flatnonzero(found.taken > 0.5).tolist()))
+            if point.peak_bytes <= limit_bytes or not self._learn(pure, point, peaks, limit_bytes):
+                return
 
     def nearer(self, limit_bytes: int, gap: float = 0.0) -> None:
         """Better what is known in programs in which all but a few choices stay as they are, until it is within a gap.

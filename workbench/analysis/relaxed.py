@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import LinearConstraint, linprog
-from scipy.sparse import coo_array, csr_array
+from scipy.sparse import csr_array
 
+from workbench.analysis.folded import Program, folded
 from workbench.analysis.places import RECOMPUTE
 from workbench.analysis.presence import Beside, Presence, Present
+from workbench.analysis.rows import Rows, stacked
 from workbench.analysis.solve import solve, solve_whole
 
 _ROWS_AT_ONCE = 20
@@ -32,6 +34,8 @@ _ENDED = (0, _INFEASIBLE)
 """The same where it has ended, and not been ended."""
 _TIE = 1e-7
 """By how much what costs more is avoided where all of it is for nothing, as a share of what it costs."""
+_ALIKE = 0.5
+"""Share of choices that may be of a kind of their own, for a program to be solved with what is alike as one."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -158,17 +162,17 @@ class Relaxation:
         at = {numbers: count + 2 + which for which, numbers in enumerate(together)}
         shared_until = count + 2 + len(together)
         self.width = shared_until + 2 * len(beside)
-        rows = _Rows()
+        rows = Rows()
         for way, hides in enumerate(hidden):
             moved = {number: float(transfers[number]) for number in np.flatnonzero(transfers).tolist()}
             rows.add({**moved, count + way: -1.0}, hides)
         for both in self.of_storage.values():
             if len(both) > 1:
                 rows.add(dict.fromkeys(both.values(), 1.0), 1.0)
-        # Of what several choices run again: it is run as soon as one of them is made.
-        for shared, group in enumerate(together):
-            for number in group:
-                rows.add({number: 1.0, count + 2 + shared: -1.0}, 0.0)
+        # Of what several choices run again: it is run as soon as one of them is made, or what only some of them run.
+        for group, within in _nested(list(together)).items():
+            for inside in within:
+                rows.add({inside if isinstance(inside, int) else at[inside]: 1.0, at[group]: -1.0}, 0.0)
         # Absent is what is not saved, or made again beside another and not for itself.
         self.absent: dict[int, Mapping[int, float]] = {
             storage: dict.fromkeys(both.values(), 1.0) for storage, both in self.of_storage.items()
@@ -257,31 +261,6 @@ class Relaxation:
         return Under(self, limit_bytes)
 
 
-class _Rows:
-    """Rows of a sparse matrix, ``row @ x <= limit``."""
-
-    def __init__(self) -> None:
-        self._rows: list[int] = []
-        self._columns: list[int] = []
-        self._items: list[float] = []
-        self.limits: list[float] = []
-
-    def copy(self) -> _Rows:
-        other = _Rows()
-        other._rows, other._columns = list(self._rows), list(self._columns)
-        other._items, other.limits = list(self._items), list(self.limits)
-        return other
-
-    def add(self, entries: Mapping[int, float], limit: float) -> None:
-        self._rows.extend([len(self.limits)] * len(entries))
-        self._columns.extend(entries)
-        self._items.extend(entries.values())
-        self.limits.append(limit)
-
-    def matrix(self, width: int) -> csr_array:
-        return csr_array(coo_array((self._items, (self._rows, self._columns)), shape=(len(self.limits), width)))
-
-
 class Under:
     """The program for one limit: rows and columns that were found to matter, each of them true of all choices.
 
@@ -308,7 +287,7 @@ class Under:
         self._places: dict[int, None] = {}
         # Of storages known to be in memory from a place on: the column of being absent there.
         self._absent: dict[int, dict[int, int]] = {}
-        self._because = _Rows()
+        self._because = Rows()
         self._said: set[tuple[object, ...]] = set()
         self._guesses: list[tuple[dict[int, float], float]] = []
         self.beyond = 0.0
@@ -451,7 +430,7 @@ class Under:
         """Costs, upper bounds, and ``matrix @ x <= limits``: first rows of memory."""
         base = self._base
         more = sum(map(len, self._absent.values()))
-        rows = _Rows()
+        rows = Rows()
         for place in self._places:
             freed = {column: -size / self.unit for column, size in self._freed(place).items()}
             rows.add(freed, -(float(self._needed[place]) / self.unit + self.beyond))
@@ -471,7 +450,7 @@ class Under:
         return (
             np.concatenate([base.costs, np.zeros(more)]),
             np.concatenate([base.upper, np.ones(more)]),
-            _stacked([rows.matrix(width), known, still]),
+            stacked([rows.matrix(width), known, still]),
             np.concatenate([rows.limits, self._because.limits, base.limits]),
         )
 
@@ -601,16 +580,68 @@ class Under:
         taken = None if solved.x is None else np.asarray(solved.x[: base.count])
         return Whole(taken=taken, proven_s=proven_s, limited=solved.status not in _ENDED)
 
+    def alike(self, go_on: Callable[[], None], *, nodes: int, gap: float) -> Whole | None:
+        """The same as `whole` says, with what is alike as one, made in those layers first in which it frees the most.
 
-def _stacked(parts: Sequence[csr_array]) -> csr_array:
-    """Rows of all parts, one after another."""
-    starts = np.cumsum([0, *(part.nnz for part in parts)])
-    offsets = [part.indptr[1:] + start for part, start in zip(parts, starts, strict=False)]
-    return csr_array(
-        (
-            np.concatenate([part.data for part in parts]),
-            np.concatenate([part.indices for part in parts]),
-            np.concatenate([[0], *offsets]),
-        ),
-        shape=(sum(part.shape[0] for part in parts), parts[0].shape[1]),
-    )
+        What is proven holds for all choices; those that are made may break rows. None where little is alike.
+        """
+        base = self._base
+        costs, upper, matrix, limits = self._program()
+        integral, sizes = np.arange(len(costs)) < base.count, np.zeros(len(costs))
+        sizes[: base.count] = base.sizes
+        # Of what is for nothing as little as can be.
+        tie = _TIE * base.dear_s / base.count
+        program = Program(costs=costs + tie * integral, upper=upper, matrix=matrix, limits=limits, integral=integral)
+        one = folded(program, len(self._places), sizes)
+        kinds = one.of[: base.count]
+        if kinds.max() >= _ALIKE * base.count:
+            return None
+        found = one.program
+        solved: Any = solve_whole(
+            go_on,
+            found.costs / base.dear_s,
+            constraints=[LinearConstraint(found.matrix, -np.inf, found.limits)],
+            integrality=found.integral.astype(int),
+            bounds=(0, found.upper),
+            nodes=nodes,
+            options={"mip_rel_gap": gap},
+        )
+        proven, limited = solved.mip_dual_bound, solved.status not in _ENDED
+        proven_s = self._least_s
+        if solved.status == _INFEASIBLE:
+            proven_s = np.inf
+        elif proven is not None and np.isfinite(proven):
+            proven_s = max(proven_s, float(proven) * base.dear_s - tie * base.count)
+        if solved.x is None:
+            return Whole(taken=None, proven_s=proven_s, limited=limited)
+        left = np.round(solved.x[: int(kinds.max()) + 1])
+        taken, chosen = np.zeros(base.count), set[int]()
+        covers = np.searchsorted(self.over, base.end) - np.searchsorted(self.over, base.start)
+        for number in np.lexsort((base.start, -covers)).tolist():
+            storage, kind = base.variables[number][0], kinds[number]
+            if left[kind] > 0 and storage not in chosen:
+                left[kind] -= 1
+                taken[number] = 1.0
+                chosen.add(storage)
+        return Whole(taken=taken, proven_s=proven_s, limited=limited)
+
+
+def _nested(groups: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], list[int | tuple[int, ...]]]:
+    """Of each group of numbers the groups inside of it that have as many of them as can be, and the numbers left."""
+    of: dict[int, list[tuple[int, ...]]] = {}
+    for group in sorted(groups, key=len):
+        for number in group:
+            of.setdefault(number, []).append(group)
+    found: dict[tuple[int, ...], list[int | tuple[int, ...]]] = {}
+    for group in groups:
+        within: list[int | tuple[int, ...]] = []
+        left, whole = dict.fromkeys(group), frozenset(group)
+        while left:
+            number = next(iter(left))
+            smaller = (other for other in reversed(of[number]) if len(other) < len(group))
+            inside = next((other for other in smaller if whole.issuperset(other)), None)
+            within.append(number if inside is None else inside)
+            for covered in (number,) if inside is None else inside:
+                left.pop(covered, None)
+        found[group] = within
+    return found

@@ -13,7 +13,7 @@ from workbench.bench.fits import Fit
 from workbench.bench.fitting import Fitter, quickest
 from workbench.bench.unmet import Unmet, too_many
 from workbench.errors import ChoiceError
-from workbench.limits import CUTS, STORAGES, compilations_of, seconds, size_bytes, uses
+from workbench.limits import CUTS, STORAGES, compilations_of, peak_bytes, seconds, uses
 
 if TYPE_CHECKING:
     from workbench.analysis.machines import Machine
@@ -270,6 +270,7 @@ def fit(
     machine : Machine
         Whose rates tell what recomputing costs.
     peak : int or str, optional
+        A size, or a share of stock's peak.
     step_s : float, optional
         In place of a peak.
     using : sequence of str
@@ -280,8 +281,8 @@ def fit(
     Raises
     ------
     ChoiceError
-        If `peak` is no size or `step_s` no time; if both are given, or nothing; if there is nothing of that name to
-        use; if `compilations` is no number of them.
+        If `peak` is no size or share, or `step_s` no time; if both are given, or nothing; if there is nothing of that
+        name to use; if `compilations` is no number of them.
     PlanError
         If no plan that is found is within it, with the least that is; if the program has no backward.
     """
@@ -295,7 +296,7 @@ def fit(
         compilations, using = compilations_of(compilations), (*uses(using), CUTS)
     if step_s is not None:
         step_s = seconds(step_s)
-    limit_bytes = None if peak is None else size_bytes(peak)
+    limit_bytes = None if peak is None else peak_bytes(peak, lambda: bench.stock_plan.peak_bytes)
     among = Among(bench, captured, machine, using=using, compilations=compilations)
     if limit_bytes is not None:
         return among.explained(*among.within(limit_bytes), limit_bytes)

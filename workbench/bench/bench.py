@@ -431,7 +431,7 @@ class Workbench(WayIn, Files):
         Parameters
         ----------
         peak, peak_bytes : int or str, optional
-            Bytes, or a text such as ``'24 GiB'``; parameters and inputs are counted.
+            Bytes, or a text such as ``'24 GiB'``, or ``'80%'`` of stock's peak; parameters and inputs are counted.
         step_s : float, optional
             Seconds of a step, in place of a peak.
         compilations : int, optional

@@ -16,7 +16,7 @@ from workbench.bench.around import Found
 from workbench.bench.background import Background
 from workbench.bench.fits import Fit, best_of, moved_in_words
 from workbench.errors import PlanError
-from workbench.limits import STORAGES, points_of, size_bytes, uses
+from workbench.limits import STORAGES, checked_peak, peak_bytes, points_of, uses
 from workbench.summary import human_bytes, human_seconds
 
 if TYPE_CHECKING:
@@ -153,8 +153,8 @@ class Curve(Background):
         self._prepared, self._turn, self._waiting = threading.Event(), threading.RLock(), 0
         if not captured.stage.has_backward:
             raise PlanError(f"{bench.program.name} has no backward, for which something could be saved or not")
-        self.pinned = bench.pinned
-        self._start("workbench-curve", functools.partial(self._work, bench, captured), self._prepared.set)
+        self._bench, self.pinned = bench, bench.pinned
+        self._start("workbench-curve", functools.partial(self._work, captured), self._prepared.set)
 
     @property
     def points(self) -> tuple[CurvePoint, ...]:
@@ -192,11 +192,11 @@ class Curve(Background):
         texts = ((line.name, *(f"  {point}" for point in line.points)) for line in self.lines)
         return "\n".join((head, *(text for line in texts for text in line)))
 
-    def _work(self, bench: Workbench, captured: Capture) -> None:
+    def _work(self, captured: Capture) -> None:
         fitter: Among | None = None
         tried: list[int] = []
         for using in self._sets:
-            fitter = Among(bench, captured, self.machine, self._go_on, keep=False, using=using, after=fitter)
+            fitter = Among(self._bench, captured, self.machine, self._go_on, keep=False, using=using, after=fitter)
             with self._turn:
                 fitter.least()
                 self._fitter, self._lines = fitter, (*self._lines, Line(using=using, points=()))
@@ -211,8 +211,9 @@ class Curve(Background):
         ChoiceError, PlanError
             As `workbench.bench.among.fit`.
         """
-        limit_bytes = size_bytes(peak)
+        checked_peak(peak)
         with self._asked() as fitter:
+            limit_bytes = peak_bytes(peak, lambda: self._bench.stock_plan.peak_bytes)
             return fitter.explained(*fitter.within(limit_bytes), limit_bytes)
 
     def explained(self, choices: Mapping[str, str]) -> Fit:

@@ -28,7 +28,8 @@ from workbench.errors import ChoiceError
 def fit(
     program: ProgramArgument,
     peak: Annotated[
-        str | None, typer.Option("--peak", metavar="SIZE", help="The most bytes, such as 24GiB or 512MB.")
+        str | None,
+        typer.Option("--peak", metavar="SIZE", help="The most bytes, such as 24GiB, 512MB, or 80% of stock's."),
     ] = None,
     step: Annotated[
         str | None, typer.Option("--step", metavar="SECONDS", help="In place of a peak: the longest step.")
@@ -63,7 +64,7 @@ def fit(
 ) -> int:
     """Choose what to save, recompute, offload and move: the least time under a peak. Nothing runs."""
     check_program(program, settings)
-    from workbench.limits import compilations_of, points_of, seconds, size_bytes, uses
+    from workbench.limits import checked_peak, compilations_of, points_of, seconds, uses
     from workbench.runs import rates
 
     asked = (peak is not None) + (step is not None) + (curve is not None)
@@ -80,7 +81,7 @@ def fit(
         raise ChoiceError("a curve is of many plans: --export goes with --peak or --step, which choose one")
     if each and curve is None:
         raise ChoiceError("--each is for --curve, which has a line for each")
-    limit_bytes = None if peak is None else size_bytes(peak)
+    limit = None if peak is None else checked_peak(peak)
     step_s = None if step is None else seconds(step)
     if machine is not None:
         rates.checked(machine)
@@ -94,7 +95,7 @@ def fit(
         else:
             print_line(repr(line))
         return DONE
-    found = bench.fit(limit_bytes, step_s=step_s, compilations=compilations, using=may_use, machine=machine)
+    found = bench.fit(limit, step_s=step_s, compilations=compilations, using=may_use, machine=machine)
     document = found.to_json()
     if export is not None:
         document["exported"] = str(bench.export(export, overwrite=force))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -44,6 +44,7 @@ def accumulated(
     arguments: Sequence[Any],
     found: TraceFacts,
     tensors: Mapping[str, torch.Tensor],
+    past: Collection[str] = (),
 ) -> list[Accumulated]:
     """Gradients that go into leaves, in the order in which autograd gives them.
 
@@ -58,6 +59,8 @@ def accumulated(
     tensors : mapping of str to Tensor
         Tensors behind the arguments, as far as they are known. Those not known are taken for leaves. What goes on into
         another backward is not autograd's to copy.
+    past : collection of str
+        Arguments that a gradient waits at, to which the backward's is added in place.
     """
     leaves = [
         (gradient, argument)
@@ -69,6 +72,9 @@ def accumulated(
     given = []
     for gradient, argument in leaves:
         held = waiting.without(gradient)
+        if argument.name in past:
+            given.append(Accumulated(gradient, 0, 0))
+            continue
         strides, of_leaf = found.strides[gradient.name], found.strides[argument.name]
         if tuple(gradient.shape) != tuple(argument.shape) or len(strides) != len(of_leaf):
             # Thunder leaves a gradient as wide as what its leaf was broadcast to, and may not say so; the engine

@@ -122,6 +122,9 @@ def traits_of(tensor: torch.Tensor | None) -> tuple[Any, ...] | None:
         return None
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) and not isinstance(tensor, FakeTensor):
         return (id(tensor),)
+    if any(isinstance(size, torch.SymInt) for size in tensor.shape):
+        # As many as there are values of a kind: whether it is as another is not known, and must not be asked.
+        return (id(tensor),)
     strides = tensor.stride() if tensor.layout is torch.strided else None
     return (
         tuple(tensor.shape), strides, tensor.dtype, tensor.device, tensor.layout, tensor.requires_grad, tensor.is_leaf,

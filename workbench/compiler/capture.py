@@ -470,12 +470,15 @@ def _captured(
                 with suppress(OtherwiseError):
                     captured.written = written_on(stage, hooks.unfolder, executor, kept)
                     captured.why += ", and so is their plan"
-            if captured.written is None:
+            if captured.written is not None:
+                found = captured.written.found
+            else:
                 log = StageLog()
-                captured.stock = log, executed(Hooks(executor, {}, log, kept=kept), captured.stage)
-        if way == "interpreter" and captured.stock is not None:
-            _, found = captured.stock
+                found = executed(Hooks(executor, {}, log, kept=kept), captured.stage)
+                captured.stock = log, found
+        if way == "interpreter":
             interpreted.refuse_unsaved(jitted._lc_cs.last_traces[0], found.forward, found.backward)
+        interpreted.refuse_unread(jitted._lc_cs.last_traces[0], found.backward)
         return captured
     except (WorkbenchError, OtherwiseError, KeyboardInterrupt):
         raise

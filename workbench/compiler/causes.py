@@ -16,6 +16,9 @@ RAISES = "the program raises an error of its own"
 FAILS = "fails on what it is given"
 """What the reason says of an operator that PyTorch refuses to compute, whatever the values."""
 
+UNREAD = "nothing is read of the gradients that are given to the backward of the torch.autograd.Function"
+"""How the reason goes of a program whose gradients do not depend on what comes after it."""
+
 _CAUSES = (
     (
         r"Expected a\.dtype=.*to be the same|Input type .*should be the same|was not an integer dtype",
@@ -51,9 +54,21 @@ _CAUSES = (
         "scale the weight before the program, by torch.nn.utils.parametrize, or make the embedding without max_norm",
     ),
     (
-        r"boolean advanced indexing|DynamicOutputShapeException|Dynamic shape operator|data.dependent output",
+        r"boolean advanced indexing|only specifying a condition|DynamicOutputShapeException|Dynamic shape operator|"
+        r"data.dependent output",
         "the shape of its result depends on values: keep the shape, as torch.where(mask, x, 0) does, or select "
         "before the program",
+    ),
+    (
+        r"builtin operator `min` with argument types \['generator'\]",
+        "torch.distributions.kl_divergence looks for its formula in the first call of a process: call the program once "
+        "before it is opened",
+    ),
+    (
+        r"builtin operator `bool` with argument types \['Tensor'\]",
+        "what is done depends on values: choose with torch.where, or give the decision to the program as a bool. "
+        "nn.Transformer and its encoder and decoder look at a mask unless they are told: give is_causal=, or "
+        "src_is_causal= and tgt_is_causal=, beside it",
     ),
     (
         r"[Dd]ata-dependent branching|TensorProxy to a Python boolean",
@@ -63,6 +78,11 @@ _CAUSES = (
         r"GuardOnDataDependentSymNode|data-dependent expression",
         "what is done depends on a number that is read from a tensor: give the number to the program; of torchvision's "
         "models of detection, which choose sizes and boxes so, open model.backbone",
+    ),
+    (
+        r"unexpected keyword argument 'unbiased'",
+        "Thunder's own interpreter knows correction=, and not unbiased=: open it with capture='auto', or write "
+        "correction=0 for unbiased=False",
     ),
     (
         r"_assert_async|cast_symbool_to_symint",
@@ -132,6 +152,11 @@ _CAUSES = (
         "have its forward give what it computes, as x * 2 does, in place of x.mul_(2) with mark_dirty",
     ),
     (
+        UNREAD,
+        "have its backward give its result times the gradient that it is given, which is 1 where a loss is the last "
+        "of a program, as grad * x does; PyTorch runs it where the program comes in as parts",
+    ),
+    (
         r"backwards hooks require compiled autograd",
         "take the backward hooks off the modules (the handle that register_full_backward_hook gave has remove()), or "
         "put them on tensors outside of the program",
@@ -183,9 +208,9 @@ _CAUSES = (
 
 _IN_PARTS = re.compile(
     r"with max_norm writes|statistics that are views|torch\.bincount|aten\.equal|"
-    r"builtin operator `print`|multi_head_attention_forward|integrations/moe\.py.*data_ptr|_get_data_attr|"
+    r"builtin operator `(print|bool|min)`|multi_head_attention_forward|integrations/moe\.py.*data_ptr|_get_data_attr|"
     r"`manual_seed`|Generator\.__new__|Unknown attribute data|lacks a conjugate|Function writes in place what it is "
-    r"given"
+    rf"given|{UNREAD}"
 )
 """Known causes that a program is cut at, and comes in as parts."""
 

@@ -11,7 +11,7 @@ import functools
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -20,6 +20,7 @@ import torch
 from workbench.compiler import patches, stance, unlooked
 from workbench.compiler.forgetting import noted
 from workbench.compiler.together import together
+from workbench.programs.modes import restored
 from workbench.torch_api import dynamo_config, eval_frame
 
 RECOMPILE_LIMIT = 64
@@ -77,8 +78,11 @@ def _inside(around: Callable[[], contextlib.AbstractContextManager[None]], conve
 
 @contextlib.contextmanager
 def compiling(limit: int, codes: set[CodeType]) -> Iterator[None]:
-    """Inside, Dynamo compiles for one program: with its limit, and what it compiles is noted."""
-    with settings(limit), noted(codes):
+    """Inside, Dynamo compiles for one program: with its limit, and what it compiles is noted.
+
+    What other threads have put the process into, for programs of other modes, is waited for.
+    """
+    with restored({}), settings(limit), noted(codes):
         yield
 
 
@@ -149,6 +153,12 @@ def layers_read_through() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def asks_for_layers(traced: Sequence[CodeType] | None) -> bool:
+    """Whether functions that Dynamo traced read what `layers_read_through` sets, and guards of them do in each call."""
+    asked = torch.backends.mha.get_fastpath_enabled
+    return traced is None or asked.__code__ in traced
 
 
 _SETTINGS = ("recompile_limit", "accumulated_recompile_limit", "allow_rnn", "ignore_logger_methods")

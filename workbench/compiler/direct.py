@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,6 +22,20 @@ WAYS = 4
 
 type Fits = Callable[..., bool]
 type Runs = Callable[[tuple[Any, ...]], list[Any]]
+
+
+class Layout(NamedTuple):
+    """How a tensor lies in memory, and what of."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Layout:
+        """That of a tensor."""
+        return cls(tuple(tensor.size()), tuple(tensor.stride()), tensor.dtype, tensor.device)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,6 +56,8 @@ class Way:
         Which input of the region each is that the code is given.
     picks : tuple of Pick
         How each output comes about.
+    layouts : tuple of Layout or None
+        How each output lies; None for what is no tensor.
     """
 
     fits: Fits
@@ -50,6 +66,7 @@ class Way:
     code: Callable[[list[Any]], Any]
     order: tuple[int, ...]
     picks: tuple[Pick, ...]
+    layouts: tuple[Layout | None, ...]
 
 
 class Direct:
@@ -144,7 +161,9 @@ def _straight(call: patches.Call, args: Sequence[torch.Tensor], outputs: Sequenc
     known = tuple(pick for pick in picks if pick is not None)
     same = same_tensors(args)
     code, ordered = graph.current_callable, tuple(order)
-    return Way(in_same_state(same), same, _runs(code, ordered, len(args), len(call.gave), known), code, ordered, known)
+    runs = _runs(code, ordered, len(args), len(call.gave), known)
+    layouts = tuple(Layout.of(output) if isinstance(output, torch.Tensor) else None for output in outputs)
+    return Way(in_same_state(same), same, runs, code, ordered, known, layouts)
 
 
 def _runs(

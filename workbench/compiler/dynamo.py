@@ -27,6 +27,7 @@ from workbench.compiler.among_ranks import AmongRanks, handed_on, module_of
 from workbench.compiler.causes import FAILS, RAISES, remedy
 from workbench.compiler.compiling import (
     RECOMPILE_LIMIT,
+    asks_for_layers,
     compiled_by,
     compiling,
     layers_read_through,
@@ -40,7 +41,7 @@ from workbench.compiler.names import told_place
 from workbench.compiler.repeats import Written, traced_once
 from workbench.compiler.thunder_api import Transform
 from workbench.errors import ProgramError, WorkbenchError
-from workbench.programs.modes import restored
+from workbench.programs.modes import are_as_outside, restored
 from workbench.torch_api import (
     BackendCompilerFailed,
     FailOnRecompileLimitHit,
@@ -177,6 +178,8 @@ class Compiled:
         self._jitted: Any = None
         self._since = 0.0
         self._given: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+        # Whether anything that was compiled, or is yet to be, asks for what `layers_read_through` sets.
+        self._asks = True
         self._codes: set[CodeType] = set()
         finalize(self, forget, self._codes).atexit = False
         around = functools.partial(compiling, self._limit, self._codes)
@@ -187,7 +190,10 @@ class Compiled:
         self._since = time.perf_counter()
         self._given = (args, kwargs)
         usual = _AS_IT_IS if stance.is_usual() else stance.usual()
-        with usual, restored(self._modes) if self._modes else _AS_IT_IS, layers_read_through():
+        # What was compiled reads no modes; what compiles now, by Dynamo or by Thunder, waits by itself.
+        alone = self._whole and not self._modes and are_as_outside()
+        through = layers_read_through() if self._asks else _AS_IT_IS
+        with usual, _AS_IT_IS if alone else restored(self._modes), through:
             try:
                 return _hooked(self._program, functools.partial(self._call, *args, **kwargs))
             except BackendCompilerFailed as error:
@@ -244,6 +250,8 @@ class Compiled:
     def _compile(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         if self._observer is not None:
             self._observer.stage("capture", time.perf_counter() - self._since)
+        asks = asks_for_layers(dynamo_utils.get_traced_code())
+        self._asks = asks or (self._jitted is not None and self._asks)
         whole = whole_of(self._program, *self._given, graph, inputs, shared=self._shared)
         jitted = self._jitted = self._compiler(whole.function)
         constants, taken = constants_of(graph), whole.taken

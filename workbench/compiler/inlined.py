@@ -6,6 +6,9 @@ own function is written again, with the statements of those functions where they
 check, PyTorch's own in C++, that all inputs are as they were when the region's call was noted; where one is not, the
 region is called as before. What is checked once for all regions, the global state, is for the caller to check.
 
+A caller may also check that all that the function is given is as in a call before. How values lie that regions,
+products and attention make follows from that, statement by statement, and what reads no others is not checked again.
+
 A view that nothing but other regions and products read is made as Inductor makes its own, without PyTorch's dispatcher,
 in half the time. It is a view of the same memory that autograd does not know as one: writes to either would not be
 seen, so that a view that is given back or read by anything else is PyTorch's. So is one that is saved for the backward
@@ -26,12 +29,13 @@ from typing import Any
 import torch
 
 from workbench.compiler.aten import attention, attention_backward
-from workbench.compiler.direct import Direct, Pick, Way
-from workbench.torch_api import _reinterpret_tensor
+from workbench.compiler.direct import Direct, Layout, Pick, Way
+from workbench.compiler.products import READS, VIEW_OF, product
 
-_VIEW_OF = "wb_view_of"
-"""Inductor's view, as the written code calls it."""
-_MAKES_NEW = (torch.matmul, torch.nn.functional.linear, attention, attention_backward)
+type Given = Layout | list[Given] | None
+"""How what a function is given lies, or what is in a list of it; None for what is no tensor."""
+
+_MAKES_NEW = (torch.matmul, torch.addmm, torch.nn.functional.linear, attention, attention_backward)
 """What reads tensors alone, keeps none of them, and gives new memory."""
 
 
@@ -217,14 +221,16 @@ def _output(pick: Pick, outputs: Sequence[ast.expr], given: Sequence[str], kept:
     base = given[pick.base]
     if pick.size is None:
         return ast.Name(base, ast.Load())
-    text = f"{_VIEW_OF}({base}, {pick.size}, {pick.stride}, {pick.further})"
+    text = f"{VIEW_OF}({base}, {pick.size}, {pick.stride}, {pick.further})"
     if kept:
         text = f"{base}.as_strided({pick.size}, {pick.stride}, {base}.storage_offset() + {pick.further})"
     return ast.parse(text, mode="eval").body
 
 
-def _written(call: ast.Assign, name: str, way: Way, into: dict[str, Any], kept: Collection[str]) -> ast.If:
-    """A region's code in the place of its call, which stays for other inputs."""
+def _written(
+    call: ast.Assign, name: str, way: Way, into: dict[str, Any], kept: Collection[str], checked: bool
+) -> list[ast.stmt]:
+    """A region's code in the place of its call, which stays for other inputs where they are to be checked."""
     value, (target,) = call.value, call.targets
     if not isinstance(value, ast.Call) or value.keywords or not isinstance(target, ast.List):
         raise _OtherFormError
@@ -233,8 +239,6 @@ def _written(call: ast.Assign, name: str, way: Way, into: dict[str, Any], kept: 
     if len(made) != len(target.elts) or len(made) != len(way.picks):
         raise _OtherFormError
     prefix = f"wb_{name}_"
-    check = f"{prefix}fits"
-    into[check] = way.same_tensors
     statements: list[ast.stmt] = []
     outputs: list[ast.expr] = []
     left: list[str] = []
@@ -253,17 +257,78 @@ def _written(call: ast.Assign, name: str, way: Way, into: dict[str, Any], kept: 
     ends: list[ast.stmt] = [ast.Assign([targets], gives)]
     if left:
         ends.append(ast.Delete([ast.Name(each, ast.Del()) for each in left]))
+    if not checked:
+        return [*statements, *ends]
+    check = f"{prefix}fits"
+    into[check] = way.same_tensors
     test = ast.Call(ast.Name(check, ast.Load()), [ast.Name(each, ast.Load()) for each in given], [])
-    return ast.If(test, [*statements, *ends], [call])
+    return [ast.If(test, [*statements, *ends], [call])]
 
 
-def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+class _Known:
+    """Which tensors lie as in the call before, as it follows from that what a function is given does; how some lie."""
+
+    def __init__(self, names: Sequence[str], given: Sequence[Given]) -> None:
+        self._names: set[str] = set()
+        self._lies: dict[str, Given] = {}
+        self._sets(names, given)
+
+    def _sets(self, names: Sequence[str], given: Sequence[Given]) -> None:
+        self._lies |= zip(names, given, strict=True)
+        self._names |= {name for name, each in zip(names, given, strict=True) if each is not None}
+
+    def follows(self, nodes: Sequence[ast.AST]) -> bool:
+        """Whether all that is read there does."""
+        return {name.id for name in _all_names(nodes)} <= self._names
+
+    def region(self, statement: ast.Assign, way: Way) -> None:
+        """Go past a region that reads what is known alone."""
+        self._sets([name.id for name in _all_names(statement.targets)], way.layouts)
+
+    def past(self, statement: ast.stmt, called: Callable[..., Any] | None) -> ast.expr | None:
+        """Go past any other statement: what it sets may be written so; None for as it is."""
+        match statement:
+            case ast.Assign(targets=[ast.Tuple() | ast.List() as target], value=ast.Name(id=name)):
+                inside, names = self._lies.get(name), [each.id for each in _all_names([target])]
+                if name in self._names and isinstance(inside, list) and len(inside) == len(target.elts) == len(names):
+                    self._sets(names, inside)
+                    return None
+            case ast.Assign(targets=[target], value=ast.Call(args=args, keywords=[])) if called in _MAKES_NEW:
+                if self.follows(args):
+                    return self._made(target, called, args)
+            case ast.Delete() | ast.Expr(value=ast.Call(func=ast.Name(id="clear_mutable_collection"))):
+                return None
+        # What it reads it may have made another.
+        self._names.difference_update(name.id for name in _all_names([statement]))
+        return None
+
+    def _made(self, target: ast.expr, called: Callable[..., Any] | None, args: Sequence[ast.expr]) -> ast.expr | None:
+        found = [self._lies.get(arg.id) if isinstance(arg, ast.Name) else None for arg in args]
+        written = product(called, args, [each if isinstance(each, Layout) else None for each in found])
+        if written is None:
+            self._names |= {name.id for name in _all_names([target])}
+            return None
+        self._sets([name.id for name in _all_names([target])], [written[1]])
+        return written[0]
+
+
+def lies(value: Any) -> Given:
+    """How what is given to a function lies."""
+    if isinstance(value, torch.Tensor):
+        return Layout.of(value)
+    return [lies(each) for each in value] if isinstance(value, list | tuple) else None
+
+
+def inlined(function: Callable[..., Any], given: Sequence[Given] | None = None) -> Callable[..., Any]:
     """A trace's function with the code of its regions in it; the function itself where none can be put there.
 
     Parameters
     ----------
     function : callable
         As Thunder made it of a trace, and called before.
+    given : sequence, optional
+        How each thing lay that it was given in the last call, as `lies` says. The caller is to check that all tensors
+        are as they were then, by `same_tensors`; else each region checks what it reads.
 
     Returns
     -------
@@ -280,33 +345,67 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
         return function
     if not isinstance(written, ast.FunctionDef):
         return function
-    known = {**inner.__globals__, _VIEW_OF: _reinterpret_tensor}
+    known = {**inner.__globals__, **READS}
+    parameters = [arg.arg for arg in written.args.args]
     try:
-        kept = _kept(written.body, known, {arg.arg for arg in written.args.args})
+        kept = _kept(written.body, known, set(parameters))
     except _OtherFormError:
         return function
+    if given is not None and len(given) != len(parameters):
+        return function
+    layouts = _Known(parameters, [None] * len(parameters) if given is None else given)
     count = 0
     statements: list[ast.stmt] = []
     for statement in written.body:
-        found, further = _region(statement, known), dict[str, Any]()
-        if found is not None:
-            assert isinstance(statement, ast.Assign)
-            try:
-                replaced = _written(statement, *found, further, kept)
-            except (_OtherFormError, OSError, SyntaxError, ValueError):
-                pass
-            else:
-                known |= further
-                count += 1
-                for node in ast.walk(replaced):
-                    ast.copy_location(node, statement)
-                statement = replaced
-        statements.append(statement)
+        others, is_region = _in_place(statement, known, kept, layouts)
+        count += is_region
+        for node in (node for each in others for node in ast.walk(each)):
+            ast.copy_location(node, statement)
+        statements += others
     if not count:
         return function
+    if given is not None:
+        written.decorator_list = [each for each in written.decorator_list if not _idle(ast.unparse(each))]
     written.body = statements
     ast.increment_lineno(parsed, inner.__code__.co_firstlineno - 1)
     code = compile(ast.fix_missing_locations(parsed), inner.__code__.co_filename, "exec")
     exec(code, known)
     made: Callable[..., Any] = known[written.name]
     return made
+
+
+def _idle(decorator: str) -> bool:
+    """Whether a decorator of Thunder's does nothing in the global state that there is."""
+    match decorator:
+        case "torch.no_grad()":
+            return not torch.is_grad_enabled()
+        case "no_autocast":
+            return not (torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"))
+    return False
+
+
+def _in_place(
+    statement: ast.stmt, known: dict[str, Any], kept: Collection[str], layouts: _Known
+) -> tuple[list[ast.stmt], bool]:
+    """What stands in the place of a statement, and whether it is a region's code."""
+    found, further = _region(statement, known), dict[str, Any]()
+    if found is None:
+        written = layouts.past(statement, _called(statement, known))
+        if written is not None:
+            assert isinstance(statement, ast.Assign)
+            statement = ast.Assign(statement.targets, written)
+        return [statement], False
+    assert isinstance(statement, ast.Assign)
+    assert isinstance(statement.value, ast.Call)
+    follows = layouts.follows(statement.value.args)
+    try:
+        made = _written(statement, *found, further, kept, checked=not follows)
+    except (_OtherFormError, OSError, SyntaxError, ValueError):
+        layouts.past(statement, None)
+        return [statement], False
+    known |= further
+    if follows:
+        layouts.region(statement, found[1])
+    else:
+        layouts.past(statement, None)
+    return made, True

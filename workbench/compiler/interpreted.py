@@ -12,7 +12,7 @@ import torch
 
 from workbench.compiler.aliases import KEEPS_STATISTICS, STATISTICS, UNDER_NO_GRAD, statistics_of
 from workbench.compiler.calls import draws_again, refuse_lists
-from workbench.compiler.causes import remedy
+from workbench.compiler.causes import UNREAD, remedy
 from workbench.compiler.copies import VIEWS, leaves
 from workbench.compiler.gradients import lost_conjugate
 from workbench.compiler.names import class_of, told_place
@@ -140,6 +140,29 @@ def refuse_unsaved(trace: TraceCtx, forward: TraceCtx, backward: TraceCtx | None
             f"Thunder cannot differentiate the torch.autograd.Function {class_of(bsym)}: open it with capture='auto', "
             f"or keep what its backward reads with ctx.save_for_backward, not as an attribute ({error})"
         ) from error
+
+
+def refuse_unread(trace: TraceCtx, backward: TraceCtx | None) -> None:
+    """Refuse a program whose backward reads nothing of what it is given: Thunder's stops at an assertion in a call.
+
+    Parameters
+    ----------
+    trace : TraceCtx
+        Of the program, whichever way it came in.
+    backward : TraceCtx
+        What would be executed without choices.
+
+    Raises
+    ------
+    ProgramError
+        With the person's own line, and what to do.
+    """
+    if backward is None or any(isinstance(each, TensorProxy) for each in backward.args[1]):
+        return
+    for bsym in trace.bound_symbols:
+        if class_of(bsym) or bsym.sym.name == "autograd_function_apply":
+            where = next(filter(None, map(_place, (bsym, *bsym.subsymbols))), "")
+            raise ProgramError(f"{where}{remedy(UNREAD)} ({f'{UNREAD} {class_of(bsym)}'.strip()})")
 
 
 def _hands_on(bsym: BoundSymbol) -> bool:

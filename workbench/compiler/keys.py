@@ -64,34 +64,30 @@ def _freeze(tree: Any, numbers: dict[str, int], strides: Mapping[str, tuple[int,
     return (type(tree).__name__, _Same(tree) if " at 0x" in text else text)
 
 
-def fusion_key(bsym: Any, *, gradients: bool = False) -> str:
+def fusion_key(bsym: Any) -> str:
     """Digest of a fusion's structure: equal for fusions that one compiled region can serve.
 
     Values are renumbered by first appearance and count with shape, data type and device; symbols by id; constants by
-    type and value, floats exactly. Which values are inputs and outputs, and their order, counts too.
+    type and value, floats exactly. Which values are inputs and outputs, and their order, counts too. Which of them want
+    gradients does not, though it does to Thunder: regions run without autograd, and no compiler asks.
 
     Parameters
     ----------
     bsym : BoundSymbol
         A fusion.
-    gradients : bool
-        Whether values that require gradients differ from others, as they do to Thunder. Fused regions run without
-        autograd, so one compiled region serves both.
 
     Returns
     -------
     str
         16 hexadecimal digits.
     """
-    found: str = structure_of(bsym).once(("key", gradients), lambda: _fusion_key(bsym, gradients))
+    found: str = structure_of(bsym).once("key", lambda: _fusion_key(bsym))
     return found
 
 
-def _fusion_key(bsym: Any, gradients: bool) -> str:
+def _fusion_key(bsym: Any) -> str:
     numbers: dict[str, int] = {}
-    tensors = [p for p in (*bsym.flat_proxy_args, *bsym.flat_proxy_outs) if isinstance(p, TensorProxy)]
-    required = [bool(p.requires_grad) for p in tensors] if gradients else []
-    parts: list[Hashable] = [tuple(required), str(bsym.sym.executor.name), _freeze(bsym.args, numbers, {})]
+    parts: list[Hashable] = [str(bsym.sym.executor.name), _freeze(bsym.args, numbers, {})]
     parts.extend(
         (str(member.sym.id or member.sym.name), _freeze((member.args, member.kwargs, member.output), numbers, {}))
         for member in bsym.subsymbols

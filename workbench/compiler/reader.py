@@ -369,7 +369,7 @@ def read_joint(
     returned = _return(trace).args[0]
     ends = Ends(outputs=builder.values(returned))
     if isinstance(returned, dict):
-        has_backward = "fw_flat_out" in returned
+        has_backward, past = "fw_flat_out" in returned, frozenset[str]()
         if has_backward and any(row[_SIDE] == BACKWARD for row in builder.rows):
             asked_for = Counter(b.args[0].name for b in trace.bound_symbols if b.sym.id is prims.PrimIDs.GET_GRAD)
             given: Counter[str] = Counter()
@@ -380,6 +380,7 @@ def read_joint(
                 if given[output.name] > asked_for[output.name]:
                     ignored.append(output)
             _enter_ignored(builder, found, ignored)
+            past = _enter_past(builder, found, returned["fw_flat_out"], returned["flat_args"])
         _mark(builder, returned["fw_flat_out"] if has_backward else returned["output"], ValueFlag.OUTPUT)
         if has_backward:
             _mark(builder, returned["output"], ValueFlag.GRADIENT)
@@ -388,7 +389,7 @@ def read_joint(
         ends = Ends(outputs=builder.values(returned["fw_flat_out" if has_backward else "output"]))
         if has_backward:
             gradients = returned["output"]
-            known = accumulated(gradients, returned["flat_args"], found, arguments or {})
+            known = accumulated(gradients, returned["flat_args"], found, arguments or {}, past)
             ends = dataclasses.replace(ends, gradients=builder.values(gradients), **_accumulated(builder, known))
     return _with_unread(builder.build("joint", found, origins, ends), unread)
 
@@ -406,6 +407,32 @@ def _enter_ignored(builder: _Builder, found: TraceFacts, outputs: Sequence[Any])
         found.storage_bytes.append(bytes_of(zeros))
         found.root.append(zeros.name)
         builder.value(zeros, ValueFlag.COTANGENT)
+
+
+def _enter_past(
+    builder: _Builder, found: TraceFacts, outputs: Sequence[Any], arguments: Sequence[Any]
+) -> frozenset[str]:
+    """Enter gradients that go past the backward, and give the names of the arguments that they are for.
+
+    An output that is an argument, as it came, has none of the backward's: what is given for it goes to the argument
+    itself, where it waits for that of the backward, which is given zeros in its place. Where there is no other output
+    the backward is not run, and none is entered.
+    """
+    given = {found.tensor_of[each.name] for each in outputs if isinstance(each, TensorProxy)}
+    if given <= {found.tensor_of[each.name] for each in arguments if isinstance(each, TensorProxy)}:
+        return frozenset()
+    past = {}
+    for argument in arguments:
+        if isinstance(argument, TensorProxy) and argument.requires_grad and found.tensor_of[argument.name] in given:
+            past[found.tensor_of[argument.name]] = argument
+    for argument in past.values():
+        with tracectx(TraceCtx(None)):
+            waiting = argument.replace_name(f"{argument.name}_past")
+        found.storage_of[waiting.name] = len(found.storage_bytes)
+        found.storage_bytes.append(bytes_of(waiting))
+        found.root.append(waiting.name)
+        builder.value(waiting, ValueFlag.COTANGENT | ValueFlag.GRADIENT)
+    return frozenset(argument.name for argument in past.values())
 
 
 def _mark(builder: _Builder, tree: Any, flag: ValueFlag) -> None:
@@ -452,7 +479,8 @@ def read_execution(
         for proxy in (leaf for pair in handed for leaf in pair if isinstance(leaf, Proxy)):
             builder.value(proxy)
         gradients = _return(backward).args[0]
-        known = accumulated(gradients, returned[0]["flat_args"], found, stage.arguments)
+        past = _enter_past(builder, found, returned[0]["flat_output"], returned[0]["flat_args"])
+        known = accumulated(gradients, returned[0]["flat_args"], found, stage.arguments, past)
         ends = Ends(
             outputs=builder.values(returned[0]["flat_output"]),
             cotangents=builder.values(backward.args[1]),

@@ -310,7 +310,7 @@ def _ran(forward: TraceCtx, backward: TraceCtx | None) -> _Ran:
 def _census(graph: Graph, fusions: Sequence[BoundSymbol]) -> Census:
     """By the fusions, in the order of the graph's rows."""
     side = graph.statements.side[graph.statements.kind == Kind.FUSION]
-    keys = [fusion_key(fusion, gradients=True) for fusion in fusions]
+    keys = [fusion_key(fusion) for fusion in fusions]
     return census(keys, side.tolist(), [len(fusion.subsymbols) for fusion in fusions])
 
 

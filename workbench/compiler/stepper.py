@@ -307,8 +307,9 @@ def step(forward: Any, backward: Any = None, *, arguments: Mapping[str, torch.Te
             ]
             walk.names.update(lists)
             del lists
+            past = _past(forward, outcome)
             (gradients,) = walk.run(backward)
-            accumulation = _Accumulation(forward, gradients, outcome["flat_args"], arguments or {})
+            accumulation = _Accumulation(forward, gradients, outcome["flat_args"], arguments or {}, past)
             del gradients
             allocations.peak_bytes = allocations.live_bytes
             accumulation.run(allocations)
@@ -437,6 +438,19 @@ class _Steps:
             self._execute(bsym)
 
 
+def _past(forward: Any, outcome: Mapping[str, Any]) -> dict[int, torch.Tensor]:
+    """Gradients of arguments that are given back as they came, by `id`: they wait there for those of the backward."""
+    given = {id(output) for output in outcome["flat_output"] if isinstance(output, torch.Tensor)}
+    if given <= set(map(id, outcome["flat_args"])):
+        return {}
+    arguments = zip(forward.bound_symbols[-1].args[0]["flat_args"], outcome["flat_args"], strict=True)
+    return {
+        id(made): torch.empty_like(made)
+        for proxy, made in arguments
+        if isinstance(proxy, TensorProxy) and proxy.requires_grad and id(made) in given
+    }
+
+
 class _HandOver(torch.autograd.Function):
     """Gives autograd gradients that are there already; the list that holds them is emptied."""
 
@@ -475,7 +489,12 @@ class _Accumulation:
     """What autograd does with the gradients of a step: autograd itself does it, with fake tensors."""
 
     def __init__(
-        self, forward: Any, gradients: Sequence[Any], arguments: Sequence[Any], tensors: Mapping[str, torch.Tensor]
+        self,
+        forward: Any,
+        gradients: Sequence[Any],
+        arguments: Sequence[Any],
+        tensors: Mapping[str, torch.Tensor],
+        past: Mapping[int, torch.Tensor],
     ) -> None:
         names = [getattr(leaf, "name", "") for leaf in forward.bound_symbols[-1].args[0]["flat_args"]]
         self.gradients: list[torch.Tensor] = []
@@ -487,6 +506,9 @@ class _Accumulation:
                 continue
             if name in tensors and not tensors[name].is_leaf:
                 self.held.append(gradient)
+                continue
+            if id(argument) in past:
+                self.held += [gradient, past[id(argument)]]
                 continue
             self.gradients.append(_as_on_cpu(gradient))
             self.leaves.append(_as_on_cpu(argument.detach()).requires_grad_())

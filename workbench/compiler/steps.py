@@ -18,9 +18,11 @@ import torch
 
 from workbench.compiler.connect import connect
 from workbench.compiler.copies import inside_of
-from workbench.compiler.direct import Fits, in_same_state, same_kind, without_modes
-from workbench.compiler.inlined import inlined
+from workbench.compiler.direct import Fits, in_same_state, same_kind, same_tensors, without_modes
+from workbench.compiler.inlined import inlined, lies
 from workbench.compiler.thunder_api import PrimIDs, TraceCtx
+from workbench.programs.modes import restored
+from workbench.torch_api import _set_grad_enabled
 
 WAYS = 4
 """Kinds of calls that are noted of one graph, such as with other strides; further ones go through Thunder."""
@@ -48,8 +50,10 @@ class _Way:
         Places of what the traces are given; None for all, in order.
     kept : tuple of int
         Places of what the last trace is given beside results.
+    gradients : bool
+        Whether autograd records outside.
     forward : callable
-        The compilation's forward, with the code of its regions in it where that can be.
+        The compilation's forward, with the code of its regions in it where that can be; called where it does not.
     backward : Backward or None
         Its backward.
     epilogue : callable or None
@@ -62,6 +66,7 @@ class _Way:
     shared: tuple[int, ...]
     taken: tuple[int, ...] | None
     kept: tuple[int, ...]
+    gradients: bool
     forward: Callable[..., Any]
     backward: Backward | None
     epilogue: Callable[..., Any] | None
@@ -96,14 +101,23 @@ class Steps:
             if not kwargs and way.fits(*args) and _alias(args, way.plain) == way.shared and self._there(way.entry):
                 return self._run(way, args)
         if kwargs or self._tries <= 0 or not (_on_cpu(args) and without_modes(args)):
-            return self._jitted(*args, **kwargs)
+            return self._by_thunder(*args, **kwargs)
         return self._noted(args)
+
+    def _by_thunder(self, *args: Any, **kwargs: Any) -> Any:
+        # It may compile, and is not to do so while another thread has put the process into modes of another program.
+        with restored({}):
+            return self._jitted(*args, **kwargs)
 
     def _run(self, way: _Way, args: tuple[Any, ...]) -> Any:
         self.straight += 1
         entry, known = way.entry, self._lc_cs
         given = args if way.taken is None else [args[place] for place in way.taken]
-        result = way.forward(*given)
+        _set_grad_enabled(False)
+        try:
+            result = way.forward(*given)
+        finally:
+            _set_grad_enabled(way.gradients)
         if way.backward is not None:
             data, (saved, others) = result
             connect(way.backward, data["flat_args"], data["flat_output"], saved, others)
@@ -120,7 +134,7 @@ class Steps:
         known = self._lc_cs
         plain = tuple(place for place, arg in enumerate(args) if type(arg) is torch.Tensor)
         fits, shared, hits = same_kind(args), _alias(args, plain), known.cache_hits
-        result = self._jitted(*args)
+        result = self._by_thunder(*args)
         self._ways = tuple(way for way in self._ways if self._there(way.entry))
         if known.cache_hits == hits + 1 and len(self._ways) < WAYS:
             way = self._way(args, fits, plain, shared)
@@ -141,11 +155,14 @@ class Steps:
             return None
         if not _writes(entry):
             plain = shared = ()
+        with torch.no_grad():
+            forward = inlined(entry.computation_fn, [lies(args[place]) for place in taken])
         return _Way(
             entry, fits, plain, shared,
             taken=None if taken == tuple(range(len(args))) else taken,
             kept=further,
-            forward=inlined(entry.computation_fn),
+            gradients=torch.is_grad_enabled(),
+            forward=forward,
             backward=None if entry.backward_fn is None else Backward(entry.backward_fn),
             epilogue=None if _gives_all(entry.epilogue_traces[-1]) else entry.epilogue_fn,
         )  # fmt: skip
@@ -166,17 +183,35 @@ class Backward:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self._shorter: Callable[..., Any] = function
+        self._straight: Callable[..., Any] | None = None
+        self._checking: Callable[..., Any] | None = None
+        self._same_tensors: Fits | None = None
         self._same_state: Callable[..., bool] | None = None
 
     def __call__(self, saved: list[Any], cotangents: list[Any]) -> Any:
         """Give gradients."""
-        if self._same_state is not None and self._same_state():
-            return self._shorter(saved, cotangents)
-        gradients = self._function(saved, cotangents)
         if self._same_state is None:
-            self._same_state = in_same_state(lambda: True)
-            self._shorter = inlined(self._function)
+            return self._noted(saved, cotangents)
+        if not self._same_state():
+            return self._function(saved, cotangents)
+        # What was saved may have been unpacked as something else, by a person's hook.
+        if self._same_tensors is not None and self._same_tensors(*saved[0], *cotangents):
+            assert self._straight is not None
+            return self._straight(saved, cotangents)
+        if self._checking is None:
+            self._checking = inlined(self._function)
+        return self._checking(saved, cotangents)
+
+    def _noted(self, saved: list[Any], cotangents: list[Any]) -> Any:
+        given = (*saved[0], *cotangents)
+        layouts = [lies(saved), lies(cotangents)]
+        same = same_tensors(given) if without_modes(given) else None
+        # What is saved is to leave memory where the function deletes it.
+        del given
+        gradients = self._function(saved, cotangents)
+        if same is not None:
+            self._straight = inlined(self._function, layouts)
+        self._same_tensors, self._same_state = same, in_same_state(lambda: True)
         return gradients
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import torch
 
@@ -27,27 +29,138 @@ def current() -> dict[str, str]:
     return found
 
 
+def restored(modes: Mapping[str, str]) -> contextlib.AbstractContextManager[None]:
+    """Inside, those modes are in force; what they do not name is as it was, and all is so afterwards.
+
+    The default data type and determinism hold for all threads of a process: threads that need the same of them here go
+    on together, and those that need something else wait.
+    """
+    return _restored(modes) if modes else _Turn(modes)
+
+
 @contextlib.contextmanager
-def restored(modes: Mapping[str, str]) -> Iterator[None]:
-    """Inside, those modes are in force; what they do not name is as it was, and all is so afterwards."""
+def _restored(modes: Mapping[str, str]) -> Iterator[None]:
     with contextlib.ExitStack() as inside:
+        inside.enter_context(_Turn(modes))
         grad = modes.get("grad")
         if grad is not None:
             inside.enter_context(torch.inference_mode() if grad == "inference" else torch.no_grad())
         for name, device in _AUTOCAST.items():
             if name in modes:
                 inside.enter_context(torch.autocast(device, dtype=getattr(torch, modes[name])))
-        if "default_dtype" in modes:
-            inside.callback(torch.set_default_dtype, torch.get_default_dtype())
-            torch.set_default_dtype(getattr(torch, modes["default_dtype"]))
-        if "deterministic" in modes:
-            inside.callback(
-                torch.use_deterministic_algorithms,
-                torch.are_deterministic_algorithms_enabled(),
-                warn_only=torch.is_deterministic_algorithms_warn_only_enabled(),
-            )
-            torch.use_deterministic_algorithms(True, warn_only=modes["deterministic"] == "warn")
         yield
+
+
+def are_as_outside() -> bool:
+    """Whether no thread has put the process otherwise here: what was compiled for no modes then need not wait."""
+    return _turns.put is None
+
+
+class _OfProcess(NamedTuple):
+    """What PyTorch keeps once for all threads."""
+
+    dtype: torch.dtype
+    deterministic: bool
+    warns: bool
+
+    def under(self, modes: Mapping[str, str]) -> _OfProcess:
+        if not modes:
+            return self
+        dtype, deterministic, warns = self
+        if "default_dtype" in modes:
+            dtype = getattr(torch, modes["default_dtype"])
+        if "deterministic" in modes:
+            deterministic, warns = True, modes["deterministic"] == "warn"
+        return _OfProcess(dtype, deterministic, warns)
+
+    def put(self, instead_of: _OfProcess) -> None:
+        if self.dtype != instead_of.dtype:
+            torch.set_default_dtype(self.dtype)
+        if self[1:] != instead_of[1:]:
+            torch.use_deterministic_algorithms(self.deterministic, warn_only=self.warns)
+
+
+def _unchanged() -> tuple[_OfProcess, _OfProcess]:
+    now = _OfProcess(
+        torch.get_default_dtype(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    return now, now
+
+
+class _Turns:
+    """Which threads go on: those that need the same of the process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._going_on = 0
+        self.put: tuple[_OfProcess, _OfProcess] | None = None
+
+    def enter(self, modes: Mapping[str, str], outside: _OfProcess | None) -> _OfProcess:
+        """Wait until the process can be as a thread needs it: as its modes say, and else as it was outside."""
+        with self._lock:
+            while True:
+                before, in_force = self.put or _unchanged()
+                needs = (outside or before).under(modes)
+                if needs == in_force:
+                    break
+                if not self._going_on:
+                    needs.put(before)
+                    self.put = before, needs
+                    break
+                self._changed.wait()
+            self._going_on += 1
+            return needs
+
+    def leave(self) -> None:
+        """Let others have their turn. The last leaves the process as it was, and what it changed itself as it is."""
+        with self._lock:
+            self._going_on -= 1
+            if not self._going_on:
+                if self.put is not None:
+                    before, put = self.put
+                    self.put = None
+                    before.put(put)
+                self._changed.notify_all()
+
+
+_turns = _Turns()
+_here = threading.local()
+
+
+class _Turn:
+    """A thread's turn, in which the process is as modes say. Inside of another it takes the place of that one."""
+
+    __slots__ = ("_modes", "_outside", "_same")
+
+    def __init__(self, modes: Mapping[str, str]) -> None:
+        self._modes = modes
+
+    def __enter__(self) -> None:
+        outside = self._outside = getattr(_here, "needs", None)
+        self._same = outside is not None and outside.under(self._modes) == outside
+        if self._same:
+            return
+        # Two threads, each inside of one turn and waiting for another, would wait for each other.
+        if outside is not None:
+            _turns.leave()
+        try:
+            _here.needs = _turns.enter(self._modes, outside)
+        except BaseException:
+            self._back()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        if not self._same:
+            _turns.leave()
+            self._back()
+
+    def _back(self) -> None:
+        _here.needs = self._outside
+        if self._outside is not None:
+            _turns.enter({}, self._outside)
 
 
 def of_building(modes: Mapping[str, str]) -> dict[str, str]:

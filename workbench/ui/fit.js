@@ -11,7 +11,7 @@ function asLimit(/** @type {number} */ bytes) {
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
   panel(el, "fit");
-  const peak = h("input", { type: "text", "aria-label": "Peak at most", placeholder: "such as 24 GiB", spellcheck: "false", size: 12 });
+  const peak = h("input", { type: "text", "aria-label": "Peak at most", placeholder: "24 GiB or 80%", title: "Bytes, or a share of the peak of unmodified Thunder", spellcheck: "false", size: 12 });
   const ask = () => model.send({ type: "fit", peak: peak.value.trim() });
   const fit = h("button", { class: "wb-primary", title: "Choose what to save, recompute and offload, and in which order once the curve has it: the least time under this peak. What was chosen by hand stays", onclick: ask }, "Fit");
   peak.addEventListener("keydown", (event) => { if (event.key === "Enter") ask(); });

@@ -1,0 +1,151 @@
+"""A stock plan written on from that of few layers is the one that all give; `test_layers.py` draws programs."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch import nn
+
+import workbench
+from tests.compiler import test_layers as programs
+from tests.compiler import test_repeats as stacks
+from tests.models import zoo
+from tests.same import differing
+from workbench.bench import Workbench
+from workbench.compiler import extended, layers
+from workbench.compiler.replan import replan
+
+LAYERS = 9
+
+
+def written(bench: Workbench) -> bool:
+    """Whether the plan was written on, and nothing was made of all layers yet."""
+    made = "_made" in vars(bench._captured.staged)
+    assert made != bench.capture_reason.endswith("and so is their plan")
+    return not made
+
+
+def opened(*args: Any, **options: Any) -> Workbench:
+    """Opened, with a plan that is the one of a program opened whole, and the one made of all layers later."""
+    bench = workbench.open(*args, **options)
+    with programs.none_left_out():
+        whole = workbench.open(*args, **options)
+    assert differing(bench.plan, whole.plan) == []
+    assert differing(whole.plan, replan(bench._captured, {})[0]) == ["proof"]
+    return bench
+
+
+@pytest.mark.parametrize(
+    ("device", "executor"),
+    [("planned", "nvfuser"), ("cpu", "torchcompile_aten"), ("cpu", "torchcompile"), ("cpu", "torch")],
+)
+def test_a_program_of_layers_opens_with_the_plan_of_few(device: str, executor: str) -> None:
+    bench = workbench.open("llama", layers=LAYERS, device=device, executor=executor)
+    assert written(bench)
+    bench = opened("llama", layers=LAYERS, device=device, executor=executor)
+    # Each layer has its sites, under its own names.
+    of_layer = {f"layers.{at}": 0 for at in range(LAYERS)}
+    for site in bench.plan.sites:
+        if site.lever == "saved" and "layers." in site.id:
+            of_layer["layers." + site.id.split("layers.")[1].split(".")[0].split("/")[0]] += 1
+    assert min(of_layer.values()) == of_layer["layers.3"] > 3
+    assert len(set(bench.plan.graph.values.name)) == len(bench.plan.graph.values.name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["Llama", "Qwen2", "Mixtral"])
+def test_a_model_of_hugging_face_opens_with_the_plan_of_few(kind: str) -> None:
+    import transformers
+
+    sizes: dict[str, Any] = {
+        "vocab_size": zoo.VOCABULARY,
+        "use_cache": False,
+        "hidden_size": 32,
+        "num_hidden_layers": LAYERS,
+    }
+    sizes |= {"intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{kind}ForCausalLM")(getattr(transformers, f"{kind}Config")(**sizes))
+    tokens = torch.randint(0, zoo.VOCABULARY, (2, 8))
+    given = {"input_ids": tokens, "labels": tokens}
+    options: dict[str, Any] = {"device": "cpu", "executor": "torchcompile_aten", "kwargs": given}
+    assert written(workbench.open(model, **options))
+    opened(model, **options)
+
+
+def test_what_is_made_of_all_layers_is_made_once_it_is_asked_for() -> None:
+    bench = workbench.open(stacks.Stack(count=LAYERS).eval(), *programs.batch(), device="cpu", executor="torch")
+    assert written(bench)
+    site = next(site for site in bench.plan.sites if site.lever == "saved" and "recompute" not in site.illegal)
+    bench.choose({site.id: "recompute"})
+    assert not written_is_kept(bench)
+    with programs.none_left_out():
+        whole = workbench.open(stacks.Stack(count=LAYERS).eval(), *programs.batch(), device="cpu", executor="torch")
+    whole.choose({site.id: "recompute"})
+    assert differing(bench.plan, whole.plan) == []
+
+
+def written_is_kept(bench: Workbench) -> bool:
+    """Whether nothing was made of all layers yet."""
+    return "_made" not in vars(bench._captured.staged)
+
+
+class Lying(stacks.Stack):
+    """Parameters of all layers lie in one storage, as where an optimizer has flattened them."""
+
+    def __init__(self) -> None:
+        super().__init__(count=LAYERS)
+        flat = torch.zeros(LAYERS, stacks.WIDTH)
+        for at, layer in enumerate(self.layers):
+            layer.norm.weight = nn.Parameter(flat[at])  # type: ignore[union-attr, assignment]
+
+
+class Transposed(stacks.Stack):
+    """One layer's weight lies otherwise than the others'."""
+
+    def __init__(self) -> None:
+        super().__init__(count=LAYERS)
+        inner: Any = self.layers[4].inner
+        inner[0].weight = nn.Parameter(torch.randn(stacks.WIDTH, stacks.WIDTH).t())
+
+
+class Frozen(stacks.Stack):
+    """One layer is not trained."""
+
+    def __init__(self) -> None:
+        super().__init__(count=LAYERS)
+        self.layers[4].requires_grad_(False)
+
+
+@pytest.mark.parametrize("kind", [Lying, Transposed, Frozen])
+def test_layers_that_lie_otherwise_are_all_planned(kind: type[stacks.Stack]) -> None:
+    torch.manual_seed(0)
+    model = kind().eval()
+    assert not written(workbench.open(model, *programs.batch(), device="cpu", executor="torch"))
+    opened(model, *programs.batch(), device="cpu", executor="torch")
+
+
+@pytest.mark.parametrize("at", ["_paired", "_sequence", "_names_of", "sites"])
+def test_whatever_differs_in_the_plan_of_few_all_is_planned(at: str) -> None:
+    def refuse(*_: Any) -> Any:
+        raise layers.OtherwiseError
+
+    torch.manual_seed(0)
+    model = stacks.Stack(count=LAYERS).eval()
+    with mock.patch.object(extended.Extended, at, refuse):
+        bench = workbench.open(model, *programs.batch(), device="cpu", executor="torch")
+    assert not written(bench)
+    whole = opened(model, *programs.batch(), device="cpu", executor="torch")
+    assert differing(bench.plan, whole.plan) == []
+
+
+def test_what_is_wrong_in_few_layers_is_looked_for_in_all() -> None:
+    """What a plan warns of names each layer."""
+    torch.manual_seed(0)
+    options: dict[str, Any] = {"device": "cpu", "executor": "torch"}
+    bench = workbench.open(stacks.Stack(programs.Again, LAYERS), *programs.batch(), **options)
+    assert not written(bench)
+    assert len(bench.plan.warnings) == LAYERS

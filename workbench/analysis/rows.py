@@ -1,0 +1,50 @@
+"""Rows of sparse programs, ``row @ x <= limit``, put together entry by entry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from scipy.sparse import coo_array, csr_array
+
+
+class Rows:
+    """Rows of a sparse matrix, and their limits."""
+
+    def __init__(self) -> None:
+        self._rows: list[int] = []
+        self._columns: list[int] = []
+        self._items: list[float] = []
+        self.limits: list[float] = []
+
+    def copy(self) -> Rows:
+        """The same, to be added to."""
+        other = Rows()
+        other._rows, other._columns = list(self._rows), list(self._columns)
+        other._items, other.limits = list(self._items), list(self.limits)
+        return other
+
+    def add(self, entries: Mapping[int, float], limit: float) -> None:
+        """One row more, of its entries by column."""
+        self._rows.extend([len(self.limits)] * len(entries))
+        self._columns.extend(entries)
+        self._items.extend(entries.values())
+        self.limits.append(limit)
+
+    def matrix(self, width: int) -> csr_array:
+        """All rows, of so many columns."""
+        return csr_array(coo_array((self._items, (self._rows, self._columns)), shape=(len(self.limits), width)))
+
+
+def stacked(parts: Sequence[csr_array]) -> csr_array:
+    """Rows of all parts, one after another."""
+    starts = np.cumsum([0, *(part.nnz for part in parts)])
+    offsets = [part.indptr[1:] + start for part, start in zip(parts, starts, strict=False)]
+    return csr_array(
+        (
+            np.concatenate([part.data for part in parts]),
+            np.concatenate([part.indices for part in parts]),
+            np.concatenate([[0], *offsets]),
+        ),
+        shape=(sum(part.shape[0] for part in parts), parts[0].shape[1]),
+    )
