@@ -21,12 +21,11 @@ from numpy.typing import NDArray
 from workbench.analysis.equivalence import fault
 from workbench.compiler.accumulate import accumulation_order
 from workbench.compiler.hooks import Executed, Hooks, StageLog, executed, sites_under
-from workbench.compiler.kept import Kept, made_names, names_in
+from workbench.compiler.kept import Kept, made_names
 from workbench.compiler.layers import OtherwiseError
 from workbench.compiler.names import is_statement
 from workbench.compiler.primitives import lost_in_tracing
 from workbench.compiler.reader import IGNORED, read_execution
-from workbench.compiler.regions import own_names
 from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import BoundSymbol, TraceCtx
 from workbench.compiler.unfolded import Chain, Numbering, Unfolder
@@ -81,24 +80,21 @@ def written_on(few: Stage, unfolder: Unfolder, executor: str, kept: Kept) -> Wri
     """
     log = StageLog()
     hooks = Hooks(executor, {}, log, kept=kept)
-    claimed = own_names(few.claimed)
-    # What is gone takes no name away, in the trace of all layers neither.
-    claimed.names = {name for bsym in claimed.bound_symbols for name in names_in(bsym)}
-    found = executed(hooks, dataclasses.replace(few, claimed=claimed))
+    found = executed(hooks, few)
     hooks.restart()
     validate(found.forward, found.backward)
     hooks.mark("after split")
     graph = read_execution(found.forward, found.backward, few)
     try:
         tables = Extended(graph, unfolder, few.arguments, hooks.made.partitioned)
+        hooks.mark("read")
+        sites = tables.sites(sites_under({}, few, dataclasses.replace(hooks.made, execution=tables.few)))
+        hooks.mark("sites")
     except KeyError as error:  # a value that no layer that stayed has
         raise OtherwiseError from error
-    hooks.mark("read")
     if few.caveats or lost_in_tracing(few) or fault(few.graph, graph):
         raise OtherwiseError
     hooks.mark("prove")
-    sites = tables.sites(sites_under({}, few, dataclasses.replace(hooks.made, execution=tables.few)))
-    hooks.mark("sites")
     return Written(few, log, found, tables, sites)
 
 
@@ -732,11 +728,17 @@ class _Sites:
         OtherwiseError
             If those that are left out are numbered otherwise.
         """
+        origins, unfolder = self._tables.graph.origins, self._unfolder
         found: dict[int, int] = {}
-        for index, origin in enumerate(self._tables.graph.origins):
-            part = self._unfolder.layer_of(index) if self._unfolder.stays(index) else -1
-            for number in self._in_layer.findall(f"{origin.scope}/") if part >= 0 else ():
-                if found.setdefault(int(number), part) != part:
+        for index, origin in enumerate(origins):
+            if (part := unfolder.layer_of(index)) >= 0 and unfolder.stays(index):
+                for number in self._in_layer.findall(f"{origin.scope}/"):
+                    if found.setdefault(int(number), part) != part:
+                        raise OtherwiseError
+        for by, pairs in enumerate(unfolder.origins_between(), 1):
+            for one, other in {(origins[x].scope, origins[y].scope) for x, y in pairs}:
+                numbers = [int(number) + by * unfolder.turns for number in self._in_layer.findall(f"{one}/")]
+                if numbers != list(map(int, self._in_layer.findall(f"{other}/"))):
                     raise OtherwiseError
         return found
 
@@ -848,10 +850,10 @@ class _Sites:
     def _listed(self, names: Sequence[str], part: int) -> Sequence[str | None]:
         """Fusions one after the other: where all layers read something, those of the layers left out read it, too."""
         chain, (one, other) = self._fusions, (self._one, self._other)
+        if any(name not in chain.stay for name in names):
+            raise OtherwiseError
         if part in (one, other):
-            written = [
-                _known(self._token(name, part) or [name] * (self._gap + 2 if part == one else 1)) for name in names
-            ]
+            written = [[each or _UNKNOWN for each in chain.named(name, part)] for name in names]
             return [", ".join(each) for each in zip(*written, strict=True)]
         return [", ".join(self._beside(names, chain, part))]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
 from typing import Any
@@ -131,6 +131,12 @@ class Unfolder:
         """Whether an origin is in no layer that is left out."""
         return (origin - self._begun) // self._length not in self._run.left_out
 
+    def origins_between(self) -> Iterator[list[tuple[int, int]]]:
+        """For each layer that is left out, and the one after them, its origins beside those of the one before."""
+        first = self._begun + self._here * self._length
+        for by in range(1, self._gap + 2):
+            yield [(at, at + by * self._length) for at in range(first, first + self._length)]
+
     @property
     def private_between(self) -> list[tuple[str, ...]]:
         """Arguments that each layer that is left out has for itself."""
@@ -206,7 +212,7 @@ class Unfolder:
             made._provenance = trace._provenance
             made.bound_symbols = [b for b in self._program.bound_symbols if b.sym.id is PrimIDs.UNPACK_TRIVIAL]
             self._write(trace, both, left_out, made.bound_symbols)
-            made.names = {name for bsym in made.bound_symbols for name in names_in(bsym)}
+            made.names = trace.names.union(*map(names_in, made.bound_symbols))
             return made
 
         return write
