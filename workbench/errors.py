@@ -108,7 +108,7 @@ class ConfigWarning(WorkbenchWarning):
 
 
 class ProgramWarning(WorkbenchWarning):
-    """A program is open of which Thunder, as it was traced, is likely to give wrong gradients."""
+    """Gradients of an open program are likely to be wrong, as Thunder traced it; or figures that were shown were."""
 
 
 def printable(text: str) -> str:

@@ -16,7 +16,8 @@ from tests.models import zoo
 from tests.same import differing
 from workbench.bench import Workbench
 from workbench.compiler import extended, layers
-from workbench.compiler.replan import replan
+from workbench.compiler.replan import base_of, replan
+from workbench.graph import StatementFlag
 
 LAYERS = 9
 
@@ -40,7 +41,7 @@ def opened(*args: Any, **options: Any) -> Workbench:
 
 @pytest.mark.parametrize(
     ("device", "executor"),
-    [("planned", "nvfuser"), ("cpu", "torchcompile_aten"), ("cpu", "torchcompile"), ("cpu", "torch")],
+    [("planned", "nvfuser"), ("cpu", "torchcompile"), ("cpu", "torch")],
 )
 def test_a_program_of_layers_opens_with_the_plan_of_few(device: str, executor: str) -> None:
     bench = workbench.open("llama", layers=LAYERS, device=device, executor=executor)
@@ -71,7 +72,7 @@ def test_a_model_of_hugging_face_opens_with_the_plan_of_few(kind: str) -> None:
     model = getattr(transformers, f"{kind}ForCausalLM")(getattr(transformers, f"{kind}Config")(**sizes))
     tokens = torch.randint(0, zoo.VOCABULARY, (2, 8))
     given = {"input_ids": tokens, "labels": tokens}
-    options: dict[str, Any] = {"device": "cpu", "executor": "torchcompile_aten", "kwargs": given}
+    options: dict[str, Any] = {"device": "cpu", "executor": "torchcompile", "kwargs": given}
     assert written(workbench.open(model, **options))
     opened(model, **options)
 
@@ -149,3 +150,22 @@ def test_what_is_wrong_in_few_layers_is_looked_for_in_all() -> None:
     bench = workbench.open(stacks.Stack(programs.Again, LAYERS), *programs.batch(), **options)
     assert not written(bench)
     assert len(bench.plan.warnings) == LAYERS
+
+
+def test_regions_that_depend_on_where_the_peak_is_are_made_of_all_layers() -> None:
+    bench = workbench.open("llama", layers=LAYERS, device="cpu", executor="torchcompile_aten")
+    assert not written(bench)
+    assert bench._captured.few is not None
+
+
+def test_a_plan_of_all_layers_that_is_another_is_told_of_and_takes_its_place() -> None:
+    torch.manual_seed(0)
+    model = stacks.Stack(count=LAYERS).eval()
+    bench = workbench.open(model, *programs.batch(), device="cpu", executor="torch")
+    graph = bench.plan.graph
+    assert written(bench)
+    right = graph.statements.flags.copy()
+    graph.statements.flags[3] ^= StatementFlag.REDUCTION
+    with pytest.warns(workbench.ProgramWarning, match="the plan of all is another"):
+        _ = bench.plan.split.forward
+    assert (base_of(bench._captured, {}).plan.graph.statements.flags == right).all()

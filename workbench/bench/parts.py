@@ -52,7 +52,7 @@ class Part(Workbench):
         self._whole = whole
         self.name, self.cut, self.source = part.name, part.piece.cut, part.piece.source
         self.calls, self.operators = part.calls, part.piece.operators
-        names = {id(tensor): name for name, tensor in part.captured.stage.arguments.items()}
+        names = {id(tensor): name for name, tensor in part.captured.arguments.items()}
         self._arguments = [names.get(id(given), "") for given in part.captured.program.args]
         self._inside: tuple[Plan, Inside] | None = None
         super().__init__(part.captured, choices, whole.machine)

@@ -49,6 +49,7 @@ from workbench.compiler.thunder_api import (
     langctxs,
 )
 from workbench.errors import ProgramError, WorkbenchError, shown
+from workbench.executor import executor_named
 from workbench.graph import Origin
 from workbench.programs import Program, modes, placement
 from workbench.programs.files import what
@@ -152,6 +153,11 @@ class Capture:
     def stage(self) -> Stage:
         """What levers decide on, of all layers; of layers that were left out it is written when it is asked for."""
         return self.staged.value
+
+    @property
+    def arguments(self) -> Mapping[str, torch.Tensor]:
+        """Tensors behind the trace's arguments."""
+        return (self.few or self.stage).arguments
 
     @property
     def initial(self) -> TraceCtx:
@@ -467,6 +473,7 @@ def _captured(
         with captured.inside():
             if hooks.unfolder is not None:
                 captured.few, captured.reduced = stage, hooks.reduced[0]
+            if hooks.unfolder is not None and executor_named(executor).by_layer:
                 with suppress(OtherwiseError):
                     captured.written = written_on(stage, hooks.unfolder, executor, kept)
                     captured.why += ", and so is their plan"

@@ -9,7 +9,6 @@ otherwise, all is planned.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,6 +19,8 @@ from numpy.typing import NDArray
 
 from workbench.analysis.equivalence import fault
 from workbench.compiler.accumulate import accumulation_order
+from workbench.compiler.chains import Chain, Numbering, Rows, inserted, known, number_of
+from workbench.compiler.extended_sites import Sites
 from workbench.compiler.hooks import Executed, Hooks, StageLog, executed, sites_under
 from workbench.compiler.kept import Kept, made_names
 from workbench.compiler.layers import OtherwiseError
@@ -28,7 +29,7 @@ from workbench.compiler.primitives import lost_in_tracing
 from workbench.compiler.reader import IGNORED, read_execution
 from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import BoundSymbol, TraceCtx
-from workbench.compiler.unfolded import Chain, Numbering, Unfolder
+from workbench.compiler.unfolded import Unfolder
 from workbench.compiler.validate import validate
 from workbench.graph import BACKWARD, Ends, Graph, Kind, Ragged, Statements, Storages, Values
 from workbench.lever import Site
@@ -92,15 +93,10 @@ def written_on(few: Stage, unfolder: Unfolder, executor: str, kept: Kept) -> Wri
         hooks.mark("sites")
     except KeyError as error:  # a value that no layer that stayed has
         raise OtherwiseError from error
-    if few.caveats or lost_in_tracing(few) or fault(few.graph, graph):
+    if hooks.made.communication or few.caveats or lost_in_tracing(few) or fault(few.graph, graph):
         raise OtherwiseError
     hooks.mark("prove")
     return Written(few, log, found, tables, sites)
-
-
-type _Ints = NDArray[np.intp]
-
-_FUSION = re.compile(r"(.*?)(\d+)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,8 +115,8 @@ class _Pairs:
         What the other reads of the layer after it, by what the first reads of the other.
     """
 
-    here: _Ints
-    there: _Ints
+    here: Rows
+    there: Rows
     made: dict[int, int]
     before: dict[int, int]
     after: dict[int, int]
@@ -175,7 +171,7 @@ class Extended:
         self.rows, self._shifts = self._sequence()
         self.graph = self._extended()
 
-    def _parts(self) -> _Ints:
+    def _parts(self) -> Rows:
         """Of each row the layer of the run that it belongs to, -1 for none; as `Unfolder` has it for statements."""
         statements = self.few.statements
         tops = np.flatnonzero(statements.parent < 0)
@@ -297,7 +293,7 @@ class Extended:
     def _key(self, value: int, further: int) -> int:
         return value * (self._gap + 1) + further
 
-    def _tables(self) -> _Ints:
+    def _tables(self) -> Rows:
         """The key of each value as the first of both layers reads it, those left out, the other, and all else."""
         count, gap, pairs = len(self.few.values), self._gap, self._pairs
         own = np.arange(count) * (gap + 1)
@@ -323,11 +319,11 @@ class Extended:
         made_in = dict(in_plan)
         for bsym in partitioned.bound_symbols if partitioned is not None else ():
             if bsym.sym.is_fusion and bsym.sym.name not in in_plan:
-                known = self.unfolder.chain.made_in
+                home = self.unfolder.chain.made_in
                 made_in[bsym.sym.name] = next(
-                    (known[name] for sub in bsym.subsymbols for name in made_names(sub) if name in known), -1
+                    (home[name] for sub in bsym.subsymbols for name in made_names(sub) if name in home), -1
                 )
-        numbers = {fusion: _number_of(fusion) for fusion in made_in}
+        numbers = {fusion: number_of(fusion) for fusion in made_in}
 
         def of(part: int, *, gone: bool = False) -> list[str]:
             found = [f for f, at in made_in.items() if at == part and not (gone and f in in_plan)]
@@ -357,14 +353,14 @@ class Extended:
         before, after = alike(of(one - 1), of(one)), alike(of(other), of(other + 1))
         return Chain(one, made_in, stay, copies, both, before, after)
 
-    def _sequence(self) -> tuple[_Ints, _Ints]:
+    def _sequence(self) -> tuple[Rows, Rows]:
         """The rows of the whole program: of each which of the few it is, and how many layers further on."""
-        inserted = _inserted(self._pairs.here, self._pairs.there)
-        rows: list[_Ints] = []
-        shifts: list[_Ints] = []
+        added = inserted(self._pairs.here, self._pairs.there)
+        rows: list[Rows] = []
+        shifts: list[Rows] = []
         begun = 0
-        for after in sorted(inserted):
-            backward, copied = inserted[after]
+        for after in sorted(added):
+            backward, copied = added[after]
             rows.append(np.arange(begun, after + 1))
             shifts.append(np.zeros(after + 1 - begun, np.intp))
             further = np.arange(1, self._gap + 1)
@@ -447,7 +443,7 @@ class Extended:
             raise OtherwiseError
         return [key_of[name] if name in key_of else self._key(index[name], 0) for name in whole]
 
-    def _order(self, columns: Mapping[str, Ragged], keyed: Mapping[str, Any]) -> _Ints:
+    def _order(self, columns: Mapping[str, Ragged], keyed: Mapping[str, Any]) -> Rows:
         """The keys of all values, in the order in which they are met."""
         few, step = self.few, self._gap + 1
         statements = few.statements
@@ -459,7 +455,7 @@ class Extended:
             raise OtherwiseError
         return self._met(np.asarray(self._arguments(), np.intp), columns, keyed, statements.side[self.rows])
 
-    def _met(self, first: _Ints, columns: Mapping[str, Ragged], keyed: Mapping[str, Any], side: Any) -> _Ints:
+    def _met(self, first: Rows, columns: Mapping[str, Ragged], keyed: Mapping[str, Any], side: Any) -> Rows:
         lengths = [np.diff(columns[name].offsets) for name in ("inputs", "outputs")]
         rows = [np.repeat(np.arange(len(length)), length) for length in lengths]
         placed = np.argsort(np.concatenate((2 * rows[0], 2 * rows[1] + 1)), kind="stable")
@@ -469,7 +465,7 @@ class Extended:
         rest = np.arange(len(self.few.values)) * (self._gap + 1)
         met = np.concatenate((first, items[:forward], cotangents, items[forward:], rest))
         keys, at = np.unique(met, return_index=True)
-        ordered: _Ints = keys[np.argsort(at)]
+        ordered: Rows = keys[np.argsort(at)]
         return ordered
 
     def _origins(self) -> NDArray[np.int32]:
@@ -486,7 +482,7 @@ class Extended:
         found: NDArray[np.int32] = (origin + by * self.unfolder.length).astype(np.int32)
         return found
 
-    def _storages(self, value: _Ints, further: _Ints, place: _Ints) -> tuple[_Ints, _Ints]:
+    def _storages(self, value: Rows, further: Rows, place: Rows) -> tuple[Rows, Rows]:
         """Of each value the storage that it lies in, and of each storage the value that it began as."""
         few, gap = self.few, self._gap
         ones = np.zeros(len(few.values), bool)
@@ -514,9 +510,9 @@ class Extended:
         new = {names[x]: names[y] for x, y in made.items() if names[x] not in unfolder.chain.made_in}
         pairs = new | dict(unfolder.chain.pairs)
         chain = self.chain = dataclasses.replace(unfolder.chain, made_in=made_in, pairs=pairs)
-        called = {x: _known(chain.named(names[x], one)[: self._gap + 1]) for x in made}
+        called = {x: known(chain.named(names[x], one)[: self._gap + 1]) for x in made}
         own = [
-            names[v] if row < 0 and names[v] not in chain.stay else _known(chain.named(names[v], home[v])[:1])[0]
+            names[v] if row < 0 and names[v] not in chain.stay else known(chain.named(names[v], home[v])[:1])[0]
             for v, row in enumerate(producer)
         ]
         for v, name in enumerate(names):
@@ -531,7 +527,7 @@ class Extended:
         names, tables = self.few.statements.name, [self.fusions.stay, *self.fusions.copies]
         return tuple([tables[s].get(name := names[row], name) for row, s in zip(rows, shifts, strict=True)])
 
-    def _ends(self, graph: Graph, place: _Ints) -> Ends:
+    def _ends(self, graph: Graph, place: Rows) -> Ends:
         """What goes into both halves of the whole program, and comes out of them."""
         few, gap = self.few.ends, self._gap
         mine = self._pairs.made.keys()
@@ -561,9 +557,9 @@ class Extended:
         OtherwiseError
             If those of the layers that stayed are not one as the other.
         """
-        return _Sites(self, sites).written_on()
+        return Sites(self, sites).written_on()
 
-    def _gradients(self, place: _Ints) -> tuple[tuple[int, ...], dict[str, tuple[int, ...]]]:
+    def _gradients(self, place: Rows) -> tuple[tuple[int, ...], dict[str, tuple[int, ...]]]:
         """The gradient of each argument, and the columns of `Ends` about those that autograd accumulates."""
         ends, storage = self.few.ends, self.few.values.storage
         whole, few = self.unfolder.differentiated
@@ -607,28 +603,6 @@ class Extended:
         }
 
 
-def _inserted(here: _Ints, there: _Ints) -> dict[int, tuple[bool, _Ints]]:
-    """After which row copies of which others go, and whether those of the last layer go first.
-
-    Raises
-    ------
-    OtherwiseError
-        If rows of the layers do not follow each other.
-    """
-    found: dict[int, tuple[bool, _Ints]] = {}
-    if not len(here):
-        return found
-    cuts = np.flatnonzero((np.diff(here) != 1) | (np.diff(there) != 1)) + 1
-    for one, other in zip(np.split(here, cuts), np.split(there, cuts), strict=True):
-        if one[-1] + 1 == other[0]:
-            found[int(one[-1])] = False, one
-        elif other[-1] + 1 == one[0]:
-            found[int(other[-1])] = True, one
-        else:
-            raise OtherwiseError
-    return found
-
-
 def _lies(tensor: torch.Tensor) -> tuple[Any, ...]:
     """How a tensor lies in memory, and what autograd makes of it."""
     lies = (tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.untyped_storage().nbytes())
@@ -645,269 +619,3 @@ def _read_first(graph: Graph, values: Sequence[int]) -> tuple[int, ...]:
     rows = np.flatnonzero((statements.parent < 0) & (statements.side == BACKWARD))
     found = dict.fromkeys(statements.inputs.taken(rows).items.tolist())
     return tuple(value for value in found if value in wanted)
-
-
-def _number_of(name: str) -> tuple[str, int]:
-    found = _FUSION.fullmatch(name)
-    if found is None:
-        raise OtherwiseError
-    return found[1], int(found[2])
-
-
-_UNKNOWN = "\0"
-"""In a text, what is not known of the layer after the gap."""
-
-_ORDINAL = re.compile(r"(.*/[^/]*?)(?:\.(\d+))?(\[\d+\])?")
-"""The id of a site, with the place of its value among equals."""
-
-
-class _Sites:
-    """Sites of few layers, written on.
-
-    A text is written for the layer before the gap, for each that was left out, and for the layer after it; elsewhere
-    once.
-
-    Parameters
-    ----------
-    tables : Extended
-    sites : sequence of Site
-        Of the program without the layers that are left out.
-    """
-
-    def __init__(self, tables: Extended, sites: Sequence[Site]) -> None:
-        unfolder = self._unfolder = tables.unfolder
-        self._tables, self._given = tables, sites
-        self._gap, self._stem, (self._one, self._other) = unfolder.gap, unfolder.stem, unfolder.ends
-        self._chain, self._fusions = tables.chain, tables.fusions
-        self._in_layer = re.compile(rf"(?<![\w.]){re.escape(self._stem)}(\d+)(?=[./])")
-        stems = {"t", *(_number_of(fusion)[0] for fusion in tables.fusions.stay)}
-        numbered = rf"(?:{'|'.join(map(re.escape, sorted(stems)))})\d+"
-        self._numbered = re.compile(numbered)
-        """What has the name of a value or a fusion."""
-        self._tokens = re.compile(
-            rf"{numbered}(?:, {numbered})+|\{{[^{{}}]*\}}|(?<![\w.]){re.escape(self._stem)}\d+(?=[./])|[A-Za-z_]\w*"
-        )
-        self._layers = self._numbered_layers()
-        self._part = [self._layer(site) for site in sites]
-        self._ordinals: dict[str, int] = {}
-        """What those are counted as that stand for others in the layer after the gap."""
-        self._chains = self._counted()
-
-    def written_on(self) -> tuple[Site, ...]:
-        """Those of the whole program, in its order.
-
-        Raises
-        ------
-        OtherwiseError
-            If the sites of the layers that stayed are not one as the other.
-        """
-        part = np.asarray(self._part, np.intp)
-        here, there = np.flatnonzero(part == self._one), np.flatnonzero(part == self._other)
-        if len(here) != len(there):
-            raise OtherwiseError
-        written = [self._written(site, at) for site, at in zip(self._given, self._part, strict=True)]
-        for x, y in zip(here.tolist(), there.tolist(), strict=True):
-            if not _as_known(written[x][-1], written[y][0]):
-                raise OtherwiseError
-        after = _inserted(here, there)
-        further = range(1, self._gap + 1)
-        found: list[Site] = []
-        for at, of_each in enumerate(written):
-            found.append(of_each[0])
-            if at in after:
-                backward, rows = after[at]
-                for by in reversed(further) if backward else further:
-                    found.extend(written[row][by] for row in rows.tolist())
-        return tuple(found)
-
-    def _numbered_layers(self) -> dict[int, int]:
-        """Which of the layers that stay each of the container's numbers is of.
-
-        Raises
-        ------
-        OtherwiseError
-            If those that are left out are numbered otherwise.
-        """
-        origins, unfolder = self._tables.graph.origins, self._unfolder
-        found: dict[int, int] = {}
-        for index, origin in enumerate(origins):
-            if (part := unfolder.layer_of(index)) >= 0 and unfolder.stays(index):
-                for number in self._in_layer.findall(f"{origin.scope}/"):
-                    if found.setdefault(int(number), part) != part:
-                        raise OtherwiseError
-        for by, pairs in enumerate(unfolder.origins_between(), 1):
-            for one, other in {(origins[x].scope, origins[y].scope) for x, y in pairs}:
-                numbers = [int(number) + by * unfolder.turns for number in self._in_layer.findall(f"{one}/")]
-                if numbers != list(map(int, self._in_layer.findall(f"{other}/"))):
-                    raise OtherwiseError
-        return found
-
-    def _layer(self, site: Site) -> int:
-        """The layer that a site is in, of those that stay; -1 for none."""
-        parts = {self._layers.get(int(number), -1) for number in self._in_layer.findall(site.id)}
-        if not parts:
-            parts = {self._chain.made_in.get(name, -1) for name in site.values}
-            if len(parts) > 1:
-                return -1
-        if len(parts) > 1:
-            raise OtherwiseError
-        return parts.pop() if parts else -1
-
-    def _counted(self) -> dict[str, Numbering]:
-        """How ordinals go on in ids that name no layer."""
-        pairs: dict[str, list[tuple[int, int]]] = {}
-        both = (
-            [site for site, part in zip(self._given, self._part, strict=True) if part == at]
-            for at in (self._one, self._other)
-        )
-        for x, y in zip(*both, strict=False):
-            if not self._in_layer.search(x.id):
-                (stem, one, _), (other_stem, other, _) = _counted(x.id), _counted(y.id)
-                if stem != other_stem or one == other:
-                    raise OtherwiseError
-                self._ordinals[x.id] = other
-                pairs.setdefault(stem, []).append((one, other))
-        return {stem: Numbering.of(found) for stem, found in pairs.items()}
-
-    def _written(self, site: Site, part: int) -> list[Site]:
-        ids, labels = self._ids(site, part), self._texts(site.label, part)
-        illegal = {option: self._texts(reason, part) for option, reason in site.illegal.items()}
-        if part in (self._one, self._other):
-            each = [self._texts(value, part) for value in site.values]
-            values = [tuple(texts) for texts in zip(*each, strict=True)] if each else [()] * len(ids)
-        else:
-            values = [tuple(self._beside(site.values, self._chain, part))]
-        fields = {field.name: getattr(site, field.name) for field in dataclasses.fields(Site)}
-        return [
-            Site(
-                **fields
-                | {
-                    "id": ids[by],
-                    "label": labels[by],
-                    "illegal": {option: texts[by] for option, texts in illegal.items()},
-                    "values": values[by],
-                }
-            )
-            for by in range(len(ids))
-        ]
-
-    def _ids(self, site: Site, part: int) -> list[str]:
-        if self._in_layer.search(site.id) or self._numbered.search(site.id.partition(":")[2]):
-            return self._texts(site.id, part)
-        stem, number, end = _counted(site.id)
-        numbering, numbers = self._chains.get(stem), [number]
-        if numbering is not None:
-            numbers = [numbering.moved(number, self._gap)]
-        if part == self._one:
-            if numbering is None:
-                raise OtherwiseError
-            other = self._ordinals[site.id]
-            numbers += [*numbering.between(number, other, self._gap), numbering.moved(other, self._gap)]
-        return [f"{stem}.{number}{end}" if number else f"{stem}{end}" for number in numbers]
-
-    def _texts(self, text: str, part: int) -> list[str]:
-        """A text of a layer, as it is in each."""
-        count = self._gap + 2 if part == self._one else 1
-        pieces: list[list[str]] = []
-        begun = 0
-        for token in self._tokens.finditer(text):
-            found = self._token(token[0], part)
-            if found is not None:
-                pieces += [
-                    [text[begun : token.start()]] * count,
-                    [_UNKNOWN if each is None else each for each in found],
-                ]
-                begun = token.end()
-        if not pieces:
-            return [text] * count
-        pieces.append([text[begun:]] * count)
-        return ["".join(each) for each in zip(*pieces, strict=True)]
-
-    def _token(self, token: str, part: int) -> Sequence[str | None] | None:
-        """What stands for a part of a text in each layer; None where it is the same."""
-        if ", " in token and not token.startswith("{"):
-            return self._listed(token.split(", "), part)
-        if token.startswith("{"):
-            # Names in the order of the alphabet, as what is told of ties has them.
-            names = token[1:-1].split(", ")
-            if names != sorted(names):
-                raise OtherwiseError
-            read = {self._chain.made_in.get(name, -1) for name in names}
-            if part not in (self._one, self._other) and {self._one, self._other} <= read:
-                raise OtherwiseError
-            written = [self._texts(name, part) for name in names]
-            return ["{" + ", ".join(sorted(each)) + "}" for each in zip(*written, strict=True)]
-        if self._in_layer.match(f"{token}/"):
-            number = int(token[len(self._stem) :])
-            return [f"{self._stem}{moved}" for moved in self._moved(number, part)]
-        for chain in (self._fusions, self._chain):
-            if token in chain.stay:
-                return chain.named(token, part)
-        if self._numbered.fullmatch(token):
-            raise OtherwiseError
-        return None
-
-    def _listed(self, names: Sequence[str], part: int) -> Sequence[str | None]:
-        """Fusions one after the other: where all layers read something, those of the layers left out read it, too."""
-        chain, (one, other) = self._fusions, (self._one, self._other)
-        if any(name not in chain.stay for name in names):
-            raise OtherwiseError
-        if part in (one, other):
-            written = [[each or _UNKNOWN for each in chain.named(name, part)] for name in names]
-            return [", ".join(each) for each in zip(*written, strict=True)]
-        return [", ".join(self._beside(names, chain, part))]
-
-    def _beside(self, names: Sequence[str], chain: Chain, part: int) -> list[str]:
-        """Names that something outside of both layers has, with those of the layers left out beside theirs."""
-        one, other = self._one, self._other
-        made_in = np.asarray([chain.made_in.get(name, -1) for name in names])
-        here, there = np.flatnonzero(made_in == one), np.flatnonzero(made_in == other)
-        if part in (one - 1, other + 1) or len(here) != len(there):
-            return [_known(chain.named(name, part))[0] for name in names]
-        after, found = _inserted(here, there), list[str]()
-        for at, name in enumerate(names):
-            found.append(chain.stay[name])
-            if at in after:
-                backward, places = after[at]
-                for copy in reversed(chain.copies) if backward else chain.copies:
-                    found.extend(copy[names[place]] for place in places.tolist())
-        return found
-
-    def _moved(self, number: int, part: int) -> list[int]:
-        """The number of a layer, as one layer after the other tells it."""
-        of, turns, gap = self._layers.get(number, -1), self._unfolder.turns, self._gap
-        if part == self._other:
-            return [number + gap * turns if of == self._one else number]
-        if part != self._one:
-            return [number]
-        if of < 0:
-            return [number] * (gap + 2)
-        if of > self._other:
-            raise OtherwiseError
-        return [number + (by - gap * (of == self._other)) * turns for by in range(gap + 2)]
-
-
-def _as_known(one: Site, other: Site) -> bool:
-    """Whether two sites are the same, as far as it is known what the first would be."""
-
-    def same(mine: str, theirs: str) -> bool:
-        return mine == theirs or bool(re.fullmatch(".*".join(map(re.escape, mine.split(_UNKNOWN))), theirs))
-
-    return (
-        dataclasses.replace(one, label=other.label, illegal=other.illegal) == other
-        and same(one.label, other.label)
-        and one.illegal.keys() == other.illegal.keys()
-        and all(same(one.illegal[option], other.illegal[option]) for option in one.illegal)
-    )
-
-
-def _known(names: Sequence[str | None]) -> list[str]:
-    known = [name for name in names if name is not None]
-    if len(known) != len(names):
-        raise OtherwiseError
-    return known
-
-
-def _counted(id: str) -> tuple[str, int, str]:
-    found = _ORDINAL.fullmatch(id)
-    return (found[1], int(found[2] or 0), found[3] or "") if found else (id, 0, "")

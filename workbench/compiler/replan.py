@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +31,7 @@ from workbench.compiler.reorder import UNPACK
 from workbench.compiler.stage import Made, Stage
 from workbench.compiler.thunder_api import BoundSymbol, TraceCtx
 from workbench.compiler.validate import unequal, validate
-from workbench.errors import PlanError
+from workbench.errors import PlanError, ProgramWarning
 from workbench.executor import executor_named
 from workbench.graph import Graph, Kind, StatementFlag
 from workbench.lever import Lever, Replanner, all_levers, lever_of
@@ -116,11 +118,40 @@ def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
     return known
 
 
+_OTHERWISE = (
+    "the plan that this program was opened with was written on from that of few of its layers, and the plan of all is "
+    "another: its figures were not right. Those of plans that are made now are; please report this program"
+)
+
+
+def _same(one: Graph, other: Graph) -> bool:
+    """Whether two graphs have the same statements in the same memory."""
+
+    def told(graph: Graph) -> list[Any]:
+        statements, values = graph.statements, graph.values
+        read = [column.items for column in (statements.inputs, statements.outputs, statements.frees)]
+        kinds = [statements.side, statements.parent, statements.flags, values.flags]
+        return [*read, *kinds, values.storage, graph.storages.bytes]
+
+    names = (one.statements.name, one.values.name) == (other.statements.name, other.values.name)
+    return names and all(map(np.array_equal, told(one), told(other)))
+
+
 def _of_few(captured: Capture, written: Written) -> Base:
     """The stock plan as that of few layers says it; its traces are made once they are asked for."""
     begun = time.perf_counter()
     tables, ran = written.tables, written.ran()
-    again = Later(lambda: replan(captured, {}))
+
+    def of_all() -> tuple[Plan, Made]:
+        planned, made = replan(captured, {})
+        if not _same(planned.graph, tables.graph):
+            # Nothing is known that comes here. What is chosen from now on is held to the plan of all layers.
+            stock = _held_to_the_joint_trace(captured, planned)
+            captured.bases[()], captured._prover = Base(stock, captured.staged, Later(lambda: made)), None
+            warnings.warn(ProgramWarning(_OTHERWISE), stacklevel=2)
+        return planned, made
+
+    again = Later(of_all)
     planned = Plan(
         program=captured.program.name,
         device=captured.program.device,
@@ -144,7 +175,7 @@ def _of_few(captured: Capture, written: Written) -> Base:
 
 def _held_to_the_joint_trace(captured: Capture, stock: Plan) -> Plan:
     """The stock plan with its proof: what all others are held to may itself not be the program that was traced."""
-    stage, warned = captured.stage, []
+    stage, warned = captured.stage, list[str]()
     if lost := lost_in_tracing(stage) if stage.program is not None else "":
         warned.append(f"{lost}: Thunder's trace computes something else than the program, whatever is chosen")
     if wrong := fault(stage.graph, stock.graph):

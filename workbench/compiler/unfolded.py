@@ -9,12 +9,14 @@ many numbers a layer takes is seen from one to the next.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
+
+from workbench.compiler.chains import Chain, Numbering, inserted, number_of
 from workbench.compiler.kept import NAMES, identity, names_in
 from workbench.compiler.later import Later
 from workbench.compiler.layers import KEPT, OtherwiseError, Reduced, like
@@ -22,8 +24,6 @@ from workbench.compiler.names import OriginTag, origin_of
 from workbench.compiler.recipes import Mark, Recipe, Recipes, Values
 from workbench.compiler.templates import renamed
 from workbench.compiler.thunder_api import PrimIDs, Proxy, TensorProxy, TraceCtx, from_trace
-
-_NUMBERED = re.compile(r"(.*?)(\d+)")
 
 
 @dataclasses.dataclass
@@ -321,14 +321,14 @@ class Unfolder:
         OtherwiseError
             If names are not numbered one layer after the other.
         """
-        numbered = {name: _number_of(name) for name in dict.fromkeys(names) if name not in self._names}
+        numbered = {name: number_of(name) for name in dict.fromkeys(names) if name not in self._names}
         early = [name for name, (_, number) in numbered.items() if number < self._program.name_ctr]
         for name in early:
             # Numbered when the program was traced, all layers being there: inside of what is checkpointed.
             self._names[name] = name
             prefix, one = numbered.pop(name)
             if name in pairs:
-                step, rest = divmod(_number_of(pairs[name])[1] - one, self._gap + 1)
+                step, rest = divmod(number_of(pairs[name])[1] - one, self._gap + 1)
                 if rest:
                     raise OtherwiseError
                 for at, copy in enumerate(self._copies, 1):
@@ -391,7 +391,7 @@ class Unfolder:
         there = _Writer(around, _Names(self._names, {y: last[y] for y in both.before.values()}), values)
         writers = dict.fromkeys(both.rows[0], here) | dict.fromkeys(both.rows[1], there)
         written = [copies[at - 1] for at in left_out]
-        inserted = self._inserted(both)
+        added = inserted(*(np.asarray(rows, np.intp) for rows in both.rows))
         for row, bsym in enumerate(bsyms):
             if bsym.sym.id is PrimIDs.UNPACK_TRIVIAL:
                 continue
@@ -399,36 +399,10 @@ class Unfolder:
                 into.append(self._returned(bsym, stays, copies))
                 continue
             into.append(writers.get(row, stays).statement(bsym))
-            if row in inserted:
-                backward, rows = inserted[row]
+            if row in added:
+                backward, rows = added[row]
                 for writer in reversed(written) if backward else written:
-                    into.extend(writer.statement(bsyms[each]) for each in rows)
-
-    @staticmethod
-    def _inserted(both: _Both) -> dict[int, tuple[bool, list[int]]]:
-        """After which statement copies of which others go, and whether those of the last layer go first.
-
-        Raises
-        ------
-        OtherwiseError
-            If statements of the layers do not follow each other.
-        """
-        stretches: list[tuple[list[int], list[int]]] = []
-        for x, y in zip(*both.rows, strict=True):
-            if stretches and stretches[-1][0][-1] == x - 1 and stretches[-1][1][-1] == y - 1:
-                stretches[-1][0].append(x)
-                stretches[-1][1].append(y)
-            else:
-                stretches.append(([x], [y]))
-        inserted: dict[int, tuple[bool, list[int]]] = {}
-        for one, other in stretches:
-            if one[-1] + 1 == other[0]:
-                inserted[one[-1]] = False, one
-            elif other[-1] + 1 == one[0]:
-                inserted[other[-1]] = True, one
-            else:
-                raise OtherwiseError
-        return inserted
+                    into.extend(writer.statement(bsyms[each]) for each in rows.tolist())
 
     def _returned(self, bsym: Any, stays: _Writer, copies: Sequence[_Writer]) -> Any:
         """What returns, with the arguments that were left out and their gradients."""
@@ -448,125 +422,6 @@ class Unfolder:
                 made.update((y, writer.tree(gradients[x])) for x, y in zip(mine, theirs, strict=True))
             returned["output"] = tuple(made[getattr(arg, "name", None)] for arg in arguments)
         return bsym.from_bsym(args=(returned,))
-
-
-@dataclasses.dataclass(frozen=True)
-class Chain:
-    """What stands for each name of a layer in further layers: those that are left out, and the one after them.
-
-    Attributes
-    ----------
-    here : int
-        The layer before those that are left out, of those that stay; the next is the one after them.
-    made_in : mapping of str to int
-        The layer of each name; in none if it is not there, or below 0.
-    stay : mapping of str to str
-        What each is called in the whole program.
-    copies : sequence of mapping of str to str
-        What stands for those of `here` in each layer that is left out.
-    pairs, before, after : mapping of str to str
-        What stands for those of `here` in the layer after the gap, for those of the one before `here` in it, and for
-        those of the layer after the gap in the next; of the last two as far as it is known.
-    """
-
-    here: int
-    made_in: Mapping[str, int]
-    stay: Mapping[str, str]
-    copies: Sequence[Mapping[str, str]]
-    pairs: Mapping[str, str]
-    before: Mapping[str, str]
-    after: Mapping[str, str]
-
-    def named(self, name: str, layer: int) -> list[str | None]:
-        """What is called so where a layer reads it; of `here` that and all further layers have, the last if known.
-
-        Raises
-        ------
-        OtherwiseError
-            If that cannot be told.
-        """
-        made_in, own = self.made_in.get(name, -1), self.stay[name]
-        count = len(self.copies) + 2 if layer == self.here else 1
-        # On one side of the gap, and of what is in no layer, it is what it is.
-        if made_in < 0 or (layer != self.here and (layer <= self.here) == (made_in <= self.here)):
-            return [own] * count
-        if not self.here - 1 <= layer <= self.here + 2:
-            return [own]
-        far = made_in - layer
-        first = layer - self.here if layer <= self.here else len(self.copies) + layer - self.here
-        try:
-            as_here = self._as_here[name]
-        except KeyError as error:
-            raise OtherwiseError from error
-        return [own if first + by + far < 0 else self._on(as_here, first + by + far) for by in range(count)]
-
-    @cached_property
-    def _as_here(self) -> Mapping[str, str]:
-        """What stands in `here` for each name of the layers that stay."""
-        back = {y: x for x, y in self.pairs.items()}
-        found = {x: x for x in self.pairs} | back
-        found |= {x: y for x, y in self.before.items() if y in self.pairs}
-        return found | {y: back[x] for x, y in self.after.items() if x in back}
-
-    def _on(self, name: str, by: int) -> str | None:
-        """What stands for a name of `here` so many layers on; None where that is not known."""
-        if by == 0:
-            return self.stay[name]
-        if by <= len(self.copies):
-            return self.copies[by - 1].get(name)
-        of_next: str | None = self.pairs[name]
-        if by == len(self.copies) + 2:
-            of_next = self.after.get(self.pairs[name])
-        elif by > len(self.copies) + 2:
-            of_next = None
-        return None if of_next is None else self.stay.get(of_next)
-
-
-@dataclasses.dataclass(frozen=True)
-class Numbering:
-    """How numbers go on where layers are left out.
-
-    Attributes
-    ----------
-    steps : tuple of (int, int)
-        From which number on names are moved, and how far by each layer.
-    """
-
-    steps: tuple[tuple[int, int], ...]
-
-    @classmethod
-    def of(cls, pairs: Iterable[tuple[int, int]]) -> Numbering:
-        """By the numbers that two layers took, one of each."""
-        phases: list[list[tuple[int, int]]] = []
-        for one, other in sorted(pairs):
-            first = phases[-1][0] if phases else (0, 0)
-            # All that one layer made is numbered before all that the other did.
-            if first[1] - first[0] == other - one and min(one, other) < max(first):
-                phases[-1].append((one, other))
-            else:
-                phases.append([(one, other)])
-        return cls(tuple((max(phase[0]), abs(phase[0][1] - phase[0][0])) for phase in phases))
-
-    def moved(self, number: int, gap: int, by: int = 0) -> int:
-        """A number where so many layers are left out, and all are so much higher."""
-        return number + by + gap * sum(step for begun, step in self.steps if number >= begun)
-
-    def moved_in_all(self, gap: int) -> int:
-        """How much higher the last is."""
-        return gap * sum(step for _, step in self.steps)
-
-    def between(self, one: int, other: int, gap: int, by: int = 0) -> range:
-        """The numbers of the layers between two, from the one to the other."""
-        low, step = self.moved(min(one, other), gap, by), abs(one - other)
-        # The backward goes through the layers from the last to the first.
-        return range(low + step, low + (gap + 1) * step, step) if one < other else range(low + gap * step, low, -step)
-
-
-def _number_of(name: str) -> tuple[str, int]:
-    found = _NUMBERED.fullmatch(name)
-    if found is None:
-        raise OtherwiseError
-    return found[1], int(found[2])
 
 
 def _homes(trace: TraceCtx, parts: Sequence[int]) -> dict[str, int]:

@@ -17,6 +17,7 @@ class NvFuser(Executor):
 
     name = "nvfuser"
     copies = "sets"
+    by_layer = True
     order = 10
 
     def why_not(self, device: str) -> str:

@@ -17,6 +17,7 @@ class Torch(Executor):
 
     name = "torch"
     fuses = False
+    by_layer = True
     order = 30
 
     def executors(self, stock: Sequence[Any], control: Control) -> list[Any]:
