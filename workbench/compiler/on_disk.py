@@ -188,7 +188,8 @@ def _state(captured: Capture, plan: Plan) -> dict[str, Any]:
         },
         "reduced": captured.reduced,
         "tensors": _written(tensors, stage.unread),
-        "initial": captured.initial,
+        # But for origins it is the program that few layers were left of.
+        "initial": captured.initial if captured.reduced is None else None,
         "cache_info": captured._cache_info,
         "way": captured.way,
         "why": captured.why,

@@ -73,7 +73,7 @@ def _from_disk(
         jitted = thunder_api.jit(function, executors=executors, transforms=transforms)
         mode = program.fake_mode or FakeTensorMode()
         arguments, unread = on_disk.tensors_of(found["tensors"], mode)
-    jitted._lc_cs.last_traces = [found["initial"]]
+    jitted._lc_cs.last_traces = [found["initial"] or found["reduced"].program]
     of_stage = dict(found["stage"])
     joint = of_stage.pop("joint")
     stage = Stage(**of_stage, gradients=Later(lambda: joint), arguments=arguments, unread=unread)
