@@ -391,10 +391,14 @@ class Chooser:
         asked: set[frozenset[tuple[int, str]]] = set()
         apart = self._stock_peaks - guide._stock_peaks
         for more in (apart, np.zeros_like(apart)):
+            # What a guide has alive as it is says nothing of plans: what is lowest there is planned at least.
+            bound_bytes = floor_bytes
             for _ in range(_AIMS):
                 nearer = guide.corrected(more)
                 lowest_bytes = min(point.peak_bytes for point, _ in self._known.values())
-                if lowest_bytes <= max(floor_bytes, nearer._relaxation.floor_bytes):
+                if more.any():
+                    bound_bytes = max(floor_bytes, nearer._relaxation.floor_bytes)
+                if lowest_bytes <= bound_bytes:
                     break
                 point = nearer.least()
                 key = frozenset(point.options.items())
