@@ -69,7 +69,7 @@ class Sites:
             raise OtherwiseError
         written = [self._written(site, at) for site, at in zip(self._given, self._part, strict=True)]
         for x, y in zip(here.tolist(), there.tolist(), strict=True):
-            if not _asknown(written[x][-1], written[y][0]):
+            if not _as_known(written[x][-1], written[y][0]):
                 raise OtherwiseError
         after = inserted(here, there)
         further = range(1, self._gap + 1)
@@ -249,7 +249,7 @@ class Sites:
         return [number + (by - gap * (of == self._other)) * turns for by in range(gap + 2)]
 
 
-def _asknown(one: Site, other: Site) -> bool:
+def _as_known(one: Site, other: Site) -> bool:
     """Whether two sites are the same, as far as it is known what the first would be."""
 
     def same(mine: str, theirs: str) -> bool:
