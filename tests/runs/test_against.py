@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -143,6 +144,35 @@ def test_a_run_without_a_snapshot_says_how_to_take_one(bench: wb.Workbench, tmp_
 def test_a_step_on_the_cpu_is_no_cuda_graph() -> None:
     with pytest.raises(RunError, match="the program is on cpu"):
         graphed.GraphedStepper(torch.tanh, (torch.ones(4),), {})
+
+
+def test_why_a_step_cannot_be_captured_is_what_went_wrong_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU the capture ended with an error of its own, and the cause was told nowhere."""
+    captured: dict[str, Any] = {}
+
+    class Ending:
+        def __init__(self, graph: Any, **options: Any) -> None:
+            captured.update(options)
+
+        def __enter__(self) -> None:
+            raise_from_capture()
+
+        def __exit__(self, *_: Any) -> None:
+            pass
+
+    def raise_from_capture() -> None:
+        try:
+            raise RuntimeError("CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`\nmore")
+        finally:
+            raise RuntimeError("operation failed due to a previous error during capture")
+
+    monkeypatch.setattr(graphed.GraphedStepper, "device", property(lambda _: torch.device("cuda")), raising=False)
+    for name, made in {"Stream": mock.MagicMock(), "stream": mock.MagicMock(), "current_stream": mock.MagicMock(),
+                       "CUDAGraph": mock.MagicMock(), "graph": Ending}.items():  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, made)
+    with pytest.raises(RunError, match="as a CUDA graph: CUBLAS_STATUS_NOT_INITIALIZED when calling"):
+        graphed.GraphedStepper(lambda x: x.sum(), (torch.ones(2),), {})
+    assert captured == {"capture_error_mode": "thread_local"}
 
 
 @pytest.mark.gpu

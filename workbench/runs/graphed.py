@@ -54,13 +54,20 @@ class GraphedStepper(Stepper):
         self.clear_grads()
         self._graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(self._graph):
+            # Autograd's thread makes its own handle of cuBLAS meanwhile, which no other mode allows.
+            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
                 self._outputs = super().step()
         except RuntimeError as error:
-            reason = next(iter(str(error).splitlines()), "")
-            raise RunError(f"the step cannot be captured as a CUDA graph: {reason}") from error
+            raise RunError(f"the step cannot be captured as a CUDA graph: {_first_reason(error)}") from error
 
     def step(self) -> Any:
         """Replay the step; its outputs, which lie where they lay before."""
         self._graph.replay()
         return self._outputs
+
+
+def _first_reason(error: BaseException) -> str:
+    """What went wrong first, in one line: that a capture ended after that is another error."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return next(iter(str(error).splitlines()), type(error).__name__)
