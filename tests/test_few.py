@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -123,10 +124,27 @@ def test_a_sketch_is_its_plan_as_far_as_memory_goes(bench: wb.Workbench) -> None
         assert sketch.graph.to_json() == made.graph.to_json()
         assert sketch.timeline.statement_peak_bytes.tolist() == made.timeline.statement_peak_bytes.tolist()
         assert (sketch.saved_bytes, sketch.sites, sketch.unmatched) == (made.saved_bytes, made.sites, ())
+        assert_is_without_what_is_inside_fusions(pipeline.sketch(captured, choices), made)
     assert pipeline.sketch(captured, {"saved:no.such": "save"}).unmatched == ("saved:no.such",)
     refused = next(site for site in bench.plan.sites if "recompute" in site.illegal)
     with pytest.raises(ChoiceError):
         pipeline.sketch(captured, {refused.id: "recompute"})
+
+
+def assert_is_without_what_is_inside_fusions(sketch: pipeline.Sketch, made: pipeline.Plan) -> None:
+    (graph, line), statements = sketch.on_top, made.graph.statements
+    top = np.flatnonzero(statements.parent < 0)
+    assert len(graph.statements) == len(top) < len(statements)
+    assert [*graph.statements.name] == [statements.name[row] for row in top]
+    for column in ("kind", "side", "origin", "flags", "transient_bytes", "flops"):
+        assert getattr(graph.statements, column).tolist() == getattr(statements, column)[top].tolist(), column
+    for column in ("live_bytes", "statement_peak_bytes"):
+        assert getattr(line, column).tolist() == getattr(made.timeline, column)[top].tolist(), column
+    for column in ("peak_bytes", "baseline_bytes", "after_bytes"):
+        assert getattr(line, column) == getattr(made.timeline, column), column
+    assert (sketch.saved_bytes, sketch.unmatched) == (made.saved_bytes, ())
+    saved, of_plan = ({each.values.name[v] for v in each.saved()} for each in (graph, made.graph))
+    assert saved == of_plan
 
 
 @pytest.mark.drawn

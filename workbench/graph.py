@@ -120,12 +120,10 @@ class Ragged:
     @classmethod
     def of(cls, rows: Iterable[Sequence[int]]) -> Ragged:
         """Build from an iterable of rows."""
-        lengths = [0]
-        items: list[int] = []
-        for row in rows:
-            items.extend(row)
-            lengths.append(len(items))
-        return cls(np.asarray(lengths, np.int32), np.asarray(items, np.int32))
+        rows = list(rows)
+        offsets = np.zeros(len(rows) + 1, np.int32)
+        np.cumsum(list(map(len, rows)), out=offsets[1:])
+        return cls(offsets, np.asarray(list(itertools.chain.from_iterable(rows)), np.int32))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

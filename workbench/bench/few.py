@@ -23,9 +23,11 @@ from workbench.errors import ChoiceError, PlanError
 from workbench.graph import BACKWARD, FORWARD, layer_of
 
 if TYPE_CHECKING:
+    from workbench.analysis.memory import Timeline
     from workbench.compiler.kept import Kept
     from workbench.compiler.pipeline import Capture, Plan, Sketch
     from workbench.compiler.shortened import Run, Shortened
+    from workbench.graph import Graph
 
 _WORTH = 0.6
 """So many of the program's statements may be planned to say what choices in all layers come to."""
@@ -52,8 +54,12 @@ class _Program:
 
     _kept: OrderedDict[frozenset[tuple[str, str]], Sketch] = dataclasses.field(default_factory=OrderedDict)
 
-    def sketch(self, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> Sketch:
+    def sketch(
+        self, choices: Mapping[str, str], newer: Callable[[], bool] | None = None, *, members: bool = False
+    ) -> Sketch:
         """What it comes to under those of some choices that concern it; the last few are kept.
+
+        With `members`, what is inside fusions is going to be asked for.
 
         Raises
         ------
@@ -69,6 +75,8 @@ class _Program:
         made = self._kept.get(key)
         if made is None:
             made = pipeline.sketch(self.captured, chosen, newer)
+            if members:
+                _ = made.graph
             if made.unmatched:
                 raise ChoiceError(f"{next(iter(made.unmatched))}: nothing there with few layers")
             self._kept[key] = made
@@ -88,12 +96,14 @@ class _Program:
         found = [_in_run(self.runs, layer_of(origin.scope)) for origin in self.captured.stage.origins]
         return [place if place[0] >= 0 else (-1, origin) for origin, place in enumerate(found)]
 
-    def rows(self, plan: Plan | Sketch) -> dict[_Place, NDArray[np.intp]]:
-        """The statements at each place, of this program or of the whole one's plan."""
-        statements = plan.graph.statements
+    def rows(self, graph: Graph) -> dict[_Place, NDArray[np.intp]]:
+        """The statements at each place, of this program or of the whole one's plan, without what is in fusions."""
+        statements = graph.statements
         found: dict[_Place, list[int]] = {}
         last = (-1, -1)
-        for row, (origin, side) in enumerate(zip(statements.origin.tolist(), statements.side.tolist(), strict=True)):
+        top = np.flatnonzero(statements.parent < 0)
+        columns = top.tolist(), statements.origin[top].tolist(), statements.side[top].tolist()
+        for row, origin, side in zip(*columns, strict=True):
             # What has no origin, as where gradients are summed up, goes with the statement before it.
             last = self._places[origin] if origin >= 0 else last
             found.setdefault((side, *last), []).append(row)
@@ -101,8 +111,8 @@ class _Program:
 
     def alive(self, plan: Plan | Sketch) -> _Alive:
         """The bytes alive in each statement, of this program or of the whole one's plan."""
-        peaks = plan.timeline.statement_peak_bytes
-        found = {place: peaks[rows] for place, rows in self.rows(plan).items()}
+        graph, line = _on_top(plan)
+        found = {place: line.statement_peak_bytes[rows] for place, rows in self.rows(graph).items()}
         found.update((place, np.asarray([of_all], np.int64)) for place, of_all in _of_all(plan).items())
         return found
 
@@ -111,8 +121,15 @@ _AFTER, _BEFORE, _SAVED = (-1, -1, -1), (-1, -1, -2), (-1, -1, -3)
 """Not statements: what is alive after the last and before the first, and what is saved for the backward."""
 
 
+def _on_top(plan: Plan | Sketch) -> tuple[Graph, Timeline]:
+    """A graph that has all statements but those inside fusions, at least, and its memory."""
+    from workbench.compiler.pipeline import Sketch
+
+    return plan.on_top if isinstance(plan, Sketch) else (plan.graph, plan.timeline)
+
+
 def _of_all(plan: Plan | Sketch) -> dict[_Place, int]:
-    line = plan.timeline
+    _, line = _on_top(plan)
     return {_AFTER: line.after_bytes, _BEFORE: line.baseline_bytes, _SAVED: plan.saved_bytes}
 
 
@@ -138,7 +155,7 @@ class Few:
         """Make what estimates need, while nobody waits for it."""
         with self._lock:
             for program in self._made():
-                self._alike.prepare(program.sketch({}))
+                self._alike.prepare(program.sketch({}, members=True))
 
     def known(self, plan: Plan, choices: Mapping[str, str]) -> Estimate | None:
         """What was found that choices come to on top of a plan; None where that was not asked for, or is not known."""
@@ -251,7 +268,7 @@ class Few:
             planned.add(key)
             if len(planned) > _MOST:
                 return
-            before, after = (program.sketch(each, newer) for each in (moved, {**moved, **chosen}))
+            before, after = (program.sketch(each, newer, members=True) for each in (moved, {**moved, **chosen}))
             change = self._alike.learn(before, after, chosen)
             # What reaches beyond its layer does not add up.
             if change is None or (len(choices) > 1 and not change.apart):
@@ -466,7 +483,8 @@ def _extended_by_one(
     of_one = {place: stock[1][place] - stock[0][place] for place in (_BEFORE, _AFTER)}
     program, (run,) = programs[1], programs[0].runs
     sketch = program.sketch(choices, newer)
-    rows, peaks = program.rows(sketch), sketch.timeline.statement_peak_bytes
+    graph, line = _on_top(sketch)
+    rows, peaks = program.rows(graph), line.statement_peak_bytes
     at_both = [(at, at + run.turns) for at in range(run.turns + 1, 2 * run.turns + 1)]
     # By side, what it comes to where the further layer is earlier in the program, and where it is later.
     earlier, later = dict[int, int](), {FORWARD: of_one[_BEFORE], BACKWARD: of_one[_AFTER]}
@@ -483,7 +501,7 @@ def _extended_by_one(
         ends = (one.max(), other.min()) if side == FORWARD else (other.max(), one.min())
         between[side] = min(ends), max(ends)
         if side == FORWARD:
-            kept = [_kept_in(sketch, each) for each in (one, other)]
+            kept = [_kept_in(graph, each) for each in (one, other)]
     if earlier[FORWARD] != earlier[BACKWARD] or kept != [earlier[FORWARD] - later[FORWARD]] * 2:
         return None
     more, found = run.left_out - 1, dict[_Place, int]()
@@ -506,9 +524,9 @@ def _extended_by_one(
     return found
 
 
-def _kept_in(plan: Sketch, rows: NDArray[np.intp]) -> int:
+def _kept_in(graph: Graph, rows: NDArray[np.intp]) -> int:
     """Bytes of what statements make and the backward reads."""
-    graph, storages = plan.graph, plan.graph.saved_storages()
+    storages = graph.saved_storages()
     makers = graph.values.producer[graph.storages.root[storages]]
     return int(graph.storages.bytes[storages[np.isin(makers, rows)]].sum())
 

@@ -89,6 +89,9 @@ INPUTS, OUTPUTS = "_workbench_inputs", "_workbench_outputs"
 READ, MADE = "_workbench_read", "_workbench_made"
 """Where it has the names of the values that it is given, and that it makes."""
 
+TOLD = "_workbench_told"
+"""Where it has what is told of it in tables but its tags; a copy is looked at anew."""
+
 CLEAN = "_workbench_clean"
 """Where it has the statements inside of it, as they were when there was nothing left to remove among them."""
 

@@ -23,6 +23,7 @@ from workbench.compiler.kept import (
     OUTPUTS,
     READ,
     STRUCTURE,
+    TOLD,
     identity,
     made_names,
     names_in,
@@ -80,6 +81,7 @@ def _from_bsym(self: Any, **changes: Any) -> Any:
     structure_of(self)  # before it is copied: what is found out about a copy is then known of all
     state.update(self.__dict__)
     state.pop("rhs", None)
+    state.pop(TOLD, None)
     state["_line_no"] = None
     state["tags"] = self.tags.copy()
     if "args" in changes or "kwargs" in changes:

@@ -14,7 +14,7 @@ import torch
 from workbench.compiler.accumulate import Accumulated, accumulated
 from workbench.compiler.facts import FactsCache, TraceFacts, facts
 from workbench.compiler.fusion import contains
-from workbench.compiler.kept import made_names, read_names, structure_of
+from workbench.compiler.kept import TOLD, made_names, read_names, structure_of
 from workbench.compiler.names import CLONE_PREFIX, OriginTag, is_statement
 from workbench.compiler.offload import ARRIVE, OFFLOAD, RELOAD
 from workbench.compiler.proxies import Traits, bytes_of, shape_of, traits_of
@@ -83,6 +83,9 @@ def display_name(bsym: BoundSymbol) -> str:
     return f"{module.rsplit('.', 1)[-1]}.{bsym.sym.name}" if module.startswith("torch") else str(bsym.sym.name)
 
 
+_CLONE = int(StatementFlag.CLONE)
+
+
 class _Told(NamedTuple):
     """What is told of a statement whatever its values are called, and whatever it is tagged with."""
 
@@ -93,10 +96,32 @@ class _Told(NamedTuple):
     group: Any
 
 
-def _told(bsym: BoundSymbol) -> _Told:
-    found: _Told = structure_of(bsym).once("told", lambda: _tell(bsym))
-    # A fusion's number is part of no structure.
-    return found._replace(name=display_name(bsym)) if bsym.sym.is_fusion else found
+class _Row(NamedTuple):
+    """What is told of a statement whatever stands around it, and whatever it is tagged with."""
+
+    name: str
+    executor: str
+    kind: int
+    flags: int
+    group: Any
+    read: tuple[str, ...]
+    """Names of what it is given, each once."""
+    made: tuple[str, ...]
+    """Names of what it gives and is not given, each once."""
+
+
+def _row_of(bsym: BoundSymbol) -> _Row:
+    found: _Row | None = bsym.__dict__.get(TOLD)
+    if found is None:
+        told: _Told = structure_of(bsym).once("told", lambda: _tell(bsym))
+        # A fusion's number is part of no structure.
+        name = display_name(bsym) if bsym.sym.is_fusion else told.name
+        read, made = dict.fromkeys(read_names(bsym)), dict.fromkeys(made_names(bsym))
+        flags = told.flags | (_CLONE if any(each.startswith(CLONE_PREFIX) for each in made) else 0)
+        given = tuple([each for each in made if each not in read])
+        found = _Row(name, told.executor, told.kind, flags, told.group, tuple(read), given)
+        bsym.__dict__[TOLD] = found
+    return found
 
 
 def _tell(bsym: BoundSymbol) -> _Told:
@@ -139,22 +164,22 @@ def _tagged(bsym: BoundSymbol) -> tuple[int, int]:
 
 _TENSOR, _REQUIRES_GRAD = int(ValueFlag.TENSOR), int(ValueFlag.REQUIRES_GRAD)
 _INPLACE = int(StatementFlag.INPLACE)
-_RANDOM, _CLONE, _VIEW = int(StatementFlag.RANDOM), int(StatementFlag.CLONE), int(StatementFlag.VIEW)
+_RANDOM, _VIEW = int(StatementFlag.RANDOM), int(StatementFlag.VIEW)
 
 
 _COLUMNS = (
     *("name", "executor", "kind", "side", "parent", "flags", "transient", "flops"),
     *("inputs", "outputs", "group", "computes"),
 )
-_SIDE = _COLUMNS.index("side")
+_SIDE, _KIND = _COLUMNS.index("side"), _COLUMNS.index("kind")
 _NO_ROWS: dict[str, tuple[Any, ...]] = dict.fromkeys(_COLUMNS, ())
 
 
 class _Builder:
     """Collects rows, statement by statement."""
 
-    def __init__(self, random: frozenset[str]) -> None:
-        self.random = random
+    def __init__(self, random: frozenset[str], *, members: bool = True) -> None:
+        self.random, self.members = random, members
         self.index: dict[str, int] = {}
         self.proxies: list[Any] = []
         self.flags: list[int] = []
@@ -185,26 +210,27 @@ class _Builder:
         return found
 
     def statement(self, bsym: BoundSymbol, side: int, found: TraceFacts, at: int) -> int:
-        """Enter a statement, of which facts are known, and its members if it is a fusion; its kind."""
-        told = _told(bsym)
-        row = self._row(bsym, side, -1, told, found.transient_bytes[at], found.flops[at], found.computes[at])
+        """Enter a statement, of which facts are known, and its members if they are asked for; its kind."""
+        row = self._row(bsym, side, -1, found.transient_bytes[at], found.flops[at], found.computes[at])
         self.last_top = row
         if bsym.sym.is_fusion:
-            for member, computed in zip(bsym.subsymbols, found.members[at], strict=True):
-                self._row(member, side, row, _told(member), 0, 0, computed)
-            self.origins[row] = next((o for o in self.origins[row + 1 :] if o >= 0), -1)
-        return told.kind
+            if self.members:
+                for member, computed in zip(bsym.subsymbols, found.members[at], strict=True):
+                    self._row(member, side, row, 0, 0, computed)
+            self.origins[row] = next((o for o, _ in map(_tagged, bsym.subsymbols) if o >= 0), -1)
+        return int(self.rows[row][_KIND])
 
-    def _row(
-        self, bsym: BoundSymbol, side: int, parent: int, told: _Told, transient: int, flops: int, computed: str
-    ) -> int:
-        row, index = len(self.rows), self.index
-        read, made = read_names(bsym), made_names(bsym)
+    def _row(self, bsym: BoundSymbol, side: int, parent: int, transient: int, flops: int, computed: str) -> int:
+        row, index, told = len(self.rows), self.index, _row_of(bsym)
         try:
-            inputs = [index[name] for name in read]
+            inputs = [index[name] for name in told.read]
         except KeyError:
-            inputs = [self.value(arg) for arg in bsym.flat_proxy_args]
-        outputs = [self.value(out) for name, out in zip(made, bsym.flat_proxy_outs, strict=True) if name not in read]
+            inputs = list(dict.fromkeys([self.value(arg) for arg in bsym.flat_proxy_args]))
+        try:
+            outputs = [index[name] for name in told.made]
+        except KeyError:
+            made = {out.name: out for out in reversed(bsym.flat_proxy_outs)}
+            outputs = [self.value(made[name]) for name in told.made]
         for out in outputs:
             if parent < 0 and out not in self.handed:
                 self.handed.add(out)
@@ -213,17 +239,13 @@ class _Builder:
                 self.producer[out] = parent
         origin, flags = _tagged(bsym)
         flags |= told.flags
-        for name in made:
-            if name in self.random:
-                flags |= _RANDOM
-            if name.startswith(CLONE_PREFIX):
-                flags |= _CLONE
+        if not self.random.isdisjoint(made_names(bsym)):
+            flags |= _RANDOM
+        group = -1 if told.group is None else self._group(told.group)
         self.rows.append(
             (
                 *(told.name, told.executor, told.kind, side, parent, flags, transient, flops),
-                inputs if len(inputs) < 2 else list(dict.fromkeys(inputs)),
-                outputs if len(outputs) < 2 else list(dict.fromkeys(outputs)),
-                *(-1 if told.group is None else self._group(told.group), computed),
+                *(inputs, outputs, group, computed),
             )
         )
         self.origins.append(origin)
@@ -272,7 +294,7 @@ class _Builder:
                 flops=np.asarray(column["flops"], np.int64),
                 inputs=Ragged.of(column["inputs"]),
                 outputs=Ragged.of(column["outputs"]),
-                frees=Ragged.of(self.frees.get(row, ()) for row in range(len(self.rows))),
+                frees=Ragged.of([self.frees.get(row, ()) for row in range(len(self.rows))]),
                 group=np.asarray(column["group"], np.int32),
                 computes=column["computes"],
             ),
@@ -445,10 +467,15 @@ def read_execution(
     forward: TraceCtx,
     backward: TraceCtx | None,
     stage: Stage,
+    *,
+    members: bool = True,
 ) -> Graph:
-    """Tables of the traces that run, forward then backward, with what each statement frees."""
+    """Tables of the traces that run, forward then backward, with what each statement frees.
+
+    Without `members` nothing that is inside a fusion has a row; all else is the same.
+    """
     first = facts(forward, cache=stage.cache, arguments=stage.arguments)
-    builder = _Builder(stage.random)
+    builder = _Builder(stage.random, members=members)
     for proxy in _arguments(forward):
         builder.value(proxy, ValueFlag.ARGUMENT)
     _read_side(builder, forward, FORWARD, first, 0)

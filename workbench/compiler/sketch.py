@@ -13,7 +13,7 @@ from functools import cached_property
 from workbench.analysis.memory import Timeline, timeline
 from workbench.compiler.capture import Capture
 from workbench.compiler.cycles import few_collections
-from workbench.compiler.hooks import Hooks, StageLog, executed, sites_under
+from workbench.compiler.hooks import Executed, Hooks, StageLog, executed, sites_under
 from workbench.compiler.reader import read_execution
 from workbench.compiler.stage import Made
 from workbench.graph import Graph
@@ -22,31 +22,40 @@ from workbench.lever import Site, lever_of
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sketch:
-    """What a plan comes to in memory.
+    """What a plan comes to in memory."""
 
-    Attributes
-    ----------
-    graph : Graph
-        The execution traces, forward then backward.
-    timeline : Timeline
-    """
-
-    graph: Graph
-    timeline: Timeline
+    _executed: Executed
     _captured: Capture
     _choices: Mapping[str, str]
-    _made: Made
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The execution traces, forward then backward."""
+        return self._read(members=True)
+
+    @cached_property
+    def on_top(self) -> tuple[Graph, Timeline]:
+        """Graph and timeline without what is inside fusions, which takes less time; with it where it is there."""
+        if "graph" in self.__dict__:
+            return self.graph, self.timeline
+        graph = self._read(members=False)
+        return graph, timeline(graph)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """One row per statement of `graph`."""
+        return timeline(self.graph)
 
     @cached_property
     def saved_bytes(self) -> int:
         """As of a plan."""
-        return self.graph.saved_bytes
+        return self.on_top[0].saved_bytes
 
     @cached_property
     def sites(self) -> tuple[Site, ...]:
         """All sites under the choices."""
         with self._captured.planning, self._captured.inside():
-            return sites_under(self._choices, self._captured.stage, self._made)
+            return sites_under(self._choices, self._captured.stage, self._made(self.graph))
 
     @cached_property
     def site_of(self) -> Mapping[str, Site]:
@@ -58,8 +67,16 @@ class Sketch:
         """Ids of choices that fit no site."""
         levers = {lever_of(id) for id in self._choices}
         with self._captured.planning, self._captured.inside():
-            sites = sites_under(self._choices, self._captured.stage, self._made, levers)
+            sites = sites_under(self._choices, self._captured.stage, self._made(self.on_top[0]), levers)
         return tuple(sorted(self._choices.keys() - {site.id for site in sites}))
+
+    def _read(self, *, members: bool) -> Graph:
+        with self._captured.planning, self._captured.inside():
+            made = self._executed
+            return read_execution(made.forward, made.backward, self._captured.stage, members=members)
+
+    def _made(self, graph: Graph) -> Made:
+        return dataclasses.replace(self._executed.hooks.made, execution=graph)
 
 
 @few_collections()
@@ -87,7 +104,5 @@ def sketch(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bo
         with captured.inside():
             hooks = Hooks(captured.executor, choices, StageLog(newer), kept=captured.kept)
             found = executed(hooks, captured.stage)
-            graph = read_execution(found.forward, found.backward, captured.stage)
-        hooks.mark("read")
-        made = dataclasses.replace(hooks.made, execution=graph)
-        return Sketch(graph, timeline(graph), captured, dict(choices), made)
+        hooks.mark("after split")
+        return Sketch(found, captured, dict(choices))
