@@ -15,6 +15,7 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Callable, Collection, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from workbench.errors import ChoiceError, shown
@@ -100,6 +101,17 @@ class Site:
     range: str = ""
     bytes: int = 0
     effect: Mapping[str, Effect] = dataclasses.field(default_factory=dict)
+
+    def under(self, choice: str, outcome: str) -> Site:
+        """The site under another choice, and with what came of that: the same object for the same."""
+        found = self._under.get((choice, outcome))
+        if found is None:
+            found = self._under[choice, outcome] = dataclasses.replace(self, choice=choice, outcome=outcome)
+        return found
+
+    @cached_property
+    def _under(self) -> dict[tuple[str, str], Site]:
+        return {}
 
     def check(self, option: str) -> str:
         """Return `option` if it is legal here.

@@ -230,7 +230,8 @@ def _dce_bsyms(bsyms: Any, output: Any, needed_proxies: set[Any] | None = None) 
         else:
             if not is_kept(bsym):
                 continue
-        remove_noops(bsym)
+        if bsym.subsymbols and bsym.__dict__.get(CLEAN) is not bsym.subsymbols:
+            remove_noops(bsym)
         left.append(bsym)
         needed.update(read_names(bsym))
         if needed_proxies is not None:
@@ -252,6 +253,35 @@ def _remove_duplicate_number_proxies(bsyms: Sequence[Any]) -> list[Any]:
         found: list[Any] = _stock_remove_duplicate_number_proxies(bsyms)
         return found
     return [bsym for bsym in bsyms if bsym.flat_outs]
+
+
+def _del_last_used(
+    bound_symbols: Sequence[Any], flattened_final_output: Sequence[Any], *, clear_mutable_collections: bool = False
+) -> list[Any]:
+    handled = {out.name for out in flattened_final_output if isinstance(out, Proxy)}
+    left: list[Any] = []
+    for bsym in reversed(bound_symbols):
+        if bsym.sym.id in region_utils.comment_symbols:
+            left.append(bsym)
+            continue
+        if bsym.sym.id is prims.PrimIDs.DEL:
+            continue
+        names = (*made_names(bsym), *read_names(bsym))
+        if not handled.issuperset(names):
+            proxies = zip(names, (*bsym.flat_proxy_outs, *bsym.flat_proxy_args), strict=True)
+            last: dict[str, Any] = {}
+            for name, proxy in proxies:
+                if name not in handled:
+                    last.setdefault(name, proxy)
+            handled.update(last)
+            if bsym.sym.id is not prims.PrimIDs.RETURN:
+                left.append(prims.python_del.bind(*last.values(), output=None))
+                if clear_mutable_collections:
+                    held = (proxy for proxy in last.values() if isinstance(proxy, CollectionProxy))
+                    left.extend(passes.clear_mutable_collection.bind(proxy, output=None) for proxy in held)
+        left.append(bsym)
+    left.reverse()
+    return left
 
 
 def _order_proxies(bsyms: Sequence[Any]) -> dict[str, int]:
@@ -325,6 +355,7 @@ _FUNCTIONS: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (dead_code, "_remove_noop_subsymbols", remove_noops),
     (dead_code, "remove_duplicate_number_proxies", _remove_duplicate_number_proxies),
     (dead_code, "order_proxies", _order_proxies),
+    (passes, "_del_last_used", _del_last_used),
     (utils, "producers", _producers),
     (utils, "consumers", _consumers),
     (utils, "safe_map_flat", _map_flat),

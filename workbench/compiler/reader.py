@@ -116,12 +116,18 @@ def _row_of(bsym: BoundSymbol) -> _Row:
         told: _Told = structure_of(bsym).once("told", lambda: _tell(bsym))
         # A fusion's number is part of no structure.
         name = display_name(bsym) if bsym.sym.is_fusion else told.name
-        read, made = dict.fromkeys(read_names(bsym)), dict.fromkeys(made_names(bsym))
-        flags = told.flags | (_CLONE if any(each.startswith(CLONE_PREFIX) for each in made) else 0)
-        given = tuple([each for each in made if each not in read])
-        found = _Row(name, told.executor, told.kind, flags, told.group, tuple(read), given)
-        bsym.__dict__[TOLD] = found
+        read, made, flags = _once(read_names(bsym)), _once(made_names(bsym)), told.flags
+        for each in made:
+            if each.startswith(CLONE_PREFIX):
+                flags |= _CLONE
+        if not set(read).isdisjoint(made):
+            made = tuple([each for each in made if each not in read])
+        found = bsym.__dict__[TOLD] = _Row(name, told.executor, told.kind, flags, told.group, read, made)
     return found
+
+
+def _once(names: tuple[str, ...]) -> tuple[str, ...]:
+    return names if len(names) < 2 else tuple(dict.fromkeys(names))
 
 
 def _tell(bsym: BoundSymbol) -> _Told:

@@ -53,6 +53,30 @@ def default_option(stage: Stage, storage: int) -> str:
     return "recompute" if stage.gathers_again and stage.recomputer.gathered(storage) else "save"
 
 
+def _of_storages(stage: Stage) -> list[Site]:
+    """What is the same of each storage's site under all choices."""
+    graph, work = stage.graph, stage.recomputer
+    found = []
+    for storage in map(int, work.storages()):
+        label, source = stage.describe(graph.values.name[graph.storages.root[storage]])
+        default = default_option(stage, storage)
+        reasons = {"recompute": work.why_not(storage), "offload": work.why_no_offload(storage)}
+        site = Site(
+            id=site_id(stage, storage),
+            lever="saved",
+            label=label,
+            source=source,
+            options=("save", "recompute", "offload"),
+            choice=default,
+            default=default,
+            illegal={option: reason for option, reason in reasons.items() if reason},
+            values=tuple(graph.values.name[v] for v in work.values_on(storage)),
+            bytes=int(graph.storages.bytes[storage]),
+        )
+        found.append(site)
+    return found
+
+
 def recomputed_storages(stage: Stage, choices: Mapping[str, str]) -> list[int]:
     """Storages that choices turn to recompute, in program order.
 
@@ -178,36 +202,11 @@ class Saved(Lever):
         """One site per storage that the forward saves."""
         if not stage.has_backward:
             return []
-        graph, work = stage.graph, stage.recomputer
         kept = _kept(made)
-        found = []
-        for storage in work.storages():
-            values = [graph.values.name[v] for v in work.values_on(int(storage))]
-            label, source = stage.describe(graph.values.name[graph.storages.root[storage]])
-            id, default = site_id(stage, int(storage)), default_option(stage, int(storage))
-            illegal = {
-                option: reason
-                for option, reason in (
-                    ("recompute", work.why_not(int(storage))),
-                    ("offload", work.why_no_offload(int(storage))),
-                )
-                if reason
-            }
-            site = Site(
-                id=id,
-                lever=self.name,
-                label=label,
-                source=source,
-                options=("save", "recompute", "offload"),
-                choice=choices.get(id, default),
-                default=default,
-                outcome=_outcome(kept, values),
-                illegal=illegal,
-                values=tuple(values),
-                bytes=int(graph.storages.bytes[storage]),
-            )
-            found.append(site)
-        return found
+        return [
+            site.under(choices.get(site.id, site.default), _outcome(kept, site.values))
+            for site in stage.once("saved sites", _of_storages)
+        ]
 
     def before_fusion(self, trace: TraceCtx, choices: Mapping[str, str], stage: Stage) -> TraceCtx:
         """Put the recomputations in."""
@@ -275,8 +274,8 @@ def _stage(stage: Stage, choices: Mapping[str, str]) -> str:
     return BEFORE if not stage.fuses else choices.get("saved.stage", BEFORE)
 
 
-def _outcome(kept: set[str] | None, values: list[str]) -> str:
-    if kept is None or kept & set(values):
+def _outcome(kept: set[str] | None, values: tuple[str, ...]) -> str:
+    if kept is None or not kept.isdisjoint(values):
         return "save"
     return "offload" if any(STORE_PREFIX + value in kept for value in values) else "recompute"
 
