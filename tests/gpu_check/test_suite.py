@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -135,6 +136,29 @@ def command_of(pid: str) -> str:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
     return ""
+
+
+def test_a_step_that_ends_while_it_is_asked_for_is_none_that_is_carried_out(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    def carry_out() -> None:
+        log = Log(tmp_path, trials.NAME)
+        while not ended.is_set():
+            log.begin("a")
+            log.forget_begun()
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    thread = threading.Thread(target=carry_out)
+    thread.start()
+    try:
+        log = Log(tmp_path, trials.NAME)
+        seen = {log.begun() for _ in range(5000)}
+    finally:
+        ended.set()
+        thread.join()
+        sys.setswitchinterval(before)
+    assert seen == {"", "a"}
 
 
 def test_what_a_killed_check_did_counts_whatever_was_summed_up_before_it(tmp_path: Path) -> None:

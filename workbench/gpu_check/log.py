@@ -71,7 +71,11 @@ class Log:
 
     def begun(self) -> str:
         """The step that is being carried out, or was when the process ended; empty where there is none."""
-        return files.read(self._begun).decode(errors="replace") if files.exists(self._begun) else ""
+        try:
+            return files.read(self._begun).decode(errors="replace")
+        except FileNotFoundError:
+            # None, or it ended just now: the process that carries it out takes the note away.
+            return ""
 
     def forget_begun(self) -> None:
         """What a check that was killed had begun is begun again."""
