@@ -167,8 +167,22 @@ def run_program(run_dir: Path, log: logs.EventLog, join: Callable[[request.RunRe
     log.write(_environment(log))
     from workbench.runs import meters
 
-    sampler = meters.MemorySampler(log, options.memory_interval_s)
+    sampler = meters.MemorySampler(
+        log, options.memory_interval_s, apart=str(asked.program["device"]).startswith("cuda")
+    )
     sampler.start()
+    try:
+        _measure(run_dir, asked, group, options, log)
+    finally:
+        # What a log says of how the run ended is its last line.
+        sampler.stop()
+
+
+def _measure(
+    run_dir: Path, asked: request.RunRequest, group: Group | None, options: request.RunOptions, log: logs.EventLog
+) -> None:
+    from workbench.runs import meters
+
     _phase(log, "build")
     build, transforms = _builder(run_dir, asked, group), group.transforms if group is not None else tuple
     path = run_dir / request.CONFIG_FILE
@@ -219,7 +233,6 @@ def run_program(run_dir: Path, log: logs.EventLog, join: Callable[[request.RunRe
                 _check(recorded, kernels_run, build, log, options.seed, asked)
     if group is not None:
         group.leave()
-    sampler.stop()
 
 
 class Fusions(Protocol):
