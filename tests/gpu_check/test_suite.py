@@ -191,6 +191,28 @@ def test_what_tells_the_most_of_each_part_comes_before_the_rest_of_any(
     assert {part["state"] for part in result["parts"].values()} == {"done"}
 
 
+def test_a_check_that_goes_on_looks_for_no_first_steps_where_all_are_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    plans: dict[str, list[tuple[Any, ...]]] = {
+        name: [(f"{name} a", "0", True), (f"{name} b", "hang")] for name in ("one", "two")
+    }
+    suite.check(tmp_path, minutes=0.1, rehearse=True, parts=parts_of(tmp_path, plans))
+    assert sorted(began(tmp_path)) == ["a", "a", "b", "b", "one", "one", "two", "two"]
+    before = len((tmp_path / trials.TURNS).read_text().splitlines())
+    plans = {name: [*plan[:1], (f"{name} b", "0")] for name, plan in plans.items()}
+    found = suite.check(tmp_path, rehearse=True, parts=parts_of(tmp_path, plans))["parts"]
+    assert {part["state"] for part in found.values()} == {"done"}
+    assert len((tmp_path / trials.TURNS).read_text().splitlines()) == before + 2
+    # Of what is carried out again the first steps come first once more.
+    plans = {name: [(f"{name} a", "wrong", True), *plan[1:]] for name, plan in plans.items()}
+    Log(tmp_path, "one").path.write_text("")
+    (tmp_path / suite.RESULT_FILE).unlink()
+    again = suite.check(tmp_path, rehearse=True, retry=True, parts=parts_of(tmp_path, plans))["parts"]
+    assert suite.count_wrong(again["one"]) == 1
+
+
 def test_time_that_is_not_enough_is_shared_by_the_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(suite, "_REHEARSED_AT_ONCE", 1)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from workbench.gpu_check.part import WRONG, Conditions, Figures, Known, Part, Step
 
-BEGAN, PLAN = "began.txt", "plan.json"
+BEGAN, PLAN, TURNS = "began.txt", "plan.json", "turns.txt"
 NAME = "trial"
 
 
@@ -28,6 +28,8 @@ def part(name: str = NAME, module: str = __name__, **limits: float) -> Part:
 
 def steps(conditions: Conditions, plan: str = PLAN) -> Iterator[Step]:
     """As the plan in the folder says: name, what to do, and whether it comes first, where that is said."""
+    with (conditions.folder / TURNS).open("a") as turns:
+        turns.write(f"{os.getpid()}\n")
     for name, what, *first in json.loads((conditions.folder / plan).read_text()):
         yield Step(name, functools.partial(_act, conditions, name, what), *first)
 

@@ -24,7 +24,10 @@ AGAIN = 75
 """Exit status: the device is no good to this process any more, and the next step needs a new one."""
 
 LEFT = 76
-"""Exit status: of the part there are steps left, that this turn was not for or had no time for."""
+"""Exit status: all that the turn was for is done, and of the part there is more."""
+
+LATE = 77
+"""Exit status: the turn had no time for the next step."""
 
 _LOST = ("CUDA error", "CUDA driver error", "device-side assert", "INTERNAL ASSERT")
 
@@ -38,7 +41,7 @@ def carry_out(part: Part, conditions: Conditions, turn: Turn) -> int:
         if step.id in known:
             continue
         if time.monotonic() >= turn.until_s:
-            return LEFT
+            return LATE
         if turn.first and not step.first:
             left = True
             continue

@@ -22,7 +22,7 @@ from typing import Any
 
 from workbench.errors import Advice, DeviceError, RunError, nearest
 from workbench.gpu_check import page
-from workbench.gpu_check.carry_out import AGAIN, LEFT
+from workbench.gpu_check.carry_out import AGAIN, LATE, LEFT
 from workbench.gpu_check.log import Log, claimed, line_of
 from workbench.gpu_check.log import is_right as is_right
 from workbench.gpu_check.part import WRONG as WRONG
@@ -205,10 +205,10 @@ def check(
                 outcome["steps"] = Log(folder, part.name).lines()
                 _keep(folder, result)
 
-        with _with_bytecode() as environment, ThreadPoolExecutor(at_once) as pool:
+        with bytecode_apart() as environment, ThreadPoolExecutor(at_once) as pool:
             try:
                 for pass_ in _PASSES if len(order) > 1 else _PASSES[-1:]:
-                    now = list(left.values())
+                    now = [part for part in left.values() if pass_ != _FIRST or not Log(folder, part.name).first_done()]
                     begun = [pool.submit(carry_out, part, pass_, now[i + 1 :]) for i, part in enumerate(now)]
                     for each in begun:
                         each.result()
@@ -235,19 +235,24 @@ def _turn(
 
 
 @contextlib.contextmanager
-def _with_bytecode() -> Iterator[dict[str, str]]:
-    """The environment of processes, in which what one has imported is not compiled anew by each of the others.
+def bytecode_apart() -> Iterator[dict[str, str]]:
+    """Inside, what one process has imported is not compiled anew by each other that has the environment given.
 
     Where nothing may be written beside the sources, each would spend 5 s on that: as long as all else that a small run
     takes. So bytecode lies apart until the check is over.
     """
-    environment = dict(os.environ)
     if not sys.dont_write_bytecode:
-        yield environment
+        apart = {} if sys.pycache_prefix is None else {"PYTHONPYCACHEPREFIX": sys.pycache_prefix}
+        yield {**os.environ, **apart, "PYTHONDONTWRITEBYTECODE": ""}
         return
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    before = sys.pycache_prefix
     with tempfile.TemporaryDirectory(prefix="gpu-check-", ignore_cleanup_errors=True) as place:
-        yield {**environment, "PYTHONPYCACHEPREFIX": place}
+        sys.dont_write_bytecode, sys.pycache_prefix = False, place
+        try:
+            with bytecode_apart() as environment:
+                yield environment
+        finally:
+            sys.dont_write_bytecode, sys.pycache_prefix = True, before
 
 
 def progress_text(progress: Progress) -> str:
@@ -338,7 +343,9 @@ def _carried_out(
     while time.monotonic() < limits.part_s and not limits.stop.is_set():
         before = len(log.lines())
         ended, step, took_s = _process(part, conditions, turn, log, limits, environment, on_progress)
-        if ended == LEFT or (ended is None and not step):
+        if ended == LEFT and turn.first:
+            log.note_first_done()
+        if ended in (LEFT, LATE) or (ended is None and not step):
             return False
         if ended == 0:
             return True
