@@ -7,12 +7,21 @@ time beside it. What nvFuser compiles is most of that, most of it is equal, and 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from workbench.compiler import copies
 from workbench.compiler.devices import nvfuser_module
 from workbench.compiler.keys import structure_key
+
+
+@dataclasses.dataclass(frozen=True)
+class _Defined:
+    """A definition, and what was asked for: while that lives, nothing else is at an address that its key has."""
+
+    made: Any
+    asked: tuple[Any, ...]
 
 
 class Definitions:
@@ -22,8 +31,8 @@ class Definitions:
     """
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, Any] = {}
-        self._new: list[tuple[Any, tuple[Any, ...]]] = []
+        self._known: dict[Hashable, _Defined] = {}
+        self._new: list[_Defined] = []
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
@@ -35,7 +44,7 @@ class Definitions:
             made = create(*asked)
             if not copies.any_left_out():
                 # Found out what it is when it is looked for: it may be compile time that is measured now.
-                self._new.append((made, asked))
+                self._new.append(_Defined(made, asked))
             return made
 
         impl.create_fd = created
@@ -55,11 +64,11 @@ class Definitions:
                 return create(*asked)
             key = _key(*asked)
             if key not in self._known:
-                self._known[key] = create(*asked)
-            return self._known[key]
+                self._known[key] = _Defined(create(*asked), asked)
+            return self._known[key].made
 
-        for made, asked in self._new:
-            self._known.setdefault(_key(*asked), made)
+        for defined in self._new:
+            self._known.setdefault(_key(*defined.asked), defined)
         self._new.clear()
         impl.create_fd = created
         try:
