@@ -31,13 +31,35 @@ thunder-workbench gpu-check --retry            # what failed or was wrong, once 
 thunder-workbench gpu-check --rehearse         # without a GPU: every part, small, on the CPU or planned
 ```
 
-It needs no network and no browser. Each part is a process of its own with a limit of time, and each step is kept when
-it is done, in `PART.jsonl`; `gpu-check.json` and `gpu-check.md` are written after each part. A step that crashes its
-process or hangs is told of, and the next is begun. A step is wrong, and the exit status 1, where results differ from
-unmodified Thunder's, a predicted peak is more than 3 % off, or less than 95 % of the compile time is attributed.
+It needs no network and no browser. First comes what tells the most of each part, part by part; then the others, each
+part for its share of the time that is left; then what is left of the first parts. Each part is a process of its own
+with a limit of time, and each step is kept when it is done, in `PART.jsonl`; `gpu-check.json` and `gpu-check.md` are
+written whenever a part is left. A step that crashes its process or hangs is told of, and the next is begun. A step is
+wrong, and the exit status 1, where results differ from unmodified Thunder's, a predicted peak is more than 3 % off,
+or less than 95 % of the compile time is attributed.
 
 | part | what it does | at most |
 |---|---|---|
+"""
+
+LENT = """\
+## On a machine lent for a quarter of an hour
+
+With Python 3.12 and PyTorch 2.11 for CUDA 13 on it, and no way to a package registry. `../shared/gpu/README.md` says
+what is in the kit; the packages named are those that a PyTorch alone does not bring, beside `rich`, `typer`,
+`psutil`, `scipy`, `cloudpickle`, `hypothesis` and `pytest`, which have to be there or be named, too.
+
+```sh
+# Before: once, in the project's root. It fills .gpu/, which goes along with the project.
+../shared/gpu/build_kit pydantic==2.14.3 pydantic-core==2.50.4 annotated-types==0.8.0 \\
+  typing-inspection==0.4.5 platformdirs==4.14.5
+# There, in the project's root: the kit is unpacked, and all is checked that the time allows.
+source .gpu/enter && python3 -m workbench.cli gpu-check --minutes 13 --out results
+```
+
+Where one command may not take so long, give it less, `--minutes 8`, and the same command once more: it goes on.
+`results/` holds all that was found; `results/runs/` the runs' own logs, which may be left behind.
+
 """
 
 NOT_YET = """\
@@ -56,7 +78,7 @@ def text() -> str:
     results = kept()
     parts = "".join(f"| `{part.name}` | {part.does} | {part.limit_s / 60:g} min |\n" for part in PARTS)
     notice = "" if any(not result["rehearsal"] for result in results) else NOT_YET.format(how=page.HOW_TO_SEND) + "\n"
-    return HEAD + parts + "\n" + notice + page.page(results)
+    return HEAD + parts + "\n" + LENT + notice + page.page(results)
 
 
 def elsewhere() -> str:

@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -49,7 +50,10 @@ class Check:
 
 
 def examine() -> tuple[Check, ...]:
-    """Look for everything that the workbench uses. Imports neither PyTorch nor Thunder: the driver is asked itself."""
+    """Look for everything that the workbench uses. Imports neither PyTorch nor Thunder: the driver is asked itself.
+
+    An nvFuser of another PyTorch is imported by a process of its own.
+    """
     required = _required()
     return (
         _python(),
@@ -118,16 +122,33 @@ def _ipykernel(required: dict[str, str]) -> Check:
 
 
 def _nvfuser() -> Check:
-    found = next(
-        (
-            f"{dist.name} {dist.version}"
-            for dist in importlib.metadata.distributions()
-            if re.match(r"nvfuser[-_]cu", dist.name or "")
-        ),
-        "",
+    wheels = (dist for dist in importlib.metadata.distributions() if re.match(r"nvfuser[-_]cu", dist.name or ""))
+    wheel = next(wheels, None)
+    found = f"{wheel.name} {wheel.version}" if wheel is not None else ""
+    why_not, note = why_no_nvfuser(), ""
+    built = re.search(r"torch(\d)(\d+)$", wheel.name) if wheel is not None else None
+    here = _version("torch").split(".")[:2]
+    if not why_not and built is not None and here and here != [built[1], built[2]]:
+        apart = f"built for PyTorch {built[1]}.{built[2]}, and this is {'.'.join(here)}"
+        error = _why_it_does_not_load()
+        why_not, note = (f"{apart}: {error}", "") if error else ("", f"{apart}: it loads all the same")
+    return Check("nvFuser", not why_not, found, f"{why_not}; all but its fusions works without it" if why_not else note)
+
+
+def _why_it_does_not_load() -> str:
+    """What nvFuser says when a process of its own imports it; empty where it can be."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import torch, nvfuser_direct"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
     )
-    why_not = why_no_nvfuser()
-    return Check("nvFuser", not why_not, found, why_not and f"{why_not}; all but its fusions works without it")
+    if done.returncode == 0:
+        return ""
+    said = done.stderr.strip().splitlines()
+    return said[-1] if said else f"the process that imported it ended with exit status {done.returncode}"
 
 
 def _cuda() -> Check:

@@ -124,7 +124,13 @@ SEAM = Seam(
             "optimize",
             "reset_code",
         ),
-        "dynamo_utils": ("compilation_time_metrics", "counters", "get_traced_code", "guard_failures"),
+        "dynamo_utils": (
+            "_get_dynamo_config_for_logging",
+            "compilation_time_metrics",
+            "counters",
+            "get_traced_code",
+            "guard_failures",
+        ),
     },
 )
 

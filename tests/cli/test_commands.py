@@ -113,6 +113,24 @@ def test_doctor_fails_where_something_essential_is_missing(call: Call, monkeypat
     assert (status, thunder["ok"], thunder["note"]) == (1, False, "the workbench is made for 9.9.9")
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_doctor_says_whether_an_nvfuser_of_another_pytorch_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    for name, version in (("nvfuser_cu130_torch210", "0.2.36"), ("torch", "2.11.0")):
+        (tmp_path / f"{name}-{version}.dist-info").mkdir()
+        (tmp_path / f"{name}-{version}.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+    (tmp_path / "torch.py").touch()
+    (tmp_path / "nvfuser_direct.py").write_text("raise ImportError('undefined symbol: _ZN3c10')" if fails else "")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(doctor, "why_no_nvfuser", lambda: "")
+    check = next(check for check in doctor.examine() if check.name == "nvFuser")
+    assert check.ok is not fails
+    assert check.found == "nvfuser_cu130_torch210 0.2.36"
+    loads = "ImportError: undefined symbol: _ZN3c10; all but its fusions works without it"
+    assert check.note == f"built for PyTorch 2.10, and this is 2.11: {loads if fails else 'it loads all the same'}"
+
+
 def test_doctor_says_why_there_is_no_nvfuser(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "why_no_nvfuser", lambda: "nvFuser has wheels for Linux x86-64 only")
     status, out, _ = call("doctor")

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import dataclasses
 import hashlib
+import json
 import logging
 import pickle
 import re
@@ -455,6 +456,33 @@ def test_what_a_library_adds_to_loggers_later_is_no_part_of_a_program(monkeypatc
         pass
     monkeypatch.setattr(logging.Logger, "once_more", lambda self, message: self.info(message), raising=False)
     assert dynamo.whole_graph(logs, (torch.ones(2),), {}).graph is not None
+
+
+def test_a_pytorch_that_cannot_note_functions_among_dynamo_s_settings_says_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    noted: list[str] = []
+
+    def note() -> str:
+        # As PyTorch 2.11 does it, whose list of what is left out lacks the name that the setting has there.
+        sets = {"ignore_logging_functions": compiling.dynamo_config.ignore_logger_methods}
+        noted.append(json.dumps({name: sorted(value) for name, value in sets.items()}))
+        return noted[-1]
+
+    monkeypatch.setattr(torch._dynamo.utils, "_get_dynamo_config_for_logging", note)
+    # Loggers of PyTorch hand nothing on.
+    monkeypatch.setattr(logging.getLogger("torch"), "propagate", True)
+    logger = logging.getLogger("tried")
+
+    def logs(x: torch.Tensor) -> torch.Tensor:
+        logger.info("said")
+        return x * 2
+
+    with caplog.at_level(logging.ERROR):
+        assert dynamo.whole_graph(logs, (torch.ones(2),), {}).graph is not None
+    assert noted, "what is tested here did not take place"
+    assert not caplog.records
+    assert torch._dynamo.utils._get_dynamo_config_for_logging is note
 
 
 def test_calls_that_fit_what_was_compiled_leave_dynamo_s_settings_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,14 @@ def test_the_rehearsal_goes_through_all_parts_and_all_is_right(tmp_path: Path) -
     assert all(told["steps"] for told in result["parts"].values())
     if "WORKBENCH_REHEARSAL" in os.environ:
         assert lasted_s(result) <= MOST_REHEARSED_S
+    # The steps that tell the most of each part were begun before the rest of any.
+    conditions = suite.conditions_of(folder, rehearse=True)
+    first = {(part.name, step.id) for part in PARTS for step in part.steps(conditions) if step.first}
+    begun = {(name, line["step"]): line["at"] for name, told in result["parts"].items() for line in told["steps"]}
+    assert {name for name, _ in first} == set(result["parts"])
+    assert max(at for step, at in begun.items() if step in first) <= min(
+        at for step, at in begun.items() if step not in first
+    )
     # What is of a GPU and can be planned for is there.
     depth = {line["step"]: line["figures"] for line in result["parts"]["depth"]["steps"]}
     assert depth["8 layers, weight 0, cut every 4, shared"]["unique"] is not None

@@ -9,6 +9,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,8 +19,10 @@ import pytest
 
 from tests.gpu_check import trials
 from workbench.errors import RunError
-from workbench.gpu_check import page, suite
+from workbench.gpu_check import marked_tests, page, suite
 from workbench.gpu_check.log import Log, claimed
+from workbench.gpu_check.part import Conditions, Part
+from workbench.gpu_check.parts import PARTS
 
 pytestmark = pytest.mark.slow
 
@@ -135,6 +138,115 @@ def command_of(pid: str) -> str:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
     return ""
+
+
+def test_a_step_that_ends_while_it_is_asked_for_is_none_that_is_carried_out(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    def carry_out() -> None:
+        log = Log(tmp_path, trials.NAME)
+        while not ended.is_set():
+            log.begin("a")
+            log.forget_begun()
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    thread = threading.Thread(target=carry_out)
+    thread.start()
+    try:
+        log = Log(tmp_path, trials.NAME)
+        give_up_s = time.monotonic() + 60
+        seen = {log.begun() for _ in range(5000)}
+        while len(seen) < 2 and time.monotonic() < give_up_s:
+            seen.add(log.begun())
+    finally:
+        ended.set()
+        thread.join()
+        sys.setswitchinterval(before)
+    assert seen == {"", "a"}
+
+
+def parts_of(folder: Path, plans: dict[str, list[tuple[Any, ...]]]) -> list[Part]:
+    """Parts with a plan and a module each."""
+    for name, plan in plans.items():
+        (folder / f"{name}.json").write_text(json.dumps(plan))
+        acts = "import functools\nfrom tests.gpu_check import trials\n"
+        (folder / f"{name}.py").write_text(f"{acts}steps = functools.partial(trials.steps, plan='{name}.json')\n")
+    return [trials.part(name, module=name) for name in plans]
+
+
+def test_what_tells_the_most_of_each_part_comes_before_the_rest_of_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    plans: dict[str, list[tuple[Any, ...]]] = {
+        "one": [("one a", "0"), ("one b", "0", True), ("one c", "crash", True), ("one d", "0", True)],
+        "two": [("two a", "0", True)],
+        "three": [("three a", "0", True), ("three b", "0")],
+    }
+    result = suite.check(tmp_path, rehearse=True, parts=parts_of(tmp_path, plans))
+    order = (tmp_path / trials.BEGAN).read_text().splitlines()
+    assert sorted(order[:5]) == ["one b", "one c", "one d", "three a", "two a"]
+    assert sorted(order[5:]) == ["one a", "three b"]
+    assert {part["state"] for part in result["parts"].values()} == {"done"}
+
+
+def test_a_check_that_goes_on_looks_for_no_first_steps_where_all_are_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    plans: dict[str, list[tuple[Any, ...]]] = {
+        name: [(f"{name} a", "0", True), (f"{name} b", "hang")] for name in ("one", "two")
+    }
+    suite.check(tmp_path, minutes=0.1, rehearse=True, parts=parts_of(tmp_path, plans))
+    assert sorted(began(tmp_path)) == ["a", "a", "b", "b", "one", "one", "two", "two"]
+    before = len((tmp_path / trials.TURNS).read_text().splitlines())
+    plans = {name: [*plan[:1], (f"{name} b", "0")] for name, plan in plans.items()}
+    found = suite.check(tmp_path, rehearse=True, parts=parts_of(tmp_path, plans))["parts"]
+    assert {part["state"] for part in found.values()} == {"done"}
+    assert len((tmp_path / trials.TURNS).read_text().splitlines()) == before + 2
+    # Of what is carried out again the first steps come first once more.
+    plans = {name: [(f"{name} a", "wrong", True), *plan[1:]] for name, plan in plans.items()}
+    Log(tmp_path, "one").path.write_text("")
+    (tmp_path / suite.RESULT_FILE).unlink()
+    again = suite.check(tmp_path, rehearse=True, retry=True, parts=parts_of(tmp_path, plans))["parts"]
+    assert suite.count_wrong(again["one"]) == 1
+
+
+def test_time_that_is_not_enough_is_shared_by_the_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(suite, "_REHEARSED_AT_ONCE", 1)
+    parts = parts_of(tmp_path, {name: [(f"{name} {i}", "0.25") for i in range(100)] for name in ("one", "two")})
+    found = suite.check(tmp_path, minutes=0.2, rehearse=True, parts=parts)["parts"]
+    counts = {name: len(part["steps"]) for name, part in found.items()}
+    assert min(counts.values()) > 2, counts
+    assert {part["state"] for part in found.values()} == {"out of time"}
+    # What was begun was not cut off where there was time left.
+    assert not [line for part in found.values() for line in part["steps"] if line["error"]]
+
+
+def test_what_one_process_imported_the_others_need_not_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told(tmp_path, [("a", "lose the device"), ("b", "0"), ("c", "0")])
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    _, b, c = checked(tmp_path)["steps"]
+    place = b["figures"]["bytecode"]
+    assert place
+    assert place == c["figures"]["bytecode"]
+    assert not Path(place).exists(), "nothing of it is left"
+    assert not list(tmp_path.rglob("*.pyc"))
+
+
+def test_each_part_has_what_comes_first_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marked_tests, "collected", lambda: ["tests/test_it.py::test_it"])
+    on_a_gpu = Conditions(device="cuda", executor="nvfuser", rehearse=False, folder=Path())
+    steps = {part.name: list(part.steps(on_a_gpu)) for part in PARTS}
+    first = {name: [step.id for step in its if step.first] for name, its in steps.items()}
+    assert all(first.values())
+    assert first["main"] == ["plan", "run, float32", "cancel", "run, recomputed"]
+    # No part is nothing but that, unless it is over soon.
+    rest = {name for name, its in steps.items() if len(first[name]) < len(its)}
+    assert rest == steps.keys() - {"environment", "tests", "ranks"}
 
 
 def test_what_a_killed_check_did_counts_whatever_was_summed_up_before_it(tmp_path: Path) -> None:

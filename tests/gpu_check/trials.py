@@ -6,28 +6,32 @@ import functools
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 
 from workbench.gpu_check.part import WRONG, Conditions, Figures, Known, Part, Step
 
-BEGAN, PLAN = "began.txt", "plan.json"
+BEGAN, PLAN, TURNS = "began.txt", "plan.json", "turns.txt"
 NAME = "trial"
 
 
-def part(**limits: float) -> Part:
+def part(name: str = NAME, module: str = __name__, **limits: float) -> Part:
     return Part(
-        name=NAME,
+        name=name,
         title="Trial",
         does="What it is told to.",
-        module=__name__,
+        module=module,
         **{"limit_s": 60.0, "step_limit_s": 60.0, **limits},
     )
 
 
-def steps(conditions: Conditions) -> Iterator[Step]:
-    for name, what in json.loads((conditions.folder / PLAN).read_text()):
-        yield Step(name, functools.partial(_act, conditions, name, what))
+def steps(conditions: Conditions, plan: str = PLAN) -> Iterator[Step]:
+    """As the plan in the folder says: name, what to do, and whether it comes first, where that is said."""
+    with (conditions.folder / TURNS).open("a") as turns:
+        turns.write(f"{os.getpid()}\n")
+    for name, what, *first in json.loads((conditions.folder / plan).read_text()):
+        yield Step(name, functools.partial(_act, conditions, name, what), *first)
 
 
 def _act(conditions: Conditions, name: str, what: str, known: Known) -> Figures:
@@ -47,4 +51,5 @@ def _act(conditions: Conditions, name: str, what: str, known: Known) -> Figures:
         return {"known": len(known), WRONG: "not as it has to be"}
     else:
         time.sleep(float(what))
-    return {"known": len(known), "pid": os.getpid(), "not a number": float("nan")}
+    bytecode = "" if sys.dont_write_bytecode else sys.pycache_prefix
+    return {"known": len(known), "pid": os.getpid(), "not a number": float("nan"), "bytecode": bytecode}

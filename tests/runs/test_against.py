@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -12,8 +15,9 @@ import torch
 from torch.cuda import _memory_viz
 
 import workbench as wb
+from workbench.compiler import pipeline
 from workbench.errors import ChoiceError, RunError
-from workbench.runs import events, graphed, jobs, request, snapshot
+from workbench.runs import events, graphed, jobs, logs, request, snapshot, worker
 from workbench.runs.jobs import Run
 from workbench.runs.meters import Allocation, Change
 from workbench.runs.request import RunOptions
@@ -51,6 +55,56 @@ def test_each_other_way_is_timed_in_turns_with_the_run(run: Run) -> None:
             assert found["low"] <= found["ratio"] <= found["high"]
             assert found["step_s"] > 0
     assert run.to_json()["against"] == run.against
+
+
+class Seen:
+    """Fusions of which it is noted in which phases of a run they are kept, and shared."""
+
+    def __init__(self) -> None:
+        self.phases: dict[str, str] = {}
+        self._now = ""
+
+    def phase(self, log: logs.EventLog, name: str) -> None:
+        self.phases[name] = self._now
+
+    @contextlib.contextmanager
+    def _inside(self, name: str) -> Iterator[None]:
+        self._now = name
+        yield
+        self._now = ""
+
+    def kept(self) -> contextlib.AbstractContextManager[None]:
+        return self._inside("kept")
+
+    def shared(self) -> contextlib.AbstractContextManager[None]:
+        return self._inside("shared")
+
+
+@pytest.mark.slow
+def test_what_a_run_compiled_is_not_compiled_again_to_compare_with_and_to_time_beside(
+    bench: wb.Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = bench.run(wait=True, folder=tmp_path / "run", options=RunOptions(samples=0, check_accuracy=False))
+    asked = request.read(run.run_dir)
+    again = dataclasses.replace(
+        asked, options=RunOptions(samples=1, measure_peak=False, clocks=False), variants={"thunder": None}
+    )
+    compiled_for: list[str] = []
+    unmodified = pipeline.unmodified
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        compiled_for.append(seen._now)
+        return unmodified(*args, **kwargs)
+
+    seen = Seen()
+    monkeypatch.setattr(request, "read", lambda _: again)
+    monkeypatch.setattr(pipeline, "unmodified", noted)
+    monkeypatch.setattr(worker, "_phase", seen.phase)
+    monkeypatch.setattr(worker, "fusions_of", lambda device: seen)
+    worker.run_program(run.run_dir, logs.EventLog(tmp_path / "events.jsonl"))
+    # What compiling costs is measured with nothing shared; nor is anything timed inside.
+    assert seen.phases == {"build": "", "compile": "kept", "warmup": "", "time": "", "accuracy": ""}
+    assert compiled_for == ["shared", "shared"]
 
 
 def test_a_difference_is_noise_where_its_interval_holds_one() -> None:

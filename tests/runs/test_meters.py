@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
@@ -71,6 +73,46 @@ def test_memory_is_sampled_twenty_times_a_second_and_more(tmp_path: Path) -> Non
     assert len(samples) >= 10
     assert all(sample.rss_bytes > 1 << 20 for sample in samples)
     assert [s.t_s for s in samples] == sorted(s.t_s for s in samples)
+
+
+def test_memory_is_sampled_while_a_call_keeps_the_interpreter_to_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As nvFuser does, which compiles a fusion so: no thread runs meanwhile."""
+    stats = {"allocated_bytes.all": 3, "reserved_bytes.all": 5, "inactive_split_bytes.all": 2}
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda: {f"{key}.current": value for key, value in stats.items()})
+    log = EventLog(tmp_path / logs.LOG_FILE)
+    sampler = meters.MemorySampler(log, 0.025, apart=True)
+    sampler.start()
+    give_up_s = time.monotonic() + 30
+    while not logs.read(tmp_path) and time.monotonic() < give_up_s:
+        time.sleep(0.01)
+    begun_s = log.now_s()
+    ctypes.PyDLL(None).usleep(900_000)
+    ended_s = log.now_s()
+    sampler.stop()
+    samples = [event for event in logs.read(tmp_path) if isinstance(event, MemorySample)]
+    within = [sample for sample in samples if begun_s <= sample.t_s <= ended_s]
+    assert len(within) >= 10
+    assert all(sample.rss_bytes > 1 << 20 for sample in samples)
+    told = within[-1]
+    assert (told.allocated_bytes, told.reserved_bytes, told.fragmented_bytes) == (3, 5, 2)
+    # It has ended, and nothing comes behind how a run ended.
+    count = len(samples)
+    time.sleep(0.2)
+    assert len(logs.read(tmp_path)) == count
+
+
+def test_memory_is_sampled_on_where_the_meter_ended(tmp_path: Path) -> None:
+    sampler = meters.MemorySampler(EventLog(tmp_path / logs.LOG_FILE), 0.025, apart=True)
+    assert sampler._meter is not None
+    sampler._meter.kill()
+    sampler._meter.wait()
+    sampler.start()
+    time.sleep(0.5)
+    sampler.stop()
+    assert len(logs.read(tmp_path)) >= 8
 
 
 def test_what_is_allocated_is_told_by_statement() -> None:

@@ -33,25 +33,27 @@ def gpu_check(
 
     parts = suite.chosen(only or [])
     folder = out or Path("gpu-check-rehearsal" if rehearse else "gpu-check")
-    suite.conditions_of(folder, rehearse=rehearse)
-    console = Console(stderr=True)
-    if not as_json:
-        elsewhere = suite.elsewhere(rehearse=rehearse)
-        table = new_table("part", "what it does", f"took elsewhere ({elsewhere.machine})" if elsewhere else "took")
-        for part in parts:
-            seconds = elsewhere.seconds.get(part.name) if elsewhere else None
-            add_row(table, part.name, part.does, "not run yet" if seconds is None else human_seconds(seconds))
-        print_table(table)
-        print_line(f"{minutes:g} minutes at most; results after each step in {folder}; the same command goes on")
-    with console.status("starting") as status:
-        result = suite.check(
-            folder,
-            minutes=minutes,
-            only=only or [],
-            rehearse=rehearse,
-            retry=retry,
-            on_progress=None if as_json else lambda progress: status.update(suite.progress_text(progress)),
-        )
+    # PyTorch is imported here first.
+    with suite.bytecode_apart():
+        suite.conditions_of(folder, rehearse=rehearse)
+        console = Console(stderr=True)
+        if not as_json:
+            elsewhere = suite.elsewhere(rehearse=rehearse)
+            table = new_table("part", "what it does", f"took elsewhere ({elsewhere.machine})" if elsewhere else "took")
+            for part in parts:
+                seconds = elsewhere.seconds.get(part.name) if elsewhere else None
+                add_row(table, part.name, part.does, "not run yet" if seconds is None else human_seconds(seconds))
+            print_table(table)
+            print_line(f"{minutes:g} minutes at most; results after each step in {folder}; the same command goes on")
+        with console.status("starting") as status:
+            result = suite.check(
+                folder,
+                minutes=minutes,
+                only=only or [],
+                rehearse=rehearse,
+                retry=retry,
+                on_progress=None if as_json else lambda progress: status.update(suite.progress_text(progress)),
+            )
     right = suite.is_all_right(result)
     if as_json:
         print_json({"ok": right, "out": str(folder), **result})

@@ -179,6 +179,11 @@ def goes_without(source: str, destination: str) -> bool:
     return (source, destination) in _skipped.get()
 
 
+def any_left_out() -> bool:
+    """Whether the definition being built may leave a `set` out."""
+    return bool(_skipped.get())
+
+
 def kept_outputs(outputs: list[Any], bsyms: Sequence[BoundSymbol]) -> list[Any]:
     """Outputs of a fusion, with a copy's result added where there are none.
 

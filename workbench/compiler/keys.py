@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import weakref
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from workbench.compiler.kept import identity, structure_of
@@ -86,14 +86,31 @@ def fusion_key(bsym: Any) -> str:
 
 
 def _fusion_key(bsym: Any) -> str:
+    parts = (str(bsym.sym.executor.name), *_structure(bsym.subsymbols, bsym.args, bsym.output))
+    return hashlib.sha256(repr(list(parts)).encode()).hexdigest()[:16]
+
+
+def structure_key(members: Iterable[Any], inputs: Any, outputs: Any) -> str:
+    """Digest of what a fusion is made of, as in `fusion_key`, whosever it is.
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits.
+    """
+    return hashlib.sha256(repr(_structure(members, inputs, outputs)).encode()).hexdigest()
+
+
+def _structure(members: Iterable[Any], inputs: Any, outputs: Any) -> tuple[Hashable, ...]:
     numbers: dict[str, int] = {}
-    parts: list[Hashable] = [str(bsym.sym.executor.name), _freeze(bsym.args, numbers, {})]
-    parts.extend(
-        (str(member.sym.id or member.sym.name), _freeze((member.args, member.kwargs, member.output), numbers, {}))
-        for member in bsym.subsymbols
+    return (
+        _freeze(inputs, numbers, {}),
+        *(
+            (str(member.sym.id or member.sym.name), _freeze((member.args, member.kwargs, member.output), numbers, {}))
+            for member in members
+        ),
+        _freeze(outputs, numbers, {}),
     )
-    parts.append(_freeze(bsym.output, numbers, {}))
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def statement_key(bsym: Any) -> str:

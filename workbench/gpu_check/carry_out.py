@@ -1,6 +1,6 @@
 """A part, as a process: carries its steps out one after another, and keeps what each gave.
 
-``python -m workbench.gpu_check.carry_out PART CONDITIONS``, started by `workbench.gpu_check.suite`.
+``python -m workbench.gpu_check.carry_out PART CONDITIONS TURN``, started by `workbench.gpu_check.suite`.
 """
 
 from __future__ import annotations
@@ -16,22 +16,34 @@ from typing import Any
 
 from workbench.errors import WorkbenchError
 from workbench.gpu_check.log import Log, line_of
-from workbench.gpu_check.part import Conditions, Figures, Part, Step
+from workbench.gpu_check.part import Conditions, Figures, Part, Step, Turn
 from workbench.runs import files
 from workbench.runs.processes import die_with_parent
 
 AGAIN = 75
 """Exit status: the device is no good to this process any more, and the next step needs a new one."""
 
+LEFT = 76
+"""Exit status: all that the turn was for is done, and of the part there is more."""
+
+LATE = 77
+"""Exit status: the turn had no time for the next step."""
+
 _LOST = ("CUDA error", "CUDA driver error", "device-side assert", "INTERNAL ASSERT")
 
 
-def carry_out(part: Part, conditions: Conditions) -> int:
-    """Carry the steps out that are not done; gives the exit status."""
+def carry_out(part: Part, conditions: Conditions, turn: Turn) -> int:
+    """Carry the steps of a turn out that are not done; gives the exit status."""
     log = Log(conditions.folder, part.name)
     known: dict[str, Figures] = {line["step"]: line["figures"] for line in log.lines()}
+    left = False
     for step in part.steps(conditions):
         if step.id in known:
+            continue
+        if time.monotonic() >= turn.until_s:
+            return LATE
+        if turn.first and not step.first:
+            left = True
             continue
         log.begin(step.id)
         line, lost = _acted(step, known)
@@ -39,7 +51,7 @@ def carry_out(part: Part, conditions: Conditions) -> int:
         known[step.id] = line["figures"]
         if lost:
             return AGAIN
-    return 0
+    return LEFT if left else 0
 
 
 def _acted(step: Step, known: dict[str, Figures]) -> tuple[dict[str, Any], bool]:
@@ -59,11 +71,15 @@ def _acted(step: Step, known: dict[str, Figures]) -> tuple[dict[str, Any], bool]
     return line_of(step.id, seconds=seconds, at=at, figures=figures, error=files.one_line(error)), lost
 
 
-def main(part: str, conditions: str) -> None:
+def main(part: str, conditions: str, turn: str) -> None:
     """Carry out a part; ends the process."""
     die_with_parent()
     given = json.loads(conditions)
-    status = carry_out(Part(**json.loads(part)), Conditions(**{**given, "folder": Path(given["folder"])}))
+    status = carry_out(
+        Part(**json.loads(part)),
+        Conditions(**{**given, "folder": Path(given["folder"])}),
+        Turn(**json.loads(turn)),
+    )
     # Not through what libraries do when the interpreter ends: all there is to keep is kept.
     sys.stdout.flush()
     sys.stderr.flush()

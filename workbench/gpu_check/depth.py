@@ -11,7 +11,9 @@ from workbench.gpu_check import runs
 from workbench.gpu_check.part import Conditions, Figures, Known, Step
 from workbench.runs.sweep import FIT_FROM
 
-LAYERS = (1, 2, 4, 8, 16, 32, 64, 128)
+LAYERS = (8, 32, 16, 64, 4, 2, 1, 128)
+"""In the order in which they are taken: an exponent is of those from 8 on, and the deepest takes the longest."""
+_FIRST = 8
 _REHEARSED = (8,)
 POLICIES: Mapping[str, Mapping[str, str]] = {
     "stock": {},
@@ -26,11 +28,12 @@ _REHEARSED_POLICIES = ("stock", "weight 0, cut every 4, shared")
 
 
 def steps(conditions: Conditions) -> Iterator[Step]:
-    """Depth by depth, so that what is left when the time is up is the deepest; and the exponents."""
+    """Depth by depth, and the exponents."""
     layers = conditions.size(LAYERS, _REHEARSED)
     for count in layers:
         for name in conditions.size(tuple(POLICIES), _REHEARSED_POLICIES):
-            yield Step(f"{count} layers, {name}", functools.partial(_point, conditions, count, POLICIES[name]))
+            act = functools.partial(_point, conditions, count, POLICIES[name])
+            yield Step(f"{count} layers, {name}", act, first=count == _FIRST)
     for name in conditions.size(tuple(POLICIES), _REHEARSED_POLICIES[:1]):
         yield Step(f"exponent, {name}", functools.partial(_exponent, layers, name))
 

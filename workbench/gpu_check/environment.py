@@ -17,11 +17,11 @@ from workbench.gpu_check.part import WRONG, Conditions, Figures, Step
 
 def steps(conditions: Conditions) -> Iterator[Step]:
     """What is installed, the GPUs, whether nvFuser's definitions build, whether a fusion runs."""
-    yield Step("installed", lambda _: _installed())
-    yield Step("devices", lambda _: _devices(conditions))
-    yield Step("nvFuser builds", lambda _: _builds(conditions))
+    yield Step("installed", lambda _: _installed(), first=True)
+    yield Step("devices", lambda _: _devices(conditions), first=True)
+    yield Step("nvFuser builds", lambda _: _builds(conditions), first=True)
     if not conditions.rehearse:
-        yield Step("a program runs", lambda _: _runs(conditions))
+        yield Step("a program runs", lambda _: _runs(conditions), first=True)
 
 
 def _installed() -> Figures:

@@ -32,14 +32,16 @@ def steps(conditions: Conditions) -> Iterator[Step]:
     for sequence in sequences:
         for layers in conditions.size((1, 2, 4, 8), ()):
             name = f"{layers} {'layer' if layers == 1 else 'layers'}, {sequence} tokens"
-            yield Step(name, functools.partial(_stock, conditions, layers, sequence))
+            first = layers == 1 and sequence == sequences[0]
+            yield Step(name, functools.partial(_stock, conditions, layers, sequence), first=first)
     for sequence in sequences:
         name = f"2 layers, {sequence} tokens"
         if not conditions.rehearse:
-            yield Step(f"{name}, recomputed", functools.partial(_recomputed, conditions, sequence))
+            act = functools.partial(_recomputed, conditions, sequence)
+            yield Step(f"{name}, recomputed", act, first=sequence == sequences[0])
         for ahead in conditions.size(_AHEAD, _AHEAD[:1]):
             act = functools.partial(_offloaded, conditions, sequence, ahead)
-            yield Step(f"{name}, offloaded, {ahead} ahead", act)
+            yield Step(f"{name}, offloaded, {ahead} ahead", act, first=conditions.rehearse)
     yield Step("depth that fits", functools.partial(_fits, conditions, sequences[-1]))
     if not conditions.rehearse:
         yield Step("one layer more", functools.partial(_more, conditions, sequences[-1]))

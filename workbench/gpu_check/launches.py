@@ -15,6 +15,8 @@ from workbench.runs.graphed import NAME as GRAPHED
 from workbench.runs.request import RunOptions
 
 WIDTHS = (64, 256, 1024, 4096)
+_FIRST = (64, 1024)
+"""One that is launch-bound, and one that is not."""
 _CLOCKS_ALLOWED_SHARE = 0.05
 _CHUNKS = 64
 
@@ -22,8 +24,8 @@ _CHUNKS = 64
 def steps(conditions: Conditions) -> Iterator[Step]:
     """Sizes from launch-bound to device-bound; then two ways to write one product, ranked with syncs and without."""
     for width in conditions.size(WIDTHS, WIDTHS[:1]):
-        yield Step(f"mlp, width {width}", functools.partial(_sizes, conditions, width))
-    yield Step("with syncs and without", lambda _: _ranked(conditions))
+        yield Step(f"mlp, width {width}", functools.partial(_sizes, conditions, width), first=width in _FIRST)
+    yield Step("with syncs and without", lambda _: _ranked(conditions), first=True)
 
 
 def _sizes(conditions: Conditions, width: int, _: Known) -> Figures:

@@ -41,6 +41,7 @@ class Log:
     def __init__(self, folder: Path, part: str) -> None:
         self.path = folder / f"{part}.jsonl"
         self._begun = folder / f"{part}.begun"
+        self._first = folder / f"{part}.first"
 
     def lines(self) -> list[dict[str, Any]]:
         """Whole records, in order; a torn one is no record, and its step is carried out again."""
@@ -61,9 +62,18 @@ class Log:
 
     def forget_wrong(self) -> None:
         """Drop the records of steps that failed or are wrong, so that they are carried out again."""
+        self._first.unlink(missing_ok=True)
         if wrong := [line for line in self.lines() if not is_right(line)]:
             kept = [line for line in self.lines() if line not in wrong]
             files.write(self.path, "".join(json.dumps(line) + "\n" for line in kept))
+
+    def first_done(self) -> bool:
+        """Whether it is noted that all steps that come first are done: to find out takes a process seconds."""
+        return files.exists(self._first)
+
+    def note_first_done(self) -> None:
+        """Note that."""
+        files.write(self._first, "")
 
     def begin(self, step: str) -> None:
         """Note the step that is being carried out, so that one that ends its process is known."""
@@ -71,7 +81,11 @@ class Log:
 
     def begun(self) -> str:
         """The step that is being carried out, or was when the process ended; empty where there is none."""
-        return files.read(self._begun).decode(errors="replace") if files.exists(self._begun) else ""
+        try:
+            return files.read(self._begun).decode(errors="replace")
+        except FileNotFoundError:
+            # None, or it ended just now: the process that carries it out takes the note away.
+            return ""
 
     def forget_begun(self) -> None:
         """What a check that was killed had begun is begun again."""

@@ -18,15 +18,15 @@ _CANCEL_AT_S = 120.0
 
 
 def steps(conditions: Conditions) -> Iterator[Step]:
-    """Plan, run, choose and run again, cancel; in single precision, and larger in bfloat16."""
+    """Plan, run, cancel, choose and run again, in single precision; then larger, in bfloat16."""
     small: dict[str, Any] = conditions.size({"layers": 2, "dim": 512, "heads": 8, "sequence": 256}, {"layers": 1})
-    yield Step("plan", lambda _: _plan(conditions, small))
-    yield Step("run, float32", lambda _: _run(conditions, small, {}))
+    yield Step("plan", lambda _: _plan(conditions, small), first=True)
+    yield Step("run, float32", lambda _: _run(conditions, small, {}), first=True)
+    yield Step("cancel", lambda _: _cancel(conditions, small), first=True)
     if not conditions.rehearse:
-        yield Step("run, recomputed", lambda _: _recomputed(conditions, small))
+        yield Step("run, recomputed", lambda _: _recomputed(conditions, small), first=True)
         large = {"layers": 4, "dim": 2048, "heads": 16, "batch": 2, "sequence": 2048, "dtype": "bfloat16"}
         yield Step("run, bfloat16", lambda _: _run(conditions, large, {}))
-    yield Step("cancel", lambda _: _cancel(conditions, small))
 
 
 def _program(conditions: Conditions) -> str:

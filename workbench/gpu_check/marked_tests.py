@@ -22,13 +22,13 @@ _COLLECTED = 5
 def steps(conditions: Conditions) -> Iterator[Step]:
     """Each test; in a rehearsal, and where there is no checkout, what there is is only listed."""
     if not (_ROOT / "tests").is_dir():
-        yield Step("tests", lambda _: {"tests": None, "reason": "the test suite comes with a checkout"})
+        yield Step("tests", lambda _: {"tests": None, "reason": "the test suite comes with a checkout"}, first=True)
         return
     names = collected()
-    yield Step("collected", lambda _: {"tests": names})
+    yield Step("collected", lambda _: {"tests": names}, first=True)
     if not conditions.rehearse:
         for name in names:
-            yield Step(name, functools.partial(_test, name))
+            yield Step(name, functools.partial(_test, name), first=True)
 
 
 def collected() -> list[str]:

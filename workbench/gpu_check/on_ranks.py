@@ -27,10 +27,10 @@ def steps(conditions: Conditions) -> Iterator[Step]:
     """Each order of collectives on all GPUs of this machine."""
     ranks = 2 if conditions.rehearse else torch.cuda.device_count()
     if ranks < 2:
-        yield Step("ranks", lambda _: {"ranks": ranks, "reason": "one GPU has no collectives to order"})
+        yield Step("ranks", lambda _: {"ranks": ranks, "reason": "one GPU has no collectives to order"}, first=True)
         return
     for name, choices in conditions.size(ORDERS, {"stock": ORDERS["stock"]}).items():
-        yield Step(name, functools.partial(_order, conditions, ranks, choices))
+        yield Step(name, functools.partial(_order, conditions, ranks, choices), first=not choices)
 
 
 def _order(conditions: Conditions, ranks: int, choices: Mapping[str, str], _: Known) -> Figures:

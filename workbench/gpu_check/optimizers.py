@@ -12,6 +12,8 @@ from workbench.runs.request import RunOptions
 
 POLICIES = ("always", "never", "direct_only", "alias_aware")
 FENCES = ("keep", "drop")
+_FIRST = (("always", "keep"), ("alias_aware", "drop"))
+"""As Thunder does it, and with all that is left out where it may be."""
 _ALIASES = ("return_source", "two_destinations", "swap")
 _OPTIONS = RunOptions(samples=20, clocks=False)
 
@@ -19,11 +21,13 @@ _OPTIONS = RunOptions(samples=20, clocks=False)
 def steps(conditions: Conditions) -> Iterator[Step]:
     """Adam and SGD, large enough that a step is not only launches; then what returns or shares what it writes."""
     size, parameters = conditions.size((2048, 8), (64, 2))
-    for program in conditions.size(("torch_adam", "torch_sgd"), ("torch_sgd",)):
+    programs = conditions.size(("torch_adam", "torch_sgd"), ("torch_sgd",))
+    for program in programs:
         for fences in FENCES:
             for policy in POLICIES:
                 act = functools.partial(_optimizer, conditions, program, policy, fences, size, parameters)
-                yield Step(f"{program}, {policy}, fences {fences}", act)
+                first = program == programs[0] and (policy, fences) in _FIRST
+                yield Step(f"{program}, {policy}, fences {fences}", act, first=first)
     for program in _ALIASES:
         for policy in POLICIES:
             yield Step(f"{program}, {policy}", functools.partial(_aliases, conditions, program, policy))

@@ -51,10 +51,29 @@ class Step:
         Unique in its part, and the same in each process: a step that is done is not done again.
     act : callable
         Takes the figures of the steps before it, and gives its own.
+    first : bool
+        Whether it is of those that tell the most of its part: they are carried out before the rest of any part.
     """
 
     id: str
     act: Callable[[Known], Figures]
+    first: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Turn:
+    """What of a part is carried out now.
+
+    Attributes
+    ----------
+    first : bool
+        Only the steps that come before the rest of any part.
+    until_s : float
+        No step is begun from then on, by `time.monotonic`, which all processes of a machine share.
+    """
+
+    first: bool
+    until_s: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,9 +85,11 @@ class Part:
     name, title, does : str
         For the command line, for a heading, and in one sentence.
     limit_s : float
-        The part is left when it has taken so long.
+        A turn of the part is left when it has taken so long; and by it what is left of the time is shared.
     step_limit_s : float
         A step that takes longer has failed, and the next is begun.
+    first_limit_s : float
+        No step of those that come first is begun when they have taken so long.
     module : str
         Has ``steps(conditions)``; imported where the part is carried out and nowhere else.
     """
@@ -79,6 +100,7 @@ class Part:
     limit_s: float
     module: str
     step_limit_s: float = 600.0
+    first_limit_s: float = 90.0
 
     def steps(self, conditions: Conditions) -> Iterable[Step]:
         """Its steps, in order."""

@@ -1,4 +1,4 @@
-"""The parts of a check, in order of worth: the first minutes on a borrowed GPU go to what matters most."""
+"""The parts of a check, in order of worth; what tells the most of each comes before the rest of any."""
 
 from __future__ import annotations
 

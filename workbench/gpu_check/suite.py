@@ -12,20 +12,21 @@ import platform
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from workbench.errors import Advice, DeviceError, RunError, nearest
 from workbench.gpu_check import page
-from workbench.gpu_check.carry_out import AGAIN
+from workbench.gpu_check.carry_out import AGAIN, LATE, LEFT
 from workbench.gpu_check.log import Log, claimed, line_of
 from workbench.gpu_check.log import is_right as is_right
 from workbench.gpu_check.part import WRONG as WRONG
-from workbench.gpu_check.part import Conditions, Part
+from workbench.gpu_check.part import Conditions, Part, Turn
 from workbench.gpu_check.parts import PARTS
 from workbench.runs import files
 from workbench.runs.processes import how_ended
@@ -37,6 +38,11 @@ ELSEWHERE_FILE = "elsewhere.json"
 _LOOK_S = 0.1
 _REHEARSED_AT_ONCE = 2
 _KILL_TIMEOUT_S = 20.0
+
+_FIRST, _SHARED, _REST = "first", "shared", "rest"
+_PASSES = (_FIRST, _SHARED, _REST)
+"""Over all parts: the steps that tell the most of each; the others, each part for its share of the time that is left;
+and what is left of the worthiest first."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +141,8 @@ def check(
     folder : Path
         Where results are kept, after each step; made where it is missing.
     minutes : float
-        No part is begun, and the one at hand is left, when so many are over.
+        No part is begun, and the one at hand is left, when so many are over. The steps that tell the most of each part
+        come first; what is left is shared by the parts.
     only : sequence of str
         Names of parts; by default all.
     rehearse : bool
@@ -176,33 +183,76 @@ def check(
         result = _kept(folder, note, parts)
         missing = [part for part in wanted if retry or result["parts"][part.name]["state"] != "done"]
         keeping, stop = threading.Lock(), threading.Event()
+        # What is measured on a GPU is measured alone, the worthiest first; a rehearsal's figures mean nothing, so that
+        # it takes what took longest first, and no thread waits for the other's last part.
+        at_once = _REHEARSED_AT_ONCE if rehearse else 1
+        order = longest_first(missing) if rehearse else missing
+        left = {part.name: part for part in order}
 
-        def carry_out(part: Part) -> None:
+        def carry_out(part: Part, pass_: str, after: Sequence[Part]) -> None:
             began_s = time.monotonic()
             if began_s >= give_up_s or stop.is_set():
                 return
-            limits = _Limits(part_s=began_s + min(give_up_s - began_s, part.limit_s), all_s=give_up_s, stop=stop)
-            whole = _carried_out(part, conditions, limits, on_progress)
+            turn, part_s = _turn(pass_, part, after, began_s, give_up_s, at_once)
+            limits = _Limits(part_s=part_s, all_s=give_up_s, stop=stop)
+            whole = _carried_out(part, conditions, turn, limits, environment, on_progress)
             with keeping:
+                if whole:
+                    del left[part.name]
                 outcome = result["parts"][part.name]
                 outcome["state"] = "done" if whole else "out of time"
                 outcome["seconds"] = round(outcome["seconds"] + time.monotonic() - began_s, 1)
                 outcome["steps"] = Log(folder, part.name).lines()
                 _keep(folder, result)
 
-        # What is measured on a GPU is measured alone, the worthiest first; a rehearsal's figures mean nothing, so that
-        # it takes what took longest first, and no thread waits for the other's last part.
-        order = longest_first(missing) if rehearse else missing
-        with ThreadPoolExecutor(_REHEARSED_AT_ONCE if rehearse else 1) as pool:
-            begun = [pool.submit(carry_out, part) for part in order]
+        with bytecode_apart() as environment, ThreadPoolExecutor(at_once) as pool:
             try:
-                for each in begun:
-                    each.result()
+                for pass_ in _PASSES if len(order) > 1 else _PASSES[-1:]:
+                    now = [part for part in left.values() if pass_ != _FIRST or not Log(folder, part.name).first_done()]
+                    begun = [pool.submit(carry_out, part, pass_, now[i + 1 :]) for i, part in enumerate(now)]
+                    for each in begun:
+                        each.result()
             except BaseException:
                 stop.set()
                 pool.shutdown(cancel_futures=True)
                 raise
     return result
+
+
+def _turn(
+    pass_: str, part: Part, after: Sequence[Part], now_s: float, all_s: float, at_once: int
+) -> tuple[Turn, float]:
+    """A part's turn in a pass with other parts after it, and when it is left whatever it is at."""
+    if pass_ == _FIRST:
+        until_s = now_s + part.first_limit_s
+        return Turn(first=True, until_s=min(until_s, all_s)), min(until_s + part.first_limit_s, all_s)
+    until_s = all_s
+    if pass_ == _SHARED:
+        # Begun steps are not cut off: what one part takes more, or less, than its share, all parts after it share.
+        share = part.limit_s / sum(each.limit_s for each in (part, *after))
+        until_s = now_s + min(1.0, at_once * share) * (all_s - now_s)
+    return Turn(first=False, until_s=until_s), min(now_s + part.limit_s, all_s)
+
+
+@contextlib.contextmanager
+def bytecode_apart() -> Iterator[dict[str, str]]:
+    """Inside, what one process has imported is not compiled anew by each other that has the environment given.
+
+    Where nothing may be written beside the sources, each would spend 5 s on that: as long as all else that a small run
+    takes. So bytecode lies apart until the check is over.
+    """
+    if not sys.dont_write_bytecode:
+        apart = {} if sys.pycache_prefix is None else {"PYTHONPYCACHEPREFIX": sys.pycache_prefix}
+        yield {**os.environ, **apart, "PYTHONDONTWRITEBYTECODE": ""}
+        return
+    before = sys.pycache_prefix
+    with tempfile.TemporaryDirectory(prefix="gpu-check-", ignore_cleanup_errors=True) as place:
+        sys.dont_write_bytecode, sys.pycache_prefix = False, place
+        try:
+            with bytecode_apart() as environment:
+                yield environment
+        finally:
+            sys.dont_write_bytecode, sys.pycache_prefix = True, before
 
 
 def progress_text(progress: Progress) -> str:
@@ -282,16 +332,20 @@ def _keep(folder: Path, result: dict[str, Any]) -> None:
 def _carried_out(
     part: Part,
     conditions: Conditions,
+    turn: Turn,
     limits: _Limits,
+    environment: Mapping[str, str],
     on_progress: Callable[[Progress], None] | None,
 ) -> bool:
-    """Carry a part out in one process after another; whether all of it is done."""
+    """Carry a turn of a part out in one process after another; whether all of the part is done."""
     log = Log(conditions.folder, part.name)
     log.forget_begun()
     while time.monotonic() < limits.part_s and not limits.stop.is_set():
         before = len(log.lines())
-        ended, step, took_s = _process(part, conditions, log, limits, on_progress)
-        if ended is None and not step:
+        ended, step, took_s = _process(part, conditions, turn, log, limits, environment, on_progress)
+        if ended == LEFT and turn.first:
+            log.note_first_done()
+        if ended in (LEFT, LATE) or (ended is None and not step):
             return False
         if ended == 0:
             return True
@@ -309,8 +363,10 @@ def _carried_out(
 def _process(
     part: Part,
     conditions: Conditions,
+    turn: Turn,
     log: Log,
     limits: _Limits,
+    environment: Mapping[str, str],
     on_progress: Callable[[Progress], None] | None,
 ) -> tuple[int | None, str, float]:
     """One process of a part: its exit status, None where it was ended; the step it was at; and for how long.
@@ -326,13 +382,14 @@ def _process(
                 "workbench.gpu_check.carry_out",
                 json.dumps(dataclasses.asdict(part)),
                 json.dumps(given),
+                json.dumps(dataclasses.asdict(turn)),
             ],
             # It ends when this end is closed: with this process.
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
             env={
-                **os.environ,
+                **environment,
                 "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path),
                 "WORKBENCH_RUNS": str(conditions.folder / "runs" / part.name),
             },

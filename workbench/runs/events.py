@@ -194,7 +194,8 @@ class MemorySample(Event):
     rss_bytes : int
         Size of the process.
     allocated_bytes, reserved_bytes, fragmented_bytes : int, optional
-        On CUDA: what its allocator gave out, what it holds, and what lies free in blocks that are in use in part.
+        On CUDA: what its allocator gave out, what it holds, and what lies free in blocks that are in use in part; while
+        a call keeps the interpreter to itself, as nvFuser does to compile, as it was before.
     """
 
     type = "memory_sample"

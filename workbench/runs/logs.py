@@ -219,6 +219,16 @@ class EventLog:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._is = _identity(self._file)
 
+    @property
+    def start_s(self) -> float:
+        """When the log was opened, by `time.perf_counter`."""
+        return self._start
+
+    @property
+    def descriptor(self) -> int:
+        """What it is written by: a line at once, behind all that is there."""
+        return self._file
+
     def now_s(self) -> float:
         """Seconds since the log was opened."""
         return time.perf_counter() - self._start

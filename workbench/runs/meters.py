@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import dataclasses
+import json
 import math
 import os
 import resource
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -36,6 +40,9 @@ _CUDA_STATS = {
 """Figures of a memory sample by what `torch.cuda.memory_stats` calls them."""
 
 
+_METER_TIMEOUT_S = 2.0
+
+
 class MemorySampler(threading.Thread):
     """Writes a `MemorySample` into the log at a steady pace, until stopped.
 
@@ -44,21 +51,26 @@ class MemorySampler(threading.Thread):
     log : EventLog
     interval_s : float
         Between samples.
+    apart : bool, optional
+        Have them written by `workbench.runs.meter`, which calls that lock the interpreter do not stop. What is not read
+        off the process, but told by the device's allocator, is then as it was when Python ran last.
     """
 
-    def __init__(self, log: EventLog, interval_s: float) -> None:
+    def __init__(self, log: EventLog, interval_s: float, *, apart: bool = False) -> None:
         super().__init__(name="memory-sampler", daemon=True)
         self._log = log
         self._interval_s = interval_s
         # Kept open, as psutil does not: a sample then takes a tenth of the time, and the program has it instead.
         self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         self._stopped = threading.Event()
+        self._meter = self._start_meter() if apart else None
 
     def run(self) -> None:
         """Sample until stopped."""
         due_s = time.monotonic() + self._interval_s
         while not self._stopped.wait(max(0.0, due_s - time.monotonic())):
-            self._log.write(self._sample())
+            if not self._told():
+                self._log.write(self._sample())
             # One sample that had to wait, for the interpreter's lock, does not delay all that follow.
             due_s = max(due_s + self._interval_s, time.monotonic())
 
@@ -66,16 +78,60 @@ class MemorySampler(threading.Thread):
         """Stop, after the sample being taken."""
         self._stopped.set()
         self.join()
-        os.close(self._statm)
+        with contextlib.suppress(OSError):  # the program closed it
+            os.close(self._statm)
+        self._end_meter(b"\n")
+
+    def _start_meter(self) -> subprocess.Popen[bytes] | None:
+        where, file = os.path.join(os.path.dirname(__file__), "meter.py"), self._log.descriptor
+        given = (file, os.getpid(), self._log.start_s, self._interval_s)
+        try:
+            meter = subprocess.Popen(
+                [sys.executable, "-I", "-S", where, *map(str, given)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(file,),
+            )
+        except OSError:  # no memory or no process number is left for it
+            return None
+        assert meter.stdin is not None, "it is a pipe"
+        os.set_blocking(meter.stdin.fileno(), False)
+        return meter
+
+    def _end_meter(self, last: bytes = b"") -> None:
+        meter, self._meter = self._meter, None
+        if meter is None or meter.stdin is None:
+            return
+        with contextlib.suppress(OSError, ValueError):
+            os.write(meter.stdin.fileno(), last)
+            meter.stdin.close()
+        try:
+            meter.wait(_METER_TIMEOUT_S if last else 0)
+        except subprocess.TimeoutExpired:
+            meter.kill()
+            meter.wait()
+
+    def _told(self) -> bool:
+        """Tell the meter what the device's allocator says; whether there is one to tell."""
+        if self._meter is None or self._meter.stdin is None:
+            return False
+        try:
+            os.write(self._meter.stdin.fileno(), json.dumps(self._on_device()).encode() + b"\n")
+        except (OSError, ValueError):  # it has ended or does not read, or the program closed it
+            self._end_meter()
+            return False
+        return True
 
     def _sample(self) -> MemorySample:
-        device: dict[str, int] = {}
-        # Asking a CUDA that is not in use would start it, and that takes seconds and memory.
-        if torch.cuda.is_initialized():
-            stats = torch.cuda.memory_stats()
-            device = {name: stats[f"{key}.all.current"] for name, key in _CUDA_STATS.items()}
         rss_bytes = int(os.pread(self._statm, 128, 0).split()[1]) * resource.getpagesize()
-        return MemorySample(t_s=self._log.now_s(), rss_bytes=rss_bytes, **device)
+        return MemorySample(t_s=self._log.now_s(), rss_bytes=rss_bytes, **self._on_device())
+
+    def _on_device(self) -> dict[str, int | None]:
+        # Asking a CUDA that is not in use would start it, and that takes seconds and memory.
+        if not torch.cuda.is_initialized():
+            return dict.fromkeys(_CUDA_STATS)
+        stats = torch.cuda.memory_stats()
+        return {name: stats[f"{key}.all.current"] for name, key in _CUDA_STATS.items()}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

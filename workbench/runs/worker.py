@@ -167,14 +167,32 @@ def run_program(run_dir: Path, log: logs.EventLog, join: Callable[[request.RunRe
     log.write(_environment(log))
     from workbench.runs import meters
 
-    sampler = meters.MemorySampler(log, options.memory_interval_s)
+    sampler = meters.MemorySampler(
+        log, options.memory_interval_s, apart=str(asked.program["device"]).startswith("cuda")
+    )
     sampler.start()
+    try:
+        _measure(run_dir, asked, group, options, log)
+    finally:
+        # What a log says of how the run ended is its last line.
+        sampler.stop()
+
+
+def _measure(
+    run_dir: Path, asked: request.RunRequest, group: Group | None, options: request.RunOptions, log: logs.EventLog
+) -> None:
+    from workbench.runs import meters
+
     _phase(log, "build")
     build, transforms = _builder(run_dir, asked, group), group.transforms if group is not None else tuple
     path = run_dir / request.CONFIG_FILE
     own = path.read_text() if path.exists() else None
     compile_program = compiler_of(own, str(path), transforms, asked.capture)
-    recorded, kernels_run, stepper = _compile(compile_program, build, log, options, _modes(asked), stock=own is None)
+    fusions = fusions_of(asked.program["device"])
+    with fusions.kept():
+        recorded, kernels_run, stepper = _compile(
+            compile_program, build, log, options, _modes(asked), stock=own is None
+        )
 
     _phase(log, "warmup")
     step_s = _warm_up(stepper, options.warmup if group is None else max(options.warmup, 1), log)
@@ -193,7 +211,9 @@ def run_program(run_dir: Path, log: logs.EventLog, join: Callable[[request.RunRe
         snapshot.save(snapshot.take(stepper, _clocks(stepper, time.time_ns, frees=True)), run_dir)
     if options.samples:
         _phase(log, "time")
-        _time(stepper, _variants(asked, own, build, transforms, options, log), log, options)
+        with fusions.shared():
+            variants = _variants(asked, own, build, transforms, options, log)
+        _time(stepper, variants, log, options)
     if options.clocks and (clocks := _clocks(stepper, time.perf_counter_ns)) is not None:
         from workbench.runs import clocks as clocking
 
@@ -206,13 +226,43 @@ def run_program(run_dir: Path, log: logs.EventLog, join: Callable[[request.RunRe
     if options.check_accuracy:
         _phase(log, "accuracy")
         del stepper  # references need the room
-        if group is not None:
-            group.check(compile_program, build, log, options.seed)
-        else:
-            _check(recorded, kernels_run, build, log, options.seed, asked)
+        with fusions.shared():
+            if group is not None:
+                group.check(compile_program, build, log, options.seed)
+            else:
+                _check(recorded, kernels_run, build, log, options.seed, asked)
     if group is not None:
         group.leave()
-    sampler.stop()
+
+
+class Fusions(Protocol):
+    """What compiles fusions once that a run defines more than once."""
+
+    def kept(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, each is compiled on its own, for that is measured, and kept."""
+
+    def shared(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, what was kept is not compiled again."""
+
+
+class _NoFusions:
+    """Where nvFuser compiles none."""
+
+    def kept(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    shared = kept
+
+
+def fusions_of(device: str) -> Fusions:
+    """Those of programs on a device."""
+    from workbench.executor import why_no_nvfuser
+
+    if not device.startswith("cuda") or why_no_nvfuser():
+        return _NoFusions()
+    from workbench.compiler.compiled_once import Definitions
+
+    return Definitions()
 
 
 def _warm_up(stepper: Stepper, steps: int, log: logs.EventLog) -> float:

@@ -1,0 +1,53 @@
+"""Memory samples of a worker on a GPU, by a program of its own: nvFuser compiles a fusion with the interpreter locked.
+
+That takes up to seconds, in which no thread of the worker runs; on an H100 all of 20 s in which nvFuser compiled were
+without samples but for one between two fusions each. It starts in a thirtieth of a second, for it needs nothing but the
+standard library. Its arguments are the log's descriptor, the worker's process id, when the log was opened by
+`time.perf_counter`, which all processes of a machine share, and the interval in seconds; on standard input it is told
+what the allocator of the device says, a JSON object a line; an empty line is the last.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import sys
+import time
+
+
+def main(log: int, pid: int, start_s: float, interval_s: float) -> None:
+    """Sample until the worker ends, or has said so."""
+    statm = os.open(f"/proc/{pid}/statm", os.O_RDONLY | os.O_CLOEXEC)
+    os.set_blocking(0, False)
+    device = {"allocated_bytes": None, "reserved_bytes": None, "fragmented_bytes": None}
+    told = b""
+    due_s = time.perf_counter() + interval_s
+    while True:
+        if select.select([0], [], [], max(0.0, due_s - time.perf_counter()))[0]:
+            some = os.read(0, 1 << 16)
+            if not some:
+                return
+            *lines, told = (told + some).split(b"\n")
+            if b"" in lines:
+                return
+            device = json.loads(lines[-1]) if lines else device
+            continue
+        # A copy of the worker that a program forked may hold its end of the pipe.
+        if os.getppid() != pid:
+            return
+        pages = os.pread(statm, 128, 0).split()[1]
+        now_s = time.perf_counter()
+        sample = {
+            "type": "memory_sample",
+            "t_s": now_s - start_s,
+            "rss_bytes": int(pages) * resource.getpagesize(),
+            **device,
+        }
+        os.write(log, json.dumps(sample, separators=(",", ":")).encode() + b"\n")
+        due_s = max(due_s + interval_s, now_s)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4]))
