@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import workbench
+from workbench.compiler import compiled_once
 from workbench.compiler.compiled_once import Definitions
 from workbench.executor import why_no_nvfuser
 
@@ -62,6 +63,16 @@ def test_another_definition_is_compiled(other: str) -> None:
         again = defined(fusions(scale, size)[0], contiguous=other != "strides")
     assert found is not own
     assert again is found
+
+
+def test_what_a_wrong_key_finds_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled_once, "structure_key", lambda *_: "")
+    definitions = Definitions()
+    with definitions.kept():
+        own = defined(fusions(0.5)[0])
+    with definitions.shared():
+        assert defined(fusions(0.25)[0]) is not own
+        assert defined(fusions(0.5)[0]) is own
 
 
 def test_a_definition_without_thunder_s_sets_is_nobody_else_s() -> None:
