@@ -9,8 +9,8 @@ otherwise, all is planned.
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,10 @@ from workbench.compiler.names import is_statement
 from workbench.compiler.primitives import lost_in_tracing
 from workbench.compiler.reader import IGNORED, read_execution
 from workbench.compiler.stage import Stage
-from workbench.compiler.thunder_api import BoundSymbol, TraceCtx
+from workbench.compiler.thunder_api import BoundSymbol, PrimIDs, TraceCtx
 from workbench.compiler.unfolded import Unfolder
 from workbench.compiler.validate import validate
-from workbench.graph import BACKWARD, Ends, Graph, Kind, Ragged, Statements, Storages, Values
+from workbench.graph import BACKWARD, FORWARD, Ends, Graph, Kind, Ragged, Statements, Storages, ValueFlag, Values
 from workbench.lever import Site
 
 
@@ -122,6 +122,24 @@ class _Pairs:
     after: dict[int, int]
 
 
+@dataclasses.dataclass(frozen=True)
+class _States:
+    """States that numbers are drawn from.
+
+    Attributes
+    ----------
+    made_in : dict of str to int
+        The layer of each, by name.
+    """
+
+    made_in: dict[str, int]
+
+    def pairs(self, one: int, other: int) -> dict[str, str]:
+        """Those of one layer, and of another what stands for them; none if it has as many less or more."""
+        of = [[name for name, at in self.made_in.items() if at == layer] for layer in (one, other)]
+        return dict(zip(*of, strict=True)) if len(of[0]) == len(of[1]) else {}
+
+
 class Extended:
     """Tables of few layers, written on.
 
@@ -157,7 +175,7 @@ class Extended:
         partitioned: TraceCtx | None,
     ) -> None:
         self.few, self.unfolder, self._gap = graph, unfolder, unfolder.gap
-        self._tensors = arguments
+        self._tensors, self._partitioned = arguments, partitioned
         self._top = np.where(graph.statements.parent < 0, np.arange(len(graph.statements)), graph.statements.parent)
         self._part = self._parts()[self._top]
         """The layer of each row."""
@@ -167,7 +185,7 @@ class Extended:
         self._private = self._privates()
         self._pairs = self._paired()
         self._keys = self._tables()
-        self.fusions = self._numbered(partitioned)
+        self.fusions = self._numbered()
         self.rows, self._shifts = self._sequence()
         self.graph = self._extended()
 
@@ -183,8 +201,11 @@ class Extended:
         np.maximum.at(latest, self._top, of)
         made_at: dict[int, int] = {}
         of_nothing: dict[int, int] = {}
+        # Of numbers, as the state that random numbers are drawn from is made of the one before, nothing is made here.
+        tensor = (self.few.values.flags & ValueFlag.TENSOR) != 0
         for row in tops.tolist():
-            origin, read = int(statements.origin[row]), inputs[row].tolist()
+            origin, read = int(statements.origin[row]), inputs[row]
+            read = (read[tensor[read]] if statements.origin[row] < 0 else read).tolist()
             if origin >= 0:
                 parts[row] = latest[row]
             else:
@@ -311,13 +332,13 @@ class Extended:
             keys[gap + 1, y] = self._key(y, gap)
         return keys
 
-    def _numbered(self, partitioned: TraceCtx | None) -> Chain:
+    def _numbered(self) -> Chain:
         """What fusions are called; some are gone once cuts are made, and still told of."""
         statements, (one, other) = self.few.statements, self.unfolder.ends
         rows = np.flatnonzero(statements.kind == Kind.FUSION).tolist()
         in_plan = {statements.name[row]: int(self._part[row]) for row in rows}
         made_in = dict(in_plan)
-        for bsym in partitioned.bound_symbols if partitioned is not None else ():
+        for bsym in self._partitioned.bound_symbols if self._partitioned is not None else ():
             if bsym.sym.is_fusion and bsym.sym.name not in in_plan:
                 home = self.unfolder.chain.made_in
                 made_in[bsym.sym.name] = next(
@@ -350,8 +371,29 @@ class Extended:
         if len(set(names)) != len(names):
             raise OtherwiseError
 
-        before, after = alike(of(one - 1), of(one)), alike(of(other), of(other + 1))
+        def beside(this: int, that: int) -> dict[str, str]:
+            found = alike(of(this), of(that))
+            # The backward of the last layer often begins with what is after it: its forward may still be as the others.
+            return found or {name[x]: name[y] for x, y in self._fused_alike(this, that)}
+
+        before, after = beside(one - 1, one), beside(other, other + 1)
         return Chain(one, made_in, stay, copies, both, before, after)
+
+    def _fused_alike(self, one: int, other: int) -> Iterator[tuple[int, int]]:
+        """The fusions of two layers, forward or backward, where there are as many of the same operations."""
+        statements = self.few.statements
+        name, parent = statements.name, statements.parent
+        inside: defaultdict[int, list[str]] = defaultdict(list)
+        for row in np.flatnonzero((parent >= 0) & np.isin(self._part, (one, other))).tolist():
+            inside[int(parent[row])].append(name[row])
+        fused = statements.kind == Kind.FUSION
+        for side in (FORWARD, BACKWARD):
+            here, there = (
+                np.flatnonzero(fused & (self._part == part) & (statements.side == side)).tolist()
+                for part in (one, other)
+            )
+            if [inside[row] for row in here] == [inside[row] for row in there]:
+                yield from zip(here, there, strict=True)
 
     def _sequence(self) -> tuple[Rows, Rows]:
         """The rows of the whole program: of each which of the few it is, and how many layers further on."""
@@ -500,16 +542,24 @@ class Extended:
         """What values are called."""
         few, unfolder, made = self.few, self.unfolder, self._pairs.made
         names = few.values.name
+        states = self._states()
+        first = states.pairs(*unfolder.ends)
+        unfolder.numbered(states.made_in, first)
         unfolder.numbered(
             (name for name, row in zip(names, few.values.producer.tolist(), strict=True) if row >= 0),
             {names[x]: names[y] for x, y in made.items()},
         )
         one, producer, home = unfolder.ends[0], few.values.producer.tolist(), self._home.tolist()
         # What later passes made is the layer's whose statement makes it.
-        made_in = dict(zip(names, home, strict=True)) | dict(unfolder.chain.made_in)
-        new = {names[x]: names[y] for x, y in made.items() if names[x] not in unfolder.chain.made_in}
-        pairs = new | dict(unfolder.chain.pairs)
-        chain = self.chain = dataclasses.replace(unfolder.chain, made_in=made_in, pairs=pairs)
+        earlier, other = unfolder.chain, unfolder.ends[1]
+        new = {names[x]: names[y] for x, y in made.items() if names[x] not in earlier.made_in}
+        chain = self.chain = dataclasses.replace(
+            earlier,
+            made_in={**states.made_in, **dict(zip(names, home, strict=True)), **earlier.made_in},
+            pairs={**first, **new, **earlier.pairs},
+            before={**states.pairs(one - 1, one), **earlier.before},
+            after={**states.pairs(other, other + 1), **earlier.after},
+        )
         called = {x: known(chain.named(names[x], one)[: self._gap + 1]) for x in made}
         own = [
             names[v] if row < 0 and names[v] not in chain.stay else known(chain.named(names[v], home[v])[:1])[0]
@@ -522,6 +572,27 @@ class Extended:
         if len(set(found)) != len(found):
             raise OtherwiseError
         return tuple(found)
+
+    def _states(self) -> _States:
+        """The states that numbers are drawn from, as they are called before later passes name them anew.
+
+        Raises
+        ------
+        OtherwiseError
+            If some of them are gone.
+        """
+        names = [
+            out.name
+            for bsym in (self._partitioned.bound_symbols if self._partitioned is not None else ())
+            if bsym.sym.id is PrimIDs.GET_AND_UPDATE_RNG_STATE
+            for out in bsym.flat_proxy_outs
+        ]
+        statements = self.few.statements
+        rows = [row for row, name in enumerate(statements.name) if name == "get_and_update_rng_state_impl"]
+        values = statements.outputs.taken(np.asarray(rows, np.intp)).items
+        if len(values) != len(names):
+            raise OtherwiseError
+        return _States(dict(zip(names, self._home[values].tolist(), strict=True)))
 
     def _row_names(self, rows: Sequence[int], shifts: Sequence[int]) -> tuple[str, ...]:
         names, tables = self.few.statements.name, [self.fusions.stay, *self.fusions.copies]
@@ -559,6 +630,39 @@ class Extended:
         """
         return Sites(self, sites).written_on()
 
+    def _gradients_of(self, given: Mapping[str, int]) -> dict[str, int]:
+        """The key of the gradient of each argument: its layer makes it, or the one before, or the one after.
+
+        Raises
+        ------
+        OtherwiseError
+            If it is not the same one in all layers.
+        """
+        unfolder, made, home, gap = self.unfolder, self._pairs.made, self._home, self._gap
+        (one, other), private = unfolder.ends, unfolder.private
+        found = {name: self._key(gradient, 0) if gradient >= 0 else -1 for name, gradient in given.items()}
+        around = {name for names in private[one - 1 : other + 2] for name in names}
+        if any(g >= 0 and home[g] in (one, other) for name, g in given.items() if name not in around):
+            raise OtherwiseError
+        back = {y: x for x, y in made.items()}
+        between = zip(*unfolder.private_between, strict=True)
+        for before, here, there, names in zip(*private[one - 1 : other + 1], between, strict=True):
+            mine, theirs = given[here], given[there]
+            if mine < 0 and theirs < 0:
+                keys = [-1] * gap
+            elif made.get(mine) == theirs:
+                keys = [self._key(mine, at) for at in range(1, gap + 1)]
+            elif mine in back and given[before] == back[mine] and home[theirs] == other + 1:
+                keys = [*(self._key(back[mine], at) for at in range(2, gap + 1)), self._key(mine, 0)]
+                found[here] = self._key(back[mine], 1)
+            elif theirs in made and home[mine] == one - 1:
+                keys = [self._key(theirs, at) for at in range(gap)]
+                found[there] = self._key(theirs, gap)
+            else:
+                raise OtherwiseError
+            found.update(zip(names, keys, strict=True))
+        return found
+
     def _gradients(self, place: Rows) -> tuple[tuple[int, ...], dict[str, tuple[int, ...]]]:
         """The gradient of each argument, and the columns of `Ends` about those that autograd accumulates."""
         ends, storage = self.few.ends, self.few.values.storage
@@ -581,19 +685,8 @@ class Extended:
         if len({int(storage[gradient]) for gradient in ends.accumulated}) != len(ends.accumulated):
             raise OtherwiseError
         cost = dict(zip(ends.accumulated, zip(ends.copied_bytes, ends.copying_bytes, strict=True), strict=True))
-        further = {
-            name: (here, at)
-            for at, names in enumerate(self.unfolder.private_between, 1)
-            for name, here in zip(names, self.unfolder.private[self.unfolder.ends[0]], strict=True)
-        }
-        made = self._pairs.made
-        keys = []
-        for name in whole:
-            here, at = further.get(name, (name, 0))
-            gradient = given[here]
-            if at and gradient >= 0 and gradient not in made:
-                raise OtherwiseError
-            keys.append(self._key(gradient, at) if gradient >= 0 else -1)
+        key_of = self._gradients_of(given)
+        keys = [key_of[name] for name in whole]
         accumulated = leaves(whole, keys)
         costs = [cost[key // (self._gap + 1)] for key in accumulated]
         return tuple(int(place[key]) if key >= 0 else -1 for key in keys), {
@@ -614,8 +707,12 @@ def _taken(column: Sequence[Any], rows: Sequence[int]) -> tuple[Any, ...]:
 
 
 def _read_first(graph: Graph, values: Sequence[int]) -> tuple[int, ...]:
-    """Values in the order in which the backward reads them first; those that it does not read are left out."""
+    """Values in the order in which the backward reads them first, tensors before all else.
+
+    Those that it does not read are left out.
+    """
     statements, wanted = graph.statements, set(values)
     rows = np.flatnonzero((statements.parent < 0) & (statements.side == BACKWARD))
     found = dict.fromkeys(statements.inputs.taken(rows).items.tolist())
-    return tuple(value for value in found if value in wanted)
+    tensor = (graph.values.flags & ValueFlag.TENSOR) != 0
+    return tuple(sorted((value for value in found if value in wanted), key=lambda value: not tensor[value]))

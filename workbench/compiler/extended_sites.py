@@ -42,7 +42,8 @@ class Sites:
         self._gap, self._stem, (self._one, self._other) = unfolder.gap, unfolder.stem, unfolder.ends
         self._chain, self._fusions = tables.chain, tables.fusions
         self._in_layer = re.compile(rf"(?<![\w.]){re.escape(self._stem)}(\d+)(?=[./])")
-        stems = {"t", *(number_of(fusion)[0] for fusion in tables.fusions.stay)}
+        # `i` has the numbers that are no tensors, as the state that others are drawn from.
+        stems = {"t", "i", *(number_of(fusion)[0] for fusion in tables.fusions.stay)}
         numbered = rf"(?:{'|'.join(map(re.escape, sorted(stems)))})\d+"
         self._numbered = re.compile(numbered)
         """What has the name of a value or a fusion."""
