@@ -9,8 +9,8 @@ otherwise, all is planned.
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import BoundSymbol, PrimIDs, TraceCtx
 from workbench.compiler.unfolded import Unfolder
 from workbench.compiler.validate import validate
-from workbench.graph import BACKWARD, FORWARD, Ends, Graph, Kind, Ragged, Statements, Storages, ValueFlag, Values
+from workbench.graph import BACKWARD, Ends, Graph, Kind, Ragged, Statements, Storages, ValueFlag, Values
 from workbench.lever import Site
 
 
@@ -371,29 +371,28 @@ class Extended:
         if len(set(names)) != len(names):
             raise OtherwiseError
 
-        def beside(this: int, that: int) -> dict[str, str]:
-            found = alike(of(this), of(that))
-            # The backward of the last layer often begins with what is after it: its forward may still be as the others.
-            return found or {name[x]: name[y] for x, y in self._fused_alike(this, that)}
-
-        before, after = beside(one - 1, one), beside(other, other + 1)
+        # The backward of the last layer often begins with what is after it: other fusions may still be as the others.
+        before = alike(of(one - 1), of(one)) or self._fused_alike(one - 1, one, self.unfolder.chain.before)
+        after = alike(of(other), of(other + 1)) or self._fused_alike(other, other + 1, self.unfolder.chain.after)
         return Chain(one, made_in, stay, copies, both, before, after)
 
-    def _fused_alike(self, one: int, other: int) -> Iterator[tuple[int, int]]:
-        """The fusions of two layers, forward or backward, where there are as many of the same operations."""
-        statements = self.few.statements
-        name, parent = statements.name, statements.parent
-        inside: defaultdict[int, list[str]] = defaultdict(list)
-        for row in np.flatnonzero((parent >= 0) & np.isin(self._part, (one, other))).tolist():
-            inside[int(parent[row])].append(name[row])
-        fused = statements.kind == Kind.FUSION
-        for side in (FORWARD, BACKWARD):
-            here, there = (
-                np.flatnonzero(fused & (self._part == part) & (statements.side == side)).tolist()
-                for part in (one, other)
-            )
-            if [inside[row] for row in here] == [inside[row] for row in there]:
-                yield from zip(here, there, strict=True)
+    def _fused_alike(self, one: int, other: int, of_other: Mapping[str, str]) -> dict[str, str]:
+        """Fusions of two layers that make the same, forward or backward, as far as that is known.
+
+        Parameters
+        ----------
+        one, other : int
+        of_other : mapping of str to str
+            What stands in the other for names of the one.
+        """
+        statements, values = self.few.statements, self.few.values
+        maker = dict(zip(values.name, values.producer.tolist(), strict=True))
+        found: dict[str, str] = {}
+        for row in np.flatnonzero((statements.kind == Kind.FUSION) & (self._part == one)).tolist():
+            made = {maker.get(of_other.get(values.name[out], ""), -1) for out in statements.outputs[row].tolist()}
+            if len(made := made - {-1}) == 1 and self._part[there := made.pop()] == other:
+                found[statements.name[row]] = statements.name[there]
+        return found if len(set(found.values())) == len(found) else {}
 
     def _sequence(self) -> tuple[Rows, Rows]:
         """The rows of the whole program: of each which of the few it is, and how many layers further on."""
