@@ -18,8 +18,9 @@ import torch
 from numpy.typing import NDArray
 
 from workbench.analysis.equivalence import fault
-from workbench.compiler.accumulate import accumulation_order
 from workbench.compiler.chains import Chain, Numbering, Rows, inserted, known, number_of
+from workbench.compiler.extended_ends import EndsOfAll
+from workbench.compiler.extended_names import fused_alike, states_of
 from workbench.compiler.extended_sites import Sites
 from workbench.compiler.hooks import Executed, Hooks, StageLog, executed, sites_under
 from workbench.compiler.kept import Kept, made_names
@@ -28,10 +29,10 @@ from workbench.compiler.names import is_statement
 from workbench.compiler.primitives import lost_in_tracing
 from workbench.compiler.reader import IGNORED, read_execution
 from workbench.compiler.stage import Stage
-from workbench.compiler.thunder_api import BoundSymbol, PrimIDs, TraceCtx
+from workbench.compiler.thunder_api import BoundSymbol, TraceCtx
 from workbench.compiler.unfolded import Unfolder
 from workbench.compiler.validate import validate
-from workbench.graph import BACKWARD, Ends, Graph, Kind, Ragged, Statements, Storages, ValueFlag, Values
+from workbench.graph import Graph, Kind, Ragged, Statements, Storages, ValueFlag, Values
 from workbench.lever import Site
 
 
@@ -79,6 +80,10 @@ def written_on(few: Stage, unfolder: Unfolder, executor: str, kept: Kept) -> Wri
     OtherwiseError
         If the layers that stayed are not one as the other in it, or something is wrong with it.
     """
+    # What needs no plan first: where it says no, none of few layers is made in vain.
+    _check_lies(unfolder, few.arguments)
+    if few.caveats or lost_in_tracing(few):
+        raise OtherwiseError
     log = StageLog()
     hooks = Hooks(executor, {}, log, kept=kept)
     found = executed(hooks, few)
@@ -93,7 +98,7 @@ def written_on(few: Stage, unfolder: Unfolder, executor: str, kept: Kept) -> Wri
         hooks.mark("sites")
     except KeyError as error:  # a value that no layer that stayed has
         raise OtherwiseError from error
-    if hooks.made.communication or few.caveats or lost_in_tracing(few) or fault(few.graph, graph):
+    if hooks.made.communication or fault(few.graph, graph):
         raise OtherwiseError
     hooks.mark("prove")
     return Written(few, log, found, tables, sites)
@@ -120,24 +125,6 @@ class _Pairs:
     made: dict[int, int]
     before: dict[int, int]
     after: dict[int, int]
-
-
-@dataclasses.dataclass(frozen=True)
-class _States:
-    """States that numbers are drawn from.
-
-    Attributes
-    ----------
-    made_in : dict of str to int
-        The layer of each, by name.
-    """
-
-    made_in: dict[str, int]
-
-    def pairs(self, one: int, other: int) -> dict[str, str]:
-        """Those of one layer, and of another what stands for them; none if it has as many less or more."""
-        of = [[name for name, at in self.made_in.items() if at == layer] for layer in (one, other)]
-        return dict(zip(*of, strict=True)) if len(of[0]) == len(of[1]) else {}
 
 
 class Extended:
@@ -226,16 +213,8 @@ class Extended:
         Raises
         ------
         OtherwiseError
-            If they do not lie alike in memory of their own.
+            If some are read in one layer alone.
         """
-        tensors, layers = self._tensors, (*self.unfolder.private, *self.unfolder.private_between)
-        storages = Counter(tensor.untyped_storage()._cdata for tensor in tensors.values())
-        how = [_lies(tensors[name]) for name in layers[0]]
-        for names in layers:
-            if [_lies(tensors[name]) for name in names] != how:
-                raise OtherwiseError
-            if any(storages[tensors[name].untyped_storage()._cdata] > 1 for name in names):
-                raise OtherwiseError
         index = self.few.value_index
         found = [[index[name] for name in names if name in index] for names in self.unfolder.private]
         if len({len(values) for values in found}) != 1:
@@ -371,28 +350,13 @@ class Extended:
         if len(set(names)) != len(names):
             raise OtherwiseError
 
+        graph, parts, earlier = self.few, self._part, self.unfolder.chain
         # The backward of the last layer often begins with what is after it: other fusions may still be as the others.
-        before = alike(of(one - 1), of(one)) or self._fused_alike(one - 1, one, self.unfolder.chain.before)
-        after = alike(of(other), of(other + 1)) or self._fused_alike(other, other + 1, self.unfolder.chain.after)
+        before = alike(of(one - 1), of(one)) or fused_alike(graph, parts, (one - 1, one), earlier.before)
+        after = alike(of(other), of(other + 1)) or fused_alike(
+            graph, parts, (other, other + 1), self.unfolder.chain.after
+        )
         return Chain(one, made_in, stay, copies, both, before, after)
-
-    def _fused_alike(self, one: int, other: int, of_other: Mapping[str, str]) -> dict[str, str]:
-        """Fusions of two layers that make the same, forward or backward, as far as that is known.
-
-        Parameters
-        ----------
-        one, other : int
-        of_other : mapping of str to str
-            What stands in the other for names of the one.
-        """
-        statements, values = self.few.statements, self.few.values
-        maker = dict(zip(values.name, values.producer.tolist(), strict=True))
-        found: dict[str, str] = {}
-        for row in np.flatnonzero((statements.kind == Kind.FUSION) & (self._part == one)).tolist():
-            made = {maker.get(of_other.get(values.name[out], ""), -1) for out in statements.outputs[row].tolist()}
-            if len(made := made - {-1}) == 1 and self._part[there := made.pop()] == other:
-                found[statements.name[row]] = statements.name[there]
-        return found if len(set(found.values())) == len(found) else {}
 
     def _sequence(self) -> tuple[Rows, Rows]:
         """The rows of the whole program: of each which of the few it is, and how many layers further on."""
@@ -468,7 +432,8 @@ class Extended:
             origins=few.origins,
             groups=few.groups,
         )
-        return dataclasses.replace(graph, ends=self._ends(graph, place))
+        ends = EndsOfAll(few, self.unfolder, self._tensors, self._home, self._pairs.made, place)
+        return dataclasses.replace(graph, ends=ends.of(graph))
 
     def _arguments(self) -> list[int]:
         """The keys of all arguments, in the order in which the whole program has them."""
@@ -541,7 +506,7 @@ class Extended:
         """What values are called."""
         few, unfolder, made = self.few, self.unfolder, self._pairs.made
         names = few.values.name
-        states = self._states()
+        states = states_of(few, self._partitioned, self._home)
         first = states.pairs(*unfolder.ends)
         unfolder.numbered(states.made_in, first)
         unfolder.numbered(
@@ -572,52 +537,9 @@ class Extended:
             raise OtherwiseError
         return tuple(found)
 
-    def _states(self) -> _States:
-        """The states that numbers are drawn from, as they are called before later passes name them anew.
-
-        Raises
-        ------
-        OtherwiseError
-            If some of them are gone.
-        """
-        names = [
-            out.name
-            for bsym in (self._partitioned.bound_symbols if self._partitioned is not None else ())
-            if bsym.sym.id is PrimIDs.GET_AND_UPDATE_RNG_STATE
-            for out in bsym.flat_proxy_outs
-        ]
-        statements = self.few.statements
-        rows = [row for row, name in enumerate(statements.name) if name == "get_and_update_rng_state_impl"]
-        values = statements.outputs.taken(np.asarray(rows, np.intp)).items
-        if len(values) != len(names):
-            raise OtherwiseError
-        return _States(dict(zip(names, self._home[values].tolist(), strict=True)))
-
     def _row_names(self, rows: Sequence[int], shifts: Sequence[int]) -> tuple[str, ...]:
         names, tables = self.few.statements.name, [self.fusions.stay, *self.fusions.copies]
         return tuple([tables[s].get(name := names[row], name) for row, s in zip(rows, shifts, strict=True)])
-
-    def _ends(self, graph: Graph, place: Rows) -> Ends:
-        """What goes into both halves of the whole program, and comes out of them."""
-        few, gap = self.few.ends, self._gap
-        mine = self._pairs.made.keys()
-
-        def own(values: Sequence[int]) -> tuple[int, ...]:
-            return tuple(int(place[self._key(v, 0)]) if v >= 0 else -1 for v in values)
-
-        if few.given != few.received or few.given != _read_first(self.few, few.given):
-            raise OtherwiseError
-        handed = [int(place[self._key(v, s)]) for v in few.given for s in range(gap + 1 if v in mine else 1)]
-        gradients, accumulated = self._gradients(place)
-        return dataclasses.replace(
-            few,
-            outputs=own(few.outputs),
-            cotangents=own(few.cotangents),
-            given=(given := _read_first(graph, handed)),
-            received=given,
-            gradients=gradients,
-            **accumulated,
-        )
 
     def sites(self, sites: Sequence[Site]) -> tuple[Site, ...]:
         """Sites of the whole program, by those of few layers.
@@ -629,70 +551,25 @@ class Extended:
         """
         return Sites(self, sites).written_on()
 
-    def _gradients_of(self, given: Mapping[str, int]) -> dict[str, int]:
-        """The key of the gradient of each argument: its layer makes it, or the one before, or the one after.
 
-        Raises
-        ------
-        OtherwiseError
-            If it is not the same one in all layers.
-        """
-        unfolder, made, home, gap = self.unfolder, self._pairs.made, self._home, self._gap
-        (one, other), private = unfolder.ends, unfolder.private
-        found = {name: self._key(gradient, 0) if gradient >= 0 else -1 for name, gradient in given.items()}
-        around = {name for names in private[one - 1 : other + 2] for name in names}
-        if any(g >= 0 and home[g] in (one, other) for name, g in given.items() if name not in around):
+def _check_lies(unfolder: Unfolder, tensors: Mapping[str, torch.Tensor]) -> None:
+    """What layers have for themselves has to lie alike, in memory of its own.
+
+    Raises
+    ------
+    OtherwiseError
+        If it does not.
+    """
+    layers = (*unfolder.private, *unfolder.private_between)
+    if any(name not in tensors for names in layers for name in names):
+        raise OtherwiseError
+    storages = Counter(tensor.untyped_storage()._cdata for tensor in tensors.values())
+    how = [_lies(tensors[name]) for name in layers[0]]
+    for names in layers:
+        if [_lies(tensors[name]) for name in names] != how:
             raise OtherwiseError
-        back = {y: x for x, y in made.items()}
-        between = zip(*unfolder.private_between, strict=True)
-        for before, here, there, names in zip(*private[one - 1 : other + 1], between, strict=True):
-            mine, theirs = given[here], given[there]
-            if mine < 0 and theirs < 0:
-                keys = [-1] * gap
-            elif made.get(mine) == theirs:
-                keys = [self._key(mine, at) for at in range(1, gap + 1)]
-            elif mine in back and given[before] == back[mine] and home[theirs] == other + 1:
-                keys = [*(self._key(back[mine], at) for at in range(2, gap + 1)), self._key(mine, 0)]
-                found[here] = self._key(back[mine], 1)
-            elif theirs in made and home[mine] == one - 1:
-                keys = [self._key(theirs, at) for at in range(gap)]
-                found[there] = self._key(theirs, gap)
-            else:
-                raise OtherwiseError
-            found.update(zip(names, keys, strict=True))
-        return found
-
-    def _gradients(self, place: Rows) -> tuple[tuple[int, ...], dict[str, tuple[int, ...]]]:
-        """The gradient of each argument, and the columns of `Ends` about those that autograd accumulates."""
-        ends, storage = self.few.ends, self.few.values.storage
-        whole, few = self.unfolder.differentiated
-        if not ends.gradients:
-            return (), {}
-        given = dict(zip(few, ends.gradients, strict=True))
-
-        def leaves(names: Sequence[str], gradients: Sequence[int]) -> list[int]:
-            found = [
-                gradient
-                for name, gradient in zip(names, gradients, strict=True)
-                if gradient >= 0 and (name not in self._tensors or self._tensors[name].is_leaf)
-            ]
-            return [found[at] for at in accumulation_order(len(found))]
-
-        if tuple(leaves(few, ends.gradients)) != ends.accumulated:
+        if any(storages[tensors[name].untyped_storage()._cdata] > 1 for name in names):
             raise OtherwiseError
-        # Of two that are one tensor, autograd takes the last: which that is depends on how many there are.
-        if len({int(storage[gradient]) for gradient in ends.accumulated}) != len(ends.accumulated):
-            raise OtherwiseError
-        cost = dict(zip(ends.accumulated, zip(ends.copied_bytes, ends.copying_bytes, strict=True), strict=True))
-        key_of = self._gradients_of(given)
-        keys = [key_of[name] for name in whole]
-        accumulated = leaves(whole, keys)
-        costs = [cost[key // (self._gap + 1)] for key in accumulated]
-        return tuple(int(place[key]) if key >= 0 else -1 for key in keys), {
-            "accumulated": tuple(int(place[key]) for key in accumulated),
-            "copied_bytes": tuple(copied for copied, _ in costs),
-            "copying_bytes": tuple(copying for _, copying in costs),
-        }
 
 
 def _lies(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -703,15 +580,3 @@ def _lies(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 def _taken(column: Sequence[Any], rows: Sequence[int]) -> tuple[Any, ...]:
     return tuple([column[row] for row in rows])
-
-
-def _read_first(graph: Graph, values: Sequence[int]) -> tuple[int, ...]:
-    """Values in the order in which the backward reads them first, tensors before all else.
-
-    Those that it does not read are left out.
-    """
-    statements, wanted = graph.statements, set(values)
-    rows = np.flatnonzero((statements.parent < 0) & (statements.side == BACKWARD))
-    found = dict.fromkeys(statements.inputs.taken(rows).items.tolist())
-    tensor = (graph.values.flags & ValueFlag.TENSOR) != 0
-    return tuple(sorted((value for value in found if value in wanted), key=lambda value: not tensor[value]))

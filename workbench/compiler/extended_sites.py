@@ -142,6 +142,8 @@ class Sites:
 
     def _check_beside(self, site: Site, part: int) -> None:
         """A layer beside those two that tells of both tells of the next ones, as the layer beside it does."""
+        first: Site | None
+        second: Site | None
         if part == self._one - 1:
             first, second = site, self._by_id.get(self._of_next(site.id))
         else:
@@ -169,9 +171,8 @@ class Sites:
         return {self._of_next(site.id): site for site in of_other}
 
     def _written(self, site: Site, part: int) -> list[Site]:
-        if part in (self._one - 1, self._other + 1):
-            if any(map(self._of_both, _sets(site))):
-                self._check_beside(site, part)
+        if part in (self._one - 1, self._other + 1) and any(map(self._of_both, _sets(site))):
+            self._check_beside(site, part)
         ids, labels = self._ids(site, part), self._texts(site.label, part)
         illegal = {option: self._texts(reason, part) for option, reason in site.illegal.items()}
         if part in (self._one, self._other):
