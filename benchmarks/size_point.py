@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import os
@@ -93,6 +94,34 @@ def of_huggingface(layers: int) -> dict[str, Any]:
     return opened_and_chosen(open_it)
 
 
+MODELS: dict[str, dict[str, Any]] = {
+    "GPT2LMHeadModel": {"n_embd": 1600, "n_head": 25},
+    "BertForMaskedLM": {"hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096},
+    "MixtralForCausalLM": {},
+    "Phi3ForCausalLM": {},
+    "GPTNeoXForCausalLM": {},
+    "FalconForCausalLM": {},
+}
+"""Of Hugging Face, with their dropout, where they have it: in training mode, in bfloat16."""
+
+
+def of_model(kind: str, layers: int) -> dict[str, Any]:
+    """One of `MODELS` on the ``meta`` device, with 512 tokens; making it is not in the time."""
+    import torch
+    import transformers
+
+    import workbench
+
+    of_kind = getattr(transformers, kind)
+    count = "n_layer" if kind == "GPT2LMHeadModel" else "num_hidden_layers"
+    config = of_kind.config_class(use_cache=False, **MODELS[kind], **{count: layers})
+    with torch.device("meta"):
+        model = of_kind(config).to(torch.bfloat16).train()
+        tokens = torch.zeros((1, 512), dtype=torch.int64)
+    given = {"input_ids": tokens, "labels": tokens}
+    return opened_and_chosen(lambda: workbench.open(model, **given, device="planned", executor="nvfuser"))
+
+
 def of_stock(layers: int) -> dict[str, Any]:
     """Traced by ``thunder.jit`` as it is shipped, up to the traces that it would execute."""
     from workbench.compiler import devices, quick, thunder_api
@@ -111,7 +140,13 @@ def of_stock(layers: int) -> dict[str, Any]:
     return {"open_s": open_s, "fusions": fusions, "peak_rss_bytes": peak_rss_bytes()}
 
 
-POINTS = {"workbench": of_workbench, "ranks": of_ranks, "huggingface": of_huggingface, "stock": of_stock}
+POINTS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "workbench": of_workbench,
+    "ranks": of_ranks,
+    "huggingface": of_huggingface,
+    "stock": of_stock,
+}
+POINTS |= {kind: functools.partial(of_model, kind) for kind in MODELS}
 
 if __name__ == "__main__":
     # From nothing, unless a folder is given.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 from unittest import mock
 
@@ -10,10 +11,13 @@ import torch
 from torch import nn
 
 import workbench
+from tests.amount import amount
 from tests.compiler import test_layers as programs
 from tests.compiler import test_repeats as stacks
+from tests.compiler.test_templates import as_text, told
 from tests.models import zoo
 from tests.same import differing
+from tests.strategies import choices_for
 from workbench.bench import Workbench
 from workbench.compiler import extended, layers
 from workbench.compiler.replan import base_of, replan
@@ -75,6 +79,84 @@ def test_a_model_of_hugging_face_opens_with_the_plan_of_few(kind: str) -> None:
     options: dict[str, Any] = {"device": "cpu", "executor": "torchcompile", "kwargs": given}
     assert written(workbench.open(model, **options))
     opened(model, **options)
+
+
+SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
+MODELS: dict[str, dict[str, Any]] = {
+    # Numbers are drawn in each layer, where a model is trained.
+    "GPT2LMHeadModel": {"n_embd": 32, "n_head": 4},
+    # Gradients of a layer's biases are made with what the layer before it makes, too.
+    "BertForMaskedLM": SIZES,
+    # What is inside of a layer's last statement is fused with the next layer's first.
+    "MixtralForCausalLM": {**SIZES, "num_key_value_heads": 2, "num_local_experts": 4},
+    # Values without a place.
+    "Phi3ForCausalLM": {**SIZES, "pad_token_id": 0},
+    # Ties that tell of three layers, and of one that is in no run.
+    "GPTNeoXForCausalLM": SIZES,
+    "FalconForCausalLM": {"hidden_size": 32, "num_attention_heads": 4},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        ("GPT2LMHeadModel", torch.float32),
+        ("FalconForCausalLM", torch.bfloat16),
+        *(
+            pytest.param(kind, dtype, marks=pytest.mark.long)
+            for kind, dtype in (
+                ("BertForMaskedLM", torch.float32),
+                ("MixtralForCausalLM", torch.float32),
+                ("MixtralForCausalLM", torch.bfloat16),
+                ("Phi3ForCausalLM", torch.bfloat16),
+                ("GPTNeoXForCausalLM", torch.bfloat16),
+                ("FalconForCausalLM", torch.float32),
+            )
+        ),
+    ],
+)
+def test_a_model_that_is_trained_on_a_gpu_opens_with_the_plan_of_few(kind: str, dtype: torch.dtype) -> None:
+    import transformers
+
+    config_class = getattr(transformers, kind).config_class
+    layers_of = {"n_layer" if "n_head" in MODELS[kind] else "num_hidden_layers": LAYERS}
+    config = config_class(vocab_size=zoo.VOCABULARY, use_cache=False, **MODELS[kind], **layers_of)
+    torch.manual_seed(0)
+    model = getattr(transformers, kind)(config).to(dtype).train()
+    tokens = torch.randint(0, zoo.VOCABULARY, (2, 8))
+    options: dict[str, Any] = {"device": "planned", "executor": "nvfuser"}
+    options["kwargs"] = {"input_ids": tokens, "labels": tokens}
+    bench = workbench.open(model, **options)
+    assert written(bench)
+    with programs.none_left_out():
+        whole = workbench.open(model, **options)
+    assert differing(bench.plan, whole.plan) == []
+    random = Random(kind)
+    for _ in range(amount(1, 2, 20)):
+        choices = choices_for(random, bench.sites())
+        assert told(bench, choices) == told(whole, choices)
+        assert as_text(bench) == as_text(whole)
+
+
+@pytest.mark.parametrize("kind", [stacks.Layer, stacks.Two])
+def test_layers_that_draw_under_nvfuser_open_with_the_plan_of_few(kind: Any) -> None:
+    torch.manual_seed(0)
+    model, given = stacks.Stack(kind, LAYERS).train(), programs.batch()
+    options: dict[str, Any] = {"device": "planned", "executor": "nvfuser"}
+    assert written(workbench.open(model, *given, **options))
+    bench = opened(model, *given, **options)
+    states = [name for name in bench.plan.graph.statements.name if name == "get_and_update_rng_state_impl"]
+    assert len(states) == LAYERS
+
+
+@pytest.mark.parametrize("make", [lambda: stacks.Stack(programs.Again, LAYERS), lambda: Lying().eval()])
+def test_what_warns_or_lies_otherwise_is_known_before_few_layers_are_planned(make: Any) -> None:
+    torch.manual_seed(0)
+    with mock.patch.object(extended, "executed") as planned:
+        bench = workbench.open(make(), *programs.batch(), device="cpu", executor="torch")
+    assert not written(bench)
+    planned.assert_not_called()
 
 
 def test_what_is_made_of_all_layers_is_made_once_it_is_asked_for() -> None:

@@ -54,6 +54,9 @@ class Chain:
         """
         made_in, own = self.made_in.get(name, -1), self.stay[name]
         count = len(self.copies) + 2 if layer == self.here else 1
+        if count > 1 and made_in < 0 and self.made_in.get(of_next := self.before.get(name, ""), -1) == self.here - 1:
+            # Of the layer two before, which may be in no run: the next tells of the one before, as that one does.
+            return [own, *self.named(of_next, layer)[:-1]]
         # On one side of the gap, and of what is in no layer, it is what it is.
         if made_in < 0 or (layer != self.here and (layer <= self.here) == (made_in <= self.here)):
             return [own] * count
@@ -66,6 +69,23 @@ class Chain:
         except KeyError as error:
             raise OtherwiseError from error
         return [own if first + by + far < 0 else self._on(as_here, first + by + far) for by in range(count)]
+
+    def of_next(self, name: str) -> str:
+        """What stands for a name in the next of the layers that stay.
+
+        Raises
+        ------
+        OtherwiseError
+            If that is not known.
+        """
+        layer = self.made_in.get(name, -1)
+        if layer < 0:
+            return name
+        known_of = {self.here - 1: self.before, self.here: self.pairs, self.here + 1: self.after}
+        found = known_of.get(layer, {}).get(name)
+        if found is None:
+            raise OtherwiseError
+        return found
 
     @cached_property
     def _as_here(self) -> Mapping[str, str]:

@@ -18,8 +18,9 @@ import torch
 from numpy.typing import NDArray
 
 from workbench.analysis.equivalence import fault
-from workbench.compiler.accumulate import accumulation_order
 from workbench.compiler.chains import Chain, Numbering, Rows, inserted, known, number_of
+from workbench.compiler.extended_ends import EndsOfAll
+from workbench.compiler.extended_names import fused_alike, states_of
 from workbench.compiler.extended_sites import Sites
 from workbench.compiler.hooks import Executed, Hooks, StageLog, executed, sites_under
 from workbench.compiler.kept import Kept, made_names
@@ -31,7 +32,7 @@ from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import BoundSymbol, TraceCtx
 from workbench.compiler.unfolded import Unfolder
 from workbench.compiler.validate import validate
-from workbench.graph import BACKWARD, Ends, Graph, Kind, Ragged, Statements, Storages, Values
+from workbench.graph import Graph, Kind, Ragged, Statements, Storages, ValueFlag, Values
 from workbench.lever import Site
 
 
@@ -79,6 +80,10 @@ def written_on(few: Stage, unfolder: Unfolder, executor: str, kept: Kept) -> Wri
     OtherwiseError
         If the layers that stayed are not one as the other in it, or something is wrong with it.
     """
+    # What needs no plan first: where it says no, none of few layers is made in vain.
+    _check_lies(unfolder, few.arguments)
+    if few.caveats or lost_in_tracing(few):
+        raise OtherwiseError
     log = StageLog()
     hooks = Hooks(executor, {}, log, kept=kept)
     found = executed(hooks, few)
@@ -93,7 +98,7 @@ def written_on(few: Stage, unfolder: Unfolder, executor: str, kept: Kept) -> Wri
         hooks.mark("sites")
     except KeyError as error:  # a value that no layer that stayed has
         raise OtherwiseError from error
-    if hooks.made.communication or few.caveats or lost_in_tracing(few) or fault(few.graph, graph):
+    if hooks.made.communication or fault(few.graph, graph):
         raise OtherwiseError
     hooks.mark("prove")
     return Written(few, log, found, tables, sites)
@@ -157,7 +162,7 @@ class Extended:
         partitioned: TraceCtx | None,
     ) -> None:
         self.few, self.unfolder, self._gap = graph, unfolder, unfolder.gap
-        self._tensors = arguments
+        self._tensors, self._partitioned = arguments, partitioned
         self._top = np.where(graph.statements.parent < 0, np.arange(len(graph.statements)), graph.statements.parent)
         self._part = self._parts()[self._top]
         """The layer of each row."""
@@ -167,7 +172,7 @@ class Extended:
         self._private = self._privates()
         self._pairs = self._paired()
         self._keys = self._tables()
-        self.fusions = self._numbered(partitioned)
+        self.fusions = self._numbered()
         self.rows, self._shifts = self._sequence()
         self.graph = self._extended()
 
@@ -183,8 +188,11 @@ class Extended:
         np.maximum.at(latest, self._top, of)
         made_at: dict[int, int] = {}
         of_nothing: dict[int, int] = {}
+        # Of numbers, as the state that random numbers are drawn from is made of the one before, nothing is made here.
+        tensor = (self.few.values.flags & ValueFlag.TENSOR) != 0
         for row in tops.tolist():
-            origin, read = int(statements.origin[row]), inputs[row].tolist()
+            origin, read = int(statements.origin[row]), inputs[row]
+            read = (read[tensor[read]] if statements.origin[row] < 0 else read).tolist()
             if origin >= 0:
                 parts[row] = latest[row]
             else:
@@ -205,16 +213,8 @@ class Extended:
         Raises
         ------
         OtherwiseError
-            If they do not lie alike in memory of their own.
+            If some are read in one layer alone.
         """
-        tensors, layers = self._tensors, (*self.unfolder.private, *self.unfolder.private_between)
-        storages = Counter(tensor.untyped_storage()._cdata for tensor in tensors.values())
-        how = [_lies(tensors[name]) for name in layers[0]]
-        for names in layers:
-            if [_lies(tensors[name]) for name in names] != how:
-                raise OtherwiseError
-            if any(storages[tensors[name].untyped_storage()._cdata] > 1 for name in names):
-                raise OtherwiseError
         index = self.few.value_index
         found = [[index[name] for name in names if name in index] for names in self.unfolder.private]
         if len({len(values) for values in found}) != 1:
@@ -311,13 +311,13 @@ class Extended:
             keys[gap + 1, y] = self._key(y, gap)
         return keys
 
-    def _numbered(self, partitioned: TraceCtx | None) -> Chain:
+    def _numbered(self) -> Chain:
         """What fusions are called; some are gone once cuts are made, and still told of."""
         statements, (one, other) = self.few.statements, self.unfolder.ends
         rows = np.flatnonzero(statements.kind == Kind.FUSION).tolist()
         in_plan = {statements.name[row]: int(self._part[row]) for row in rows}
         made_in = dict(in_plan)
-        for bsym in partitioned.bound_symbols if partitioned is not None else ():
+        for bsym in self._partitioned.bound_symbols if self._partitioned is not None else ():
             if bsym.sym.is_fusion and bsym.sym.name not in in_plan:
                 home = self.unfolder.chain.made_in
                 made_in[bsym.sym.name] = next(
@@ -350,7 +350,12 @@ class Extended:
         if len(set(names)) != len(names):
             raise OtherwiseError
 
-        before, after = alike(of(one - 1), of(one)), alike(of(other), of(other + 1))
+        graph, parts, earlier = self.few, self._part, self.unfolder.chain
+        # The backward of the last layer often begins with what is after it: other fusions may still be as the others.
+        before = alike(of(one - 1), of(one)) or fused_alike(graph, parts, (one - 1, one), earlier.before)
+        after = alike(of(other), of(other + 1)) or fused_alike(
+            graph, parts, (other, other + 1), self.unfolder.chain.after
+        )
         return Chain(one, made_in, stay, copies, both, before, after)
 
     def _sequence(self) -> tuple[Rows, Rows]:
@@ -427,7 +432,8 @@ class Extended:
             origins=few.origins,
             groups=few.groups,
         )
-        return dataclasses.replace(graph, ends=self._ends(graph, place))
+        ends = EndsOfAll(few, self.unfolder, self._tensors, self._home, self._pairs.made, place)
+        return dataclasses.replace(graph, ends=ends.of(graph))
 
     def _arguments(self) -> list[int]:
         """The keys of all arguments, in the order in which the whole program has them."""
@@ -500,16 +506,24 @@ class Extended:
         """What values are called."""
         few, unfolder, made = self.few, self.unfolder, self._pairs.made
         names = few.values.name
+        states = states_of(few, self._partitioned, self._home)
+        first = states.pairs(*unfolder.ends)
+        unfolder.numbered(states.made_in, first)
         unfolder.numbered(
             (name for name, row in zip(names, few.values.producer.tolist(), strict=True) if row >= 0),
             {names[x]: names[y] for x, y in made.items()},
         )
         one, producer, home = unfolder.ends[0], few.values.producer.tolist(), self._home.tolist()
         # What later passes made is the layer's whose statement makes it.
-        made_in = dict(zip(names, home, strict=True)) | dict(unfolder.chain.made_in)
-        new = {names[x]: names[y] for x, y in made.items() if names[x] not in unfolder.chain.made_in}
-        pairs = new | dict(unfolder.chain.pairs)
-        chain = self.chain = dataclasses.replace(unfolder.chain, made_in=made_in, pairs=pairs)
+        earlier, other = unfolder.chain, unfolder.ends[1]
+        new = {names[x]: names[y] for x, y in made.items() if names[x] not in earlier.made_in}
+        chain = self.chain = dataclasses.replace(
+            earlier,
+            made_in={**states.made_in, **dict(zip(names, home, strict=True)), **earlier.made_in},
+            pairs={**first, **new, **earlier.pairs},
+            before={**states.pairs(one - 1, one), **earlier.before},
+            after={**states.pairs(other, other + 1), **earlier.after},
+        )
         called = {x: known(chain.named(names[x], one)[: self._gap + 1]) for x in made}
         own = [
             names[v] if row < 0 and names[v] not in chain.stay else known(chain.named(names[v], home[v])[:1])[0]
@@ -527,28 +541,6 @@ class Extended:
         names, tables = self.few.statements.name, [self.fusions.stay, *self.fusions.copies]
         return tuple([tables[s].get(name := names[row], name) for row, s in zip(rows, shifts, strict=True)])
 
-    def _ends(self, graph: Graph, place: Rows) -> Ends:
-        """What goes into both halves of the whole program, and comes out of them."""
-        few, gap = self.few.ends, self._gap
-        mine = self._pairs.made.keys()
-
-        def own(values: Sequence[int]) -> tuple[int, ...]:
-            return tuple(int(place[self._key(v, 0)]) if v >= 0 else -1 for v in values)
-
-        if few.given != few.received or few.given != _read_first(self.few, few.given):
-            raise OtherwiseError
-        handed = [int(place[self._key(v, s)]) for v in few.given for s in range(gap + 1 if v in mine else 1)]
-        gradients, accumulated = self._gradients(place)
-        return dataclasses.replace(
-            few,
-            outputs=own(few.outputs),
-            cotangents=own(few.cotangents),
-            given=(given := _read_first(graph, handed)),
-            received=given,
-            gradients=gradients,
-            **accumulated,
-        )
-
     def sites(self, sites: Sequence[Site]) -> tuple[Site, ...]:
         """Sites of the whole program, by those of few layers.
 
@@ -559,48 +551,25 @@ class Extended:
         """
         return Sites(self, sites).written_on()
 
-    def _gradients(self, place: Rows) -> tuple[tuple[int, ...], dict[str, tuple[int, ...]]]:
-        """The gradient of each argument, and the columns of `Ends` about those that autograd accumulates."""
-        ends, storage = self.few.ends, self.few.values.storage
-        whole, few = self.unfolder.differentiated
-        if not ends.gradients:
-            return (), {}
-        given = dict(zip(few, ends.gradients, strict=True))
 
-        def leaves(names: Sequence[str], gradients: Sequence[int]) -> list[int]:
-            found = [
-                gradient
-                for name, gradient in zip(names, gradients, strict=True)
-                if gradient >= 0 and (name not in self._tensors or self._tensors[name].is_leaf)
-            ]
-            return [found[at] for at in accumulation_order(len(found))]
+def _check_lies(unfolder: Unfolder, tensors: Mapping[str, torch.Tensor]) -> None:
+    """What layers have for themselves has to lie alike, in memory of its own.
 
-        if tuple(leaves(few, ends.gradients)) != ends.accumulated:
+    Raises
+    ------
+    OtherwiseError
+        If it does not.
+    """
+    layers = (*unfolder.private, *unfolder.private_between)
+    if any(name not in tensors for names in layers for name in names):
+        raise OtherwiseError
+    storages = Counter(tensor.untyped_storage()._cdata for tensor in tensors.values())
+    how = [_lies(tensors[name]) for name in layers[0]]
+    for names in layers:
+        if [_lies(tensors[name]) for name in names] != how:
             raise OtherwiseError
-        # Of two that are one tensor, autograd takes the last: which that is depends on how many there are.
-        if len({int(storage[gradient]) for gradient in ends.accumulated}) != len(ends.accumulated):
+        if any(storages[tensors[name].untyped_storage()._cdata] > 1 for name in names):
             raise OtherwiseError
-        cost = dict(zip(ends.accumulated, zip(ends.copied_bytes, ends.copying_bytes, strict=True), strict=True))
-        further = {
-            name: (here, at)
-            for at, names in enumerate(self.unfolder.private_between, 1)
-            for name, here in zip(names, self.unfolder.private[self.unfolder.ends[0]], strict=True)
-        }
-        made = self._pairs.made
-        keys = []
-        for name in whole:
-            here, at = further.get(name, (name, 0))
-            gradient = given[here]
-            if at and gradient >= 0 and gradient not in made:
-                raise OtherwiseError
-            keys.append(self._key(gradient, at) if gradient >= 0 else -1)
-        accumulated = leaves(whole, keys)
-        costs = [cost[key // (self._gap + 1)] for key in accumulated]
-        return tuple(int(place[key]) if key >= 0 else -1 for key in keys), {
-            "accumulated": tuple(int(place[key]) for key in accumulated),
-            "copied_bytes": tuple(copied for copied, _ in costs),
-            "copying_bytes": tuple(copying for _, copying in costs),
-        }
 
 
 def _lies(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -611,11 +580,3 @@ def _lies(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 def _taken(column: Sequence[Any], rows: Sequence[int]) -> tuple[Any, ...]:
     return tuple([column[row] for row in rows])
-
-
-def _read_first(graph: Graph, values: Sequence[int]) -> tuple[int, ...]:
-    """Values in the order in which the backward reads them first; those that it does not read are left out."""
-    statements, wanted = graph.statements, set(values)
-    rows = np.flatnonzero((statements.parent < 0) & (statements.side == BACKWARD))
-    found = dict.fromkeys(statements.inputs.taken(rows).items.tolist())
-    return tuple(value for value in found if value in wanted)

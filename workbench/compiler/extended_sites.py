@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 _UNKNOWN = "\0"
 """In a text, what is not known of the layer after the gap."""
+
+_SET = re.compile(r"\{([^{}]*)\}")
+"""In a text, names of which the order tells nothing."""
 
 _ORDINAL = re.compile(r"(.*/[^/]*?)(?:\.(\d+))?(\[\d+\])?")
 """The id of a site, with the place of its value among equals."""
@@ -42,12 +46,13 @@ class Sites:
         self._gap, self._stem, (self._one, self._other) = unfolder.gap, unfolder.stem, unfolder.ends
         self._chain, self._fusions = tables.chain, tables.fusions
         self._in_layer = re.compile(rf"(?<![\w.]){re.escape(self._stem)}(\d+)(?=[./])")
-        stems = {"t", *(number_of(fusion)[0] for fusion in tables.fusions.stay)}
+        # `i` has the numbers that are no tensors, as the state that others are drawn from.
+        stems = {"t", "i", *(number_of(fusion)[0] for fusion in tables.fusions.stay)}
         numbered = rf"(?:{'|'.join(map(re.escape, sorted(stems)))})\d+"
         self._numbered = re.compile(numbered)
         """What has the name of a value or a fusion."""
         self._tokens = re.compile(
-            rf"{numbered}(?:, {numbered})+|\{{[^{{}}]*\}}|(?<![\w.]){re.escape(self._stem)}\d+(?=[./])|[A-Za-z_]\w*"
+            rf"{numbered}(?:, {numbered})+|{_SET.pattern}|(?<![\w.]){re.escape(self._stem)}\d+(?=[./])|[A-Za-z_]\w*"
         )
         self._layers = self._numbered_layers()
         self._part = [self._layer(site) for site in sites]
@@ -123,7 +128,7 @@ class Sites:
             for at in (self._one, self._other)
         )
         for x, y in zip(*both, strict=False):
-            if not self._in_layer.search(x.id):
+            if not self._named(x):
                 (stem, one, _), (other_stem, other, _) = _counted(x.id), _counted(y.id)
                 if stem != other_stem or one == other:
                     raise OtherwiseError
@@ -131,7 +136,43 @@ class Sites:
                 pairs.setdefault(stem, []).append((one, other))
         return {stem: Numbering.of(found) for stem, found in pairs.items()}
 
+    def _of_both(self, names: Sequence[str]) -> bool:
+        """Whether names are of both layers that the others belong between: theirs may belong beside them."""
+        return {self._one, self._other} <= {self._chain.made_in.get(name, -1) for name in names}
+
+    def _check_beside(self, site: Site, part: int) -> None:
+        """A layer beside those two that tells of both tells of the next ones, as the layer beside it does."""
+        first: Site | None
+        second: Site | None
+        if part == self._one - 1:
+            first, second = site, self._by_id.get(self._of_next(site.id))
+        else:
+            first, second = self._by_next.get(site.id), site
+        if first is None or second is None:
+            raise OtherwiseError
+        if [self._set_of_next(names) for names in _sets(first)] != [set(names) for names in _sets(second)]:
+            raise OtherwiseError
+
+    def _set_of_next(self, names: Sequence[str]) -> set[str]:
+        return {self._chain.of_next(name) if name in self._chain.stay else name for name in names}
+
+    def _of_next(self, id: str) -> str:
+        """The id of what stands for a site in the next layer."""
+        return self._in_layer.sub(lambda found: f"{self._stem}{int(found[1]) + self._unfolder.turns}", id)
+
+    @cached_property
+    def _by_id(self) -> Mapping[str, Site]:
+        return {site.id: site for site in self._given}
+
+    @cached_property
+    def _by_next(self) -> Mapping[str, Site]:
+        """Sites of the layer after the gap by the ids of those that stand for them in the next."""
+        of_other = (site for site, at in zip(self._given, self._part, strict=True) if at == self._other)
+        return {self._of_next(site.id): site for site in of_other}
+
     def _written(self, site: Site, part: int) -> list[Site]:
+        if part in (self._one - 1, self._other + 1) and any(map(self._of_both, _sets(site))):
+            self._check_beside(site, part)
         ids, labels = self._ids(site, part), self._texts(site.label, part)
         illegal = {option: self._texts(reason, part) for option, reason in site.illegal.items()}
         if part in (self._one, self._other):
@@ -153,8 +194,12 @@ class Sites:
             for by in range(len(ids))
         ]
 
+    def _named(self, site: Site) -> bool:
+        """Whether the id of a site names its layer, or its value."""
+        return bool(self._in_layer.search(site.id) or self._numbered.search(site.id.partition(":")[2]))
+
     def _ids(self, site: Site, part: int) -> list[str]:
-        if self._in_layer.search(site.id) or self._numbered.search(site.id.partition(":")[2]):
+        if self._named(site):
             return self._texts(site.id, part)
         stem, number, end = _counted(site.id)
         numbering, numbers = self._chains.get(stem), [number]
@@ -194,8 +239,7 @@ class Sites:
             names = token[1:-1].split(", ")
             if names != sorted(names):
                 raise OtherwiseError
-            read = {self._chain.made_in.get(name, -1) for name in names}
-            if part not in (self._one, self._other) and {self._one, self._other} <= read:
+            if part not in range(self._one - 1, self._other + 2) and self._of_both(names):
                 raise OtherwiseError
             written = [self._texts(name, part) for name in names]
             return ["{" + ", ".join(sorted(each)) + "}" for each in zip(*written, strict=True)]
@@ -249,12 +293,24 @@ class Sites:
         return [number + (by - gap * (of == self._other)) * turns for by in range(gap + 2)]
 
 
+def _sets(site: Site) -> list[list[str]]:
+    """The names of which it tells in no order."""
+    return [found[1].split(", ") for text in (site.label, *site.illegal.values()) for found in _SET.finditer(text)]
+
+
 def _as_known(one: Site, other: Site) -> bool:
     """Whether two sites are the same, as far as it is known what the first would be."""
 
     def same(mine: str, theirs: str) -> bool:
-        return mine == theirs or bool(re.fullmatch(".*".join(map(re.escape, mine.split(_UNKNOWN))), theirs))
+        if mine == theirs:
+            return True
+        around, of_other = _SET.sub("{}", mine), _SET.sub("{}", theirs)
+        return bool(re.fullmatch(".*".join(map(re.escape, around.split(_UNKNOWN))), of_other))
 
+    # Where some of a set are not known, those that are stand there in another order.
+    sets = zip(_sets(one), _sets(other), strict=False)
+    if any(len(mine) != len(theirs) or not set(mine) - {_UNKNOWN} <= set(theirs) for mine, theirs in sets):
+        return False
     return (
         dataclasses.replace(one, label=other.label, illegal=other.illegal) == other
         and same(one.label, other.label)

@@ -355,9 +355,15 @@ class Unfolder:
         kept, rows = self._kept, trace.bound_symbols
         of_each = [[row for row, part in enumerate(parts) if part == at] for at in kept]
         private = self.private
-        home = _homes(trace, parts)
         place = {at: number for number, at in enumerate(kept)}
-        made_in = {name: place.get(at, -1) for name, at in home.items()}
+        made_in: dict[str, int] = {}
+        for part, bsym in zip(parts, rows, strict=True):
+            if bsym.sym.id is not PrimIDs.UNPACK_TRIVIAL:
+                # What is inside of statements, too: a fusion of several layers may hold it.
+                given = {arg.name for arg in bsym.flat_proxy_args}
+                for name in names_in(bsym):
+                    if name not in given:
+                        made_in.setdefault(name, place.get(part, -1))
         made_in.update((name, number) for number, names in enumerate(private) for name in names)
 
         def alike(one: int, other: int) -> dict[str, str]:
