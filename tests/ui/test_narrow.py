@@ -106,6 +106,36 @@ def test_unique_fusions_are_whole_in_the_strip_of_a_program_that_ranks_share(mou
         assert line.evaluate("el => el.scrollWidth <= el.clientWidth"), line.inner_text()
 
 
+@pytest.mark.parametrize("width", [372, 240])
+def test_figures_are_whole_where_the_window_has_little_room(mount, width: int):
+    """A window 520 wide leaves a tab 372 pixels."""
+    run: Any = SimpleNamespace(times={"step_s": 0.095, "low_s": 0.0433, "high_s": 0.154}, against={})
+    figures = [{"key": "step", "title": "Step time", "values": _step_time(run, "measured", Against("stock", None))}]
+    checked = [
+        ("ok", "measured"),
+        ("4.8e-07", "largest error"),
+        ("bitwise", "as Thunder's"),
+        ("proven", "equal to stock"),
+    ]
+    figures.append({"key": "accuracy", "title": "Accuracy", "values": [{"text": a, "kind": b} for a, b in checked]})
+    page = mount("strip.js", {"figures": figures * 3}, width)
+    for line in page.locator(".wb-figure :is(.wb-value, .wb-number, .wb-kind, .wb-figure-title)").all():
+        assert line.evaluate("el => el.scrollWidth <= el.clientWidth || !el.clientWidth"), line.inner_text()
+
+
+def test_each_button_is_in_sight_in_a_cell_beside_the_files_of_a_small_window(mount):
+    page = mount("controls.js", {"program": "llama", "place": "cpu, torch executor", "ranks": 1}, 137)
+    for part in page.locator(".wb-bar :is(button, input)").all():
+        assert part.evaluate("el => el.getBoundingClientRect().right") <= 137, part.inner_text()
+
+
+def test_a_statement_s_name_and_a_line_of_the_program_are_whole_where_there_is_room(mount):
+    row = {"value": "t1321", "statement": "_log_softmax_backward_data", "bytes": "128 KiB", "id": "t:t1321"}
+    page = mount("alive.js", {"predicted": {"head": "1 storage", "rows": [row | {"source": "llama.py:130"}]}}, 620)
+    for cell in page.locator("tbody td").all():
+        assert cell.evaluate("el => el.scrollWidth <= el.clientWidth"), cell.inner_text()
+
+
 @pytest.mark.parametrize(("width", "rows"), [(CELL, 1), (848, 2), (592, 2)])
 @pytest.mark.parametrize("program", ["llama", "fsdp_llama", "LlamaForCausalLM", "Qwen2VLForConditionalGeneration"])
 def test_the_buttons_stand_in_one_row_and_in_two_of_a_smaller_window(mount, program: str, width: int, rows: int):

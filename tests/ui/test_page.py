@@ -53,6 +53,21 @@ def shown(page: Page) -> dict[str, Any]:
     return {name: value for name, value in state.items() if name != "drawn_ms"}
 
 
+@pytest.mark.parametrize("layers", [4, 24])
+def test_where_the_forward_ends_is_said_in_full_below_the_last_statement_at_fit(mount, layers: int) -> None:
+    words, below = mount(layers, unfolded=("layers",), near=False).evaluate(
+        f"""() => {{
+            const {{ view }} = {VIEW}, written = [], fill = view.context.fillText;
+            view.context.fillText = (text, x, y) => {{ written.push([text, y]); fill.call(view.context, text, x, y); }};
+            view.draw();
+            const [text, y] = written.find(([text]) => text.startsWith("forward ends"));
+            return [text, view.heightPx - y];
+        }}"""
+    )
+    assert words == "forward ends, backward begins"
+    assert below >= 6, "the lower half of the letters is cut"
+
+
 def test_a_large_graph_comes_packed_and_is_the_same_on_the_page(blank: Page, tmp_path: Path) -> None:
     graph, sites = llama(24)
     plain = payload(graph, compute(graph, sites, unfolded=("layers",)), sites)

@@ -288,7 +288,7 @@ class App:
         self._redraw("Settings")
 
     def _time_in_turns(self, on: bool) -> None:
-        """Whether runs are timed in turns with stock, too: the box beside the button, and the same of the Settings."""
+        """Whether runs are timed interleaved with stock, too: the box beside the button and that of the Settings."""
         others = [name for name in self._asked.against if name != "stock"]
         self._ask_of_runs([*others, "stock"] if on else others, self._asked.snapshot)
 
