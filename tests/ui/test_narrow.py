@@ -97,7 +97,8 @@ def test_a_step_s_interval_is_whole_in_the_strip(mount):
 
 def test_unique_fusions_are_whole_in_the_strip_of_a_program_that_ranks_share(mount):
     plan: Any = SimpleNamespace(census=SimpleNamespace(count=109, unique=20, largest=30), counts={"compilations": 109})
-    values = _fusions(plan, plan, "stock")
+    stock: Any = SimpleNamespace(census=SimpleNamespace(unique=15), counts={"compilations": 132})
+    values = _fusions(plan, stock, "stock")
     others = [{"key": key, "title": key, "values": [{"text": "1", "kind": "predicted"}]} for key in "abcdef"]
     page = mount(
         "strip.js", {"figures": [{"key": "fusions", "title": "Unique fusions", "values": values}, *others]}, 1180

@@ -306,7 +306,8 @@ def _fusions(plan: Plan, start: Plan, against: str) -> list[dict[str, Any]]:
     value = _value(f"{plan.census.unique} of {plan.census.count}", "predicted", change, str, against)
     return [
         value,
-        _count(plan, start, "compilations", against),
+        # Beside a change that has said against what: the line has no room for both.
+        {**_count(plan, start, "compilations", against), "delta_vs": ""},
         {"text": f"{plan.census.largest} ops", "kind": "in the largest"},
     ]
 
