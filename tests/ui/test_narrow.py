@@ -124,6 +124,14 @@ def test_figures_are_whole_where_the_window_has_little_room(mount, width: int):
         assert line.evaluate("el => el.scrollWidth <= el.clientWidth || !el.clientWidth"), line.inner_text()
 
 
+def test_a_preview_names_the_option_and_the_site_in_a_narrow_window(mount):
+    figures = [{"name": name, "text": "−32.0 KiB", "tone": "good"} for name in ("peak", "saved")]
+    content = {"what": "recompute for layers.0.mlp/silu", "figures": figures, "how": "by arithmetic"}
+    page = mount("preview.js", content, 372)
+    name = page.locator("strong")
+    assert name.evaluate("el => el.scrollWidth <= el.clientWidth"), "the name is cut"
+
+
 def test_each_button_is_in_sight_in_a_cell_beside_the_files_of_a_small_window(mount):
     page = mount("controls.js", {"program": "llama", "place": "cpu, torch executor", "ranks": 1}, 137)
     for part in page.locator(".wb-bar :is(button, input)").all():

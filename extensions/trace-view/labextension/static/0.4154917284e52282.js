@@ -151,7 +151,8 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
   font: 12px var(--wb-sans);
   cursor: pointer;
 }
-.wb-graph .wb-foot button:hover, .wb-graph .wb-foot button:focus-visible { background: var(--wb-hair); outline: none; }
+.wb-graph .wb-foot button:hover { background: var(--wb-hair); }
+.wb-graph .wb-foot button:focus-visible, .wb-graph canvas.wb-map:focus-visible { outline: 2px solid var(--wb-accent); outline-offset: -2px; }
 @container (max-width: 380px) {
   .wb-graph .wb-foot button { min-width: 20px; padding: 0 3px; }
   .wb-graph .wb-foot .wb-grow { display: none; }
@@ -281,6 +282,10 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
 
 /* the preview: what an option would change, in one line that is always there */
 .wb-preview { display: flex; align-items: center; gap: 0 16px; height: 26px; padding: 0 10px; border: 1px solid var(--wb-hair); border-left: 3px solid var(--wb-accent); border-radius: 5px; white-space: nowrap; overflow: hidden; }
+@container wb-app (max-width: 480px) {
+  .wb-preview { flex-wrap: wrap; align-content: center; height: 46px; }
+  .wb-preview > strong { flex: 1 1 100%; }
+}
 .wb-preview.wb-idle { border-left-color: var(--wb-hair); }
 .wb-preview > * { flex: none; }
 .wb-preview > :is(strong, .wb-how, .wb-muted) { flex: 0 1 auto; min-width: 0; overflow: hidden; text-overflow: ellipsis; }
