@@ -72,6 +72,17 @@ def human_seconds(seconds: float) -> str:
     return f"{seconds:.2f} s"
 
 
+def human_share(share: float) -> str:
+    """How far something is off, as a share of it with its sign.
+
+    Examples
+    --------
+    >>> human_share(-0.439)
+    '−43.9 %'
+    """
+    return f"{'−' if round(share, 3) < 0 else '+'}{100 * abs(share):.1f} %"
+
+
 def human_count(count: int) -> str:
     """A large number for a person, such as operations.
 

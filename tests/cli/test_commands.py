@@ -442,7 +442,7 @@ def test_a_run_beside_another_way_with_its_records(call: Call, tmp_path: Path) -
     records = ("--trace", "trace.json", "--memory-snapshot", "memory.pickle")
     status, out, err = call("run", "swap", "--device", "cpu", "--samples", "3", "--against", "stock", *records)
     assert status == 0, err
-    assert re.search(r"against stock +\S+ ms, \S+ of this run's time \(\S+ to \S+\), in turns: ", out)
+    assert re.search(r"against stock +\S+ ms, \S+ of this run's time \(\S+ to \S+\), interleaved: ", out)
     assert re.search(r"largest at the peak, predicted +\S+ 256 B", out)
     assert re.search(r"bits +bit for bit unmodified Thunder's", out)
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]

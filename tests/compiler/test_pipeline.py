@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import subprocess
 import sys
@@ -222,6 +223,18 @@ def test_choices_apply_to_a_program_with_one_layer_less_and_the_rest_is_told(mod
     assert any(issubclass(w.category, workbench.ConfigWarning) and "1 of 2 choices" in str(w.message) for w in told)
     assert set(smaller.choices) == set(tanhs[:1])
     assert set(smaller.unmatched) == set(tanhs[1:])
+
+
+def test_an_option_that_a_site_has_not_is_refused_in_a_replay_each_time() -> None:
+    bench = workbench.open("mlp", layers=1, device="cpu")
+    id = next(site.id for site in bench.sites("saved") if site.values and "recompute" not in site.illegal)
+    model, inputs, _ = bench.program.build()
+    fast = dataclasses.replace(bench.config, choices={id: "recompte"}).jit(model)
+    # The second call would otherwise run without the choice, and say nothing.
+    for _ in range(2):
+        with pytest.raises(ChoiceError, match="'recompte' is no option here; legal: save, recompute") as refused:
+            fast(*inputs)
+        assert refused.value.site == id
 
 
 @functools.cache

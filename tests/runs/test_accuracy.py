@@ -62,6 +62,9 @@ def test_a_right_program_passes_against_thunder_and_eager() -> None:
     assert checked.ok
     assert checked.against == "thunder.jit and eager"
     assert {tensor.name for tensor in checked.tensors} == {"output", "grad(args[0])", "grad(kwargs['y'])"}
+    # What a notebook prints of it is one line, however many tensors there are.
+    assert "max_error=" in repr(checked)
+    assert "TensorError" not in repr(checked)
 
 
 def test_a_wrong_output_is_caught() -> None:

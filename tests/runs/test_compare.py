@@ -89,9 +89,9 @@ def test_runs_of_before_the_drift_was_kept_have_no_winner_and_say_so(tmp_path: P
     assert any("a is of before" in warning for warning in found.warnings)
 
 
-def test_a_comparison_says_that_it_was_not_measured_in_turns(tmp_path: Path) -> None:
+def test_a_comparison_says_that_it_was_not_measured_interleaved(tmp_path: Path) -> None:
     found = compare(recorded(tmp_path / "a", around(1.0)), recorded(tmp_path / "b", around(1.1), yardstick_s=51e-6))
-    assert found.words.startswith("not measured in turns")
+    assert found.words.startswith("not measured interleaved")
     assert "drifted by 2.0%" in found.words
 
 

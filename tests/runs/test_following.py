@@ -241,6 +241,19 @@ def test_a_run_that_is_followed_knows_its_new_name(tmp_path: Path) -> None:
     assert run.name == "best"
 
 
+def test_who_only_looks_on_has_the_reason_of_who_started_the_worker(tmp_path: Path) -> None:
+    """The runs panel is another process than the kernel, and may see first that the worker is gone."""
+    run_dir = prepared(tmp_path)
+    run, worker = Run(run_dir), Acted(None)
+    worker.is_child = False
+    run._attach(worker)  # type: ignore[arg-type]
+    worker.ended.set()
+    time.sleep(10 * jobs.FOLLOW_INTERVAL_S)
+    tell(run, Failed(t_s=1.0, reason="the worker was killed by SIGKILL"))
+    run.wait(120)
+    assert run.error == "the worker was killed by SIGKILL"
+
+
 # Processes.
 
 

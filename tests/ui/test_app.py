@@ -52,6 +52,16 @@ def test_turning_an_arc_chooses_and_shows_the_change(app, bench):
     app.graph._receive(None, {"type": "undo"}, [])
     assert bench.site(site.id).choice == site.choice
     assert "delta" not in figure(app, "saved")
+    # What was said of the choice is not true any more.
+    told = app.controls.content["message"]["text"]
+    assert told.startswith(f"Undone: {site.label} is now {site.choice}: predicted peak")
+    app._on_message({"type": "redo"})
+    assert app.controls.content["message"]["text"].startswith(f"Done again: {site.label} is now recompute: ")
+    app._on_message({"type": "undo"})
+    pair = [found for found in bench.sites("saved") if found.values and "recompute" not in found.illegal][:2]
+    bench.choose({found.id: "recompute" for found in pair})
+    app._on_message({"type": "undo"})
+    assert app.controls.content["message"]["text"].startswith("Undone, 2 choices: predicted peak ")
 
 
 def test_the_inspector_tells_the_effect_of_each_option(app, bench):

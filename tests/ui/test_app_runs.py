@@ -175,7 +175,7 @@ def test_runs_are_timed_against_other_ways_and_take_a_snapshot_where_the_setting
     assert json.loads((run.run_dir / TRACE_FILE).read_text())["traceEvents"]
     assert str(run.run_dir / TRACE_FILE) in app.controls.content["message"]["text"]
     assert figure(app, "step")["delta_vs"] == "vs stock"
-    assert "measured in turns" in figure(app, "step")["delta_tip"]
+    assert "measured interleaved" in figure(app, "step")["delta_tip"]
     app.controls._handle_custom_msg({"type": "in_turns", "on": False}, [])
     assert [way["name"] for way in app.settings.content["runs"]["ways"] if way["on"]] == ["thunder"]
     app.settings._handle_custom_msg({"type": "runs", "against": [], "snapshot": False}, [])
@@ -236,9 +236,10 @@ def test_the_timeline_shows_one_step_that_happened_and_its_medians_apart():
 
 def test_what_clocks_add_is_said_only_beyond_noise():
     assert "within noise" in timeline_content(statement_times(), {})["head"]
-    assert "-6.1" not in timeline_content(statement_times(), {})["head"]
+    assert "6.1" not in timeline_content(statement_times(), {})["head"]
+    assert "(−20.0 % to +10.0 %)" in timeline_content(statement_times(), {})["head"]
     beyond = statement_times(overhead=0.06, overhead_low=0.01, overhead_high=0.1)
-    assert "clocks add +6.0% to a step" in timeline_content(beyond, {})["head"]
+    assert "clocks add +6.0 % to a step" in timeline_content(beyond, {})["head"]
 
 
 def test_a_timeline_without_a_run_is_empty():
@@ -346,7 +347,7 @@ def test_runs_are_compared_with_the_pinned_one_in_the_app(bench, tmp_path, monke
     until(lambda: app.experiments.pinned is not None)
     app.experiments._receive({"type": "compare"})
     compared = app.experiments.content["compared"]
-    assert "not measured in turns" in compared["words"]
+    assert "not measured interleaved" in compared["words"]
     step = next(row for row in compared["rows"] if row["figure"] == "step")
     assert (step["verdict"], step["tone"]) == ("slower", "bad")
     peak = next(row for row in compared["rows"] if row["figure"] == "peak, predicted")

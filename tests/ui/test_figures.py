@@ -33,7 +33,7 @@ def test_a_step_of_another_moment_is_red_or_green_only_beyond_noise(bench, tmp_p
     value = step(bench, run, Against("pinned: before", None, pinned))
     assert text in value["delta"]
     assert (value["delta_vs"], value["delta_tone"]) == ("vs pinned: before", tone)
-    assert "not measured in turns" in value["delta_tip"]
+    assert "not measured interleaved" in value["delta_tip"]
 
 
 @pytest.mark.parametrize(
@@ -93,3 +93,12 @@ def test_what_was_measured_stays_until_a_run_under_way_has_measured_it_anew(benc
     logs.append(folder / logs.LOG_FILE, events.Compiled(t_s=1.5, compile_s=3.0, attributed=1.0, stages=[]))
     assert (shown()["compile"]["text"], shown()["compile"]["kind"]) == ("3.00 s", "measured")
     assert shown()["step"]["kind"] == "before, measured, other choices"
+
+
+def test_a_copy_that_takes_less_than_a_microsecond_is_not_said_to_take_no_time() -> None:
+    bench = wb.open("mlp", layers=1, width=4, hidden=4, batch=1, device="cpu")
+    id = next(site.id for site in bench.sites("saved") if site.values and "offload" not in site.illegal)
+    bench.choose({id: "offload"})
+    assert bench.plan.counts["offloaded_bytes"] > 0
+    shown = {one["key"]: one for one in figures(bench.plan, None, Against("stock", None), same_choices=True)}
+    assert [value["text"] for value in shown["offload"]["values"]][1] == "< 1 µs"

@@ -97,13 +97,52 @@ def test_a_step_s_interval_is_whole_in_the_strip(mount):
 
 def test_unique_fusions_are_whole_in_the_strip_of_a_program_that_ranks_share(mount):
     plan: Any = SimpleNamespace(census=SimpleNamespace(count=109, unique=20, largest=30), counts={"compilations": 109})
-    values = _fusions(plan, plan, "stock")
+    stock: Any = SimpleNamespace(census=SimpleNamespace(unique=15), counts={"compilations": 132})
+    values = _fusions(plan, stock, "stock")
     others = [{"key": key, "title": key, "values": [{"text": "1", "kind": "predicted"}]} for key in "abcdef"]
     page = mount(
         "strip.js", {"figures": [{"key": "fusions", "title": "Unique fusions", "values": values}, *others]}, 1180
     )
     for line in page.locator("[data-figure=fusions] :is(.wb-value, .wb-kind, .wb-figure-title)").all():
         assert line.evaluate("el => el.scrollWidth <= el.clientWidth"), line.inner_text()
+
+
+@pytest.mark.parametrize("width", [372, 240])
+def test_figures_are_whole_where_the_window_has_little_room(mount, width: int):
+    """A window 520 wide leaves a tab 372 pixels."""
+    run: Any = SimpleNamespace(times={"step_s": 0.095, "low_s": 0.0433, "high_s": 0.154}, against={})
+    figures = [{"key": "step", "title": "Step time", "values": _step_time(run, "measured", Against("stock", None))}]
+    checked = [
+        ("ok", "measured"),
+        ("4.8e-07", "largest error"),
+        ("bitwise", "as Thunder's"),
+        ("proven", "equal to stock"),
+    ]
+    figures.append({"key": "accuracy", "title": "Accuracy", "values": [{"text": a, "kind": b} for a, b in checked]})
+    page = mount("strip.js", {"figures": figures * 3}, width)
+    for line in page.locator(".wb-figure :is(.wb-value, .wb-number, .wb-kind, .wb-figure-title)").all():
+        assert line.evaluate("el => el.scrollWidth <= el.clientWidth || !el.clientWidth"), line.inner_text()
+
+
+def test_a_preview_names_the_option_and_the_site_in_a_narrow_window(mount):
+    figures = [{"name": name, "text": "−32.0 KiB", "tone": "good"} for name in ("peak", "saved")]
+    content = {"what": "recompute for layers.0.mlp/silu", "figures": figures, "how": "by arithmetic"}
+    page = mount("preview.js", content, 372)
+    name = page.locator("strong")
+    assert name.evaluate("el => el.scrollWidth <= el.clientWidth"), "the name is cut"
+
+
+def test_each_button_is_in_sight_in_a_cell_beside_the_files_of_a_small_window(mount):
+    page = mount("controls.js", {"program": "llama", "place": "cpu, torch executor", "ranks": 1}, 137)
+    for part in page.locator(".wb-bar :is(button, input)").all():
+        assert part.evaluate("el => el.getBoundingClientRect().right") <= 137, part.inner_text()
+
+
+def test_a_statement_s_name_and_a_line_of_the_program_are_whole_where_there_is_room(mount):
+    row = {"value": "t1321", "statement": "_log_softmax_backward_data", "bytes": "128 KiB", "id": "t:t1321"}
+    page = mount("alive.js", {"predicted": {"head": "1 storage", "rows": [row | {"source": "llama.py:130"}]}}, 620)
+    for cell in page.locator("tbody td").all():
+        assert cell.evaluate("el => el.scrollWidth <= el.clientWidth"), cell.inner_text()
 
 
 @pytest.mark.parametrize(("width", "rows"), [(CELL, 1), (848, 2), (592, 2)])

@@ -53,6 +53,39 @@ def shown(page: Page) -> dict[str, Any]:
     return {name: value for name, value in state.items() if name != "drawn_ms"}
 
 
+def test_what_has_the_focus_is_outlined(mount) -> None:
+    page = mount()
+    page.locator("canvas").first.focus()
+    names = []
+    while page.evaluate("document.activeElement !== document.body"):
+        page.keyboard.press("Tab")
+        at = page.evaluate(
+            """() => {
+                const el = document.activeElement, { outlineStyle, borderColor } = getComputedStyle(el);
+                const seen = outlineStyle !== "none" || (el.tagName === "INPUT" && borderColor === "rgb(11, 87, 208)");
+                return [el.dataset.do ?? el.className ?? el.tagName, el === document.body || seen];
+            }"""
+        )
+        names.append(at[0])
+        assert at[1], f"nothing shows that {at[0]} has the focus"
+    assert {"wb-map", "legend", "in", "out", "fit"} <= set(names)
+
+
+@pytest.mark.parametrize("layers", [4, 24])
+def test_where_the_forward_ends_is_said_in_full_below_the_last_statement_at_fit(mount, layers: int) -> None:
+    words, below = mount(layers, unfolded=("layers",), near=False).evaluate(
+        f"""() => {{
+            const {{ view }} = {VIEW}, written = [], fill = view.context.fillText;
+            view.context.fillText = (text, x, y) => {{ written.push([text, y]); fill.call(view.context, text, x, y); }};
+            view.draw();
+            const [text, y] = written.find(([text]) => text.startsWith("forward ends"));
+            return [text, view.heightPx - y];
+        }}"""
+    )
+    assert words == "forward ends, backward begins"
+    assert below >= 6, "the lower half of the letters is cut"
+
+
 def test_a_large_graph_comes_packed_and_is_the_same_on_the_page(blank: Page, tmp_path: Path) -> None:
     graph, sites = llama(24)
     plain = payload(graph, compute(graph, sites, unfolded=("layers",)), sites)

@@ -29,7 +29,7 @@ def report(
     program: ProgramArgument,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write the page.")] = Path("report.html"),
     run: Annotated[
-        bool, typer.Option("--run", help="Compile and run it first, in turns with stock, so that figures are measured.")
+        bool, typer.Option("--run", help="Compile and run it first, interleaved with stock: figures are measured.")
     ] = False,
     settings: SetOption = None,
     choices: ChooseOption = None,

@@ -178,7 +178,7 @@ def _run_table(document: dict[str, Any]) -> Table:
         rows[f"against {name}"] = _ratio_text(other)
     if accuracy is not None:
         verdict = "right" if accuracy["ok"] else "wrong"
-        rows["results"] = f"{verdict}: largest error {accuracy['max_error']} against {accuracy['against']}"
+        rows["results"] = f"{verdict}: largest error {accuracy['max_error']:.1e} against {accuracy['against']}"
         rows["bits"] = accuracy["words"]
     return rows_table("measured", {name: value for name, value in rows.items() if value})
 
@@ -186,4 +186,4 @@ def _run_table(document: dict[str, Any]) -> Table:
 def _ratio_text(other: dict[str, Any]) -> str:
     times = f"{other['ratio']:.3g} of this run's time ({other['low']:.3g} to {other['high']:.3g})"
     verdict = "a difference within the noise" if other["verdict"] == "noise" else f"{other['verdict']} than this run"
-    return f"{seconds_text(other['step_s'])}, {times}, in turns: {verdict}"
+    return f"{seconds_text(other['step_s'])}, {times}, interleaved: {verdict}"

@@ -49,7 +49,7 @@ from workbench.config import Config
 from workbench.errors import ConfigWarning, PlanError
 from workbench.executor import executor_named
 from workbench.graph import Origin
-from workbench.lever import Site, all_levers
+from workbench.lever import Site, all_levers, widened
 
 patches.record_scopes()
 patches.name_by_path()
@@ -354,7 +354,7 @@ class Hooks:
         # Only now are all sites known: those of collectives are found on the split traces.
         last = TraceTag.BACKWARD in trace.tags or not self.stage.has_backward
         if self.warn and last:
-            self._warn_of_unmatched()
+            self._hold_to_sites()
         if self.proofs is not None:
             if TraceTag.BACKWARD not in trace.tags:
                 self._forward = trace
@@ -385,18 +385,25 @@ class Hooks:
             raise PlanError(unequal(proof, "this program"))
         self.proofs.append(dataclasses.replace(proof, proven=not wrong, fault=wrong))
 
-    def _warn_of_unmatched(self) -> None:
+    def _hold_to_sites(self) -> None:
+        """Refuse what is no option of its site, and warn of what fits no site at all."""
         assert self.stage is not None
         if not self.stage.has_backward and any(id.startswith("saved:") for id in self.choices):
             # A call without gradients, as for validation: what is chosen is for those with.
             return
+        sites = {site.id: site for site in sites_under(self.choices, self.stage, self.made)}
+        for id in sorted(self.choices.keys() & sites.keys()):
+            site = widened(sites[id], self.choices[id])
+            # Whether an option is legal was seen when it was chosen, under the choices of then.
+            if self.choices[id] not in site.options:
+                site.check(self.choices[id])
         # Once: later compilations are of the same program, for other shapes or for fewer gradients.
         self.warn = False
         if self.config is not None and (
             differences := self.config.differences(fingerprint(self.origins), self.training())
         ):
             warnings.warn(ConfigWarning(differences), stacklevel=2)
-        gone = sorted(set(self.choices) - {site.id for site in sites_under(self.choices, self.stage, self.made)})
+        gone = sorted(self.choices.keys() - sites.keys())
         if gone:
             warnings.warn(
                 ConfigWarning(

@@ -70,7 +70,8 @@ class Accuracy:
     ok: bool
     max_error: float
     against: str
-    tensors: tuple[TensorError, ...]
+    # Not in what a notebook prints: a line for each output and gradient, three times.
+    tensors: tuple[TensorError, ...] = dataclasses.field(repr=False)
     bitwise: bool | None = None
     changed_kernels: tuple[str, ...] | None = None
 

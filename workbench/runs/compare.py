@@ -76,8 +76,8 @@ class Comparison:
         """What the times can say, in a sentence or two."""
         by = "by an unknown share (a run is of before that was kept)" if self.drift is None else f"by {self.drift:.1%}"
         return (
-            "not measured in turns: the runs are of different moments, between which the machine's own speed drifted "
-            f"{by}; during them it varied by {self.noise:.1%}. `run --against` measures in turns."
+            "not measured interleaved: the runs are of different moments, between which the machine's own speed "
+            f"drifted {by}; during them it varied by {self.noise:.1%}. `run --against` measures interleaved."
         )
 
     def to_json(self) -> dict[str, Any]:

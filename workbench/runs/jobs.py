@@ -25,6 +25,8 @@ __all__ = ["FINAL_STATES", "Run", "follow", "renamed", "start"]
 
 Observer = Callable[[Event], None]
 
+OTHERS_WORD_S = 2.0
+"""How long the process that started a run has to write how it ended, once its worker is seen to be gone."""
 FOLLOW_INTERVAL_S = 0.03
 """How often the log is read: a readout follows what it shows by no more than a twentieth of a second."""
 
@@ -311,6 +313,8 @@ class Run(Record):
         except BaseException as error:
             _LOGGER.exception("what is left of run %s could not be cleared", self.name)
             trouble = f"{type(error).__name__}: {error}"
+        if not self._worker.is_child and self._stop is None:
+            self._await_other_s_word()
         with self._lock:
             if self._over.is_set():
                 return
@@ -326,6 +330,14 @@ class Run(Record):
                 self._over.set()
                 _LIVE.pop(self.run_dir, None)
         self._notify()
+
+    def _await_other_s_word(self) -> None:
+        """Who started the worker knows its exit status, and may be about to write it."""
+        until = time.monotonic() + OTHERS_WORD_S
+        while not self._finals and not self._unreadable and time.monotonic() < until:
+            time.sleep(FOLLOW_INTERVAL_S)
+            with self._lock:
+                self._read()
 
     def _ended(self, status: int | None) -> Event:
         """How the run ended; written into its folder where the worker could not do so."""
@@ -558,5 +570,5 @@ def _reason(status: int | None, output: str) -> str:
         line = next((line for line in reversed(output.splitlines()) if line.strip()), "")
         return line or "the event log could not be written"
     if status is None:
-        return "the worker ended without a terminal event"
+        return "the worker ended and nobody wrote why: its kernel was shut down, or both were killed"
     return f"the worker {processes.how_ended(status)}"

@@ -82,8 +82,8 @@ class App:
         self.strip = Strip()
         self.graph = GraphView(
             on_turn=lambda sites: self.choosing.turn(sites),
-            on_undo=lambda: self._act(bench.undo),
-            on_redo=lambda: self._act(bench.redo),
+            on_undo=lambda: self.choosing.go(back=True),
+            on_redo=lambda: self.choosing.go(back=False),
             on_place=lambda rows: self.choosing.choose({id: bench.plan.place(row) for id, row in rows.items()}),
             on_preview=lambda message: self.preview.point(message),
         )
@@ -190,8 +190,8 @@ class App:
         acts: dict[str, Callable[[], None]] = {
             "run": self._run,
             "cancel": self._cancel,
-            "undo": lambda: self._act(self.bench.undo),
-            "redo": lambda: self._act(self.bench.redo),
+            "undo": lambda: self.choosing.go(back=True),
+            "redo": lambda: self.choosing.go(back=False),
             "export": lambda: self._export(message["path"]),
             "dismiss": lambda: self._say(None),
             "choose": lambda: self.choosing.choose({message["id"]: message["option"]}),
@@ -288,7 +288,7 @@ class App:
         self._redraw("Settings")
 
     def _time_in_turns(self, on: bool) -> None:
-        """Whether runs are timed in turns with stock, too: the box beside the button, and the same of the Settings."""
+        """Whether runs are timed interleaved with stock, too: the box beside the button and that of the Settings."""
         others = [name for name in self._asked.against if name != "stock"]
         self._ask_of_runs([*others, "stock"] if on else others, self._asked.snapshot)
 

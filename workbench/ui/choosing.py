@@ -8,9 +8,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from workbench.bench.changes import diff as diff_of
 from workbench.compiler.cycles import few_collections
 from workbench.lever import Site
-from workbench.ui.messages import words_of_change
+from workbench.ui.messages import words_of_change, words_of_step
 from workbench.ui.names import next_option
 
 if TYPE_CHECKING:
@@ -170,6 +171,23 @@ class Choosing:
         why = bench.worth().why_peak(choices) if of_memory and not diff.peak_bytes else ""
         told = words_of_change(named.label, named.option, len(choices), named.peers, diff, bench.machine.name, why)
         return f"{told} {self._apart(named)}".strip() if len(choices) == 1 and named.peers != "waits" else told
+
+    def go(self, *, back: bool) -> None:
+        """Take the last change of choices back, or make it again, and say what that did."""
+        bench = self._bench
+        before, was = bench.plan, dict(bench.choices)
+        self._act(bench.undo if back else bench.redo)
+        after, chosen = bench.plan, dict(bench.choices)
+        moved = [id for id in sorted(was.keys() | chosen.keys()) if was.get(id) != chosen.get(id)]
+        # A site of before may not be there any more.
+        sites = [
+            dataclasses.replace(site, choice=chosen.get(id, site.default))
+            for id in moved
+            if (site := after.site_of.get(id) or before.site_of.get(id))
+        ]
+        if sites:
+            change = diff_of(before, after, bench.machine)
+            self._say(words_of_step("Undone" if back else "Done again", sites, change, bench.machine.name))
 
     def _apart(self, named: _Named) -> str:
         """Whether a choice for one layer made it differ from those that it was shown as one with."""

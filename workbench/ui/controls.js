@@ -14,8 +14,8 @@ function render({ model, el }) {
   const name = h("div", { class: "wb-program" });
   const run = button("Compile & run", "run", "Compile and run in a process of its own, under the choices made", "wb-primary");
   const turns = h("input", { type: "checkbox", onchange: () => model.send({ type: "in_turns", on: turns.checked }) });
-  const inTurns = h("label", { class: "wb-turns", title: "Step the program without choices in the same process, in turns with this one: what differs is then the choices', and not the machine's. It is compiled, too, which takes as long again" },
-    turns, "in turns with stock");
+  const inTurns = h("label", { class: "wb-turns", title: "Step the program without choices in the same process, interleaved with this one: what differs is then the choices', and not the machine's. It is compiled, too, which takes as long again" },
+    turns, "interleaved with stock");
   const cancel = button("Cancel", "cancel", "Stop the run and everything it started");
   const undo = button("Undo", "undo", "Take the last choice back (u)"), redo = button("Redo", "redo", "Make it again (r)");
   const file = h("input", { type: "text", "aria-label": "File to export to", spellcheck: "false", value: model.get("file") });

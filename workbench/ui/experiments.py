@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import RunError, WorkbenchError
 from workbench.runs import files, jobs, logs, request, store
 from workbench.runs.compare import Difference, compare
-from workbench.summary import human_bytes, human_seconds
+from workbench.summary import human_bytes, human_seconds, human_share
 from workbench.ui.beside import Beside
 from workbench.ui.panel import HERE, Panel, esm
 
@@ -209,7 +209,7 @@ def run_row(run: Run) -> dict[str, Any]:
     choices = store.choices_of(run)
     memory, accuracy = run.memory, run.accuracy
     predicted, measured = memory["predicted_peak_bytes"], memory["measured_peak_bytes"]
-    off = f"{measured / predicted - 1:+.1%}" if predicted and measured else ""
+    off = human_share(measured / predicted - 1) if predicted and measured else ""
     return {
         "folder": str(run.run_dir),
         "name": run.name or run.run_dir.name,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.analysis.machines import H100
 from workbench.executor import executor_named
 from workbench.runs.compare import step_times
-from workbench.summary import human_bytes, human_seconds, proof_text
+from workbench.summary import human_bytes, human_seconds, human_share, proof_text
 from workbench.ui.panel import Panel, esm
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Against:
     run : Run or None
         Of another moment than the run that is shown.
     interleaved : str
-        The name under which the run that is shown was timed beside the baseline, in turns; empty where it is none.
+        The name under which the run that is shown was timed beside the baseline, interleaved; empty where it is none.
     """
 
     name: str
@@ -99,7 +99,11 @@ def figures(
     by_run, measured = by(lambda run: run.memory["measured_peak_bytes"] is not None)
     if by_run is not None and (found := by_run.memory["measured_peak_bytes"]) is not None:
         predicted = by_run.memory["predicted_peak_bytes"]
-        tip = f"predicted for this run: {human_bytes(predicted)}, {found / predicted - 1:+.1%}" if predicted else ""
+        tip = (
+            f"predicted for this run: {human_bytes(predicted)}, {human_share(found / predicted - 1)}"
+            if predicted
+            else ""
+        )
         peak.append({"text": human_bytes(found), "kind": measured, "tip": tip})
     saved = [_predicted_bytes(plan.saved_bytes, start.saved_bytes, name)]
     saved.append(_value(f"{plan.saved_tensors} tensors", "", plan.saved_tensors - start.saved_tensors, str, name))
@@ -187,12 +191,12 @@ def _compile_time(run: Run | None, measured: str, against: Against) -> dict[str,
         text,
         against.name,
         "",
-        f"one sample of each, not measured in turns: no verdict; {against.name} took {human_seconds(base.compile_s)}",
+        f"one sample of each, not interleaved: no verdict; {against.name} took {human_seconds(base.compile_s)}",
     )
 
 
 def _step_time(run: Run | None, measured: str, against: Against) -> list[dict[str, Any]]:
-    """The median, its change with a verdict, its interval, and what was timed beside it in turns."""
+    """The median, its change with a verdict, its interval, and what was timed beside it interleaved."""
     times = run.times if run is not None else None
     if run is None or times is None:
         return [dict(_UNMEASURED)]
@@ -203,7 +207,7 @@ def _step_time(run: Run | None, measured: str, against: Against) -> list[dict[st
         {
             "text": human_seconds(other["step_s"]),
             "kind": f"{name}, {measured}",
-            "tip": f"in turns; {_BESIDE[other['verdict']]}: {other['ratio']:.3f} times this run's, "
+            "tip": f"interleaved; {_BESIDE[other['verdict']]}: {other['ratio']:.3f} times this run's, "
             f"95 % interval {other['low']:.3f} to {other['high']:.3f}",
         }
         for name, other in run.against.items()
@@ -222,13 +226,13 @@ _BESIDE = {"faster": "faster than this run", "slower": "slower than this run", "
 
 
 def _step_change(run: Run, against: Against) -> dict[str, str]:
-    """How a run's step differs from the baseline's: in turns where it was timed so, else with what drift allows."""
+    """How a run's step differs from the baseline's: interleaved where it was timed so, else with what drift allows."""
     other = run.against.get(against.interleaved)
     if other is not None and other["ratio"]:
         # Of the other variant's time to this run's, where the reader asks for this run's to it.
         verdict = {"faster": "slower", "slower": "faster"}.get(other["verdict"], "noise")
         ratio, low, high = (1 / other[name] for name in ("ratio", "high", "low"))
-        tip = f"measured in turns: {ratio:.3f} of its time, 95 % interval {low:.3f} to {high:.3f}"
+        tip = f"measured interleaved: {ratio:.3f} of its time, 95 % interval {low:.3f} to {high:.3f}"
         return _time_delta(ratio, verdict, against.name, tip)
     if against.run is None or against.run.run_dir == run.run_dir:
         return {}
@@ -237,7 +241,9 @@ def _step_change(run: Run, against: Against) -> dict[str, str]:
         return {}
     drift = "an unknown share" if found.drift is None else f"{found.drift:.1%}"
     interval = f", 95 % interval {found.low:.3f} to {found.high:.3f}" if found.low is not None else ""
-    tip = f"not measured in turns: {found.ratio:.3f} of its time{interval}; the machine's own speed drifted by {drift}"
+    tip = (
+        f"not measured interleaved: {found.ratio:.3f} of its time{interval}; the machine's own speed drifted by {drift}"
+    )
     return _time_delta(found.ratio, found.verdict, against.name, tip)
 
 
@@ -300,7 +306,8 @@ def _fusions(plan: Plan, start: Plan, against: str) -> list[dict[str, Any]]:
     value = _value(f"{plan.census.unique} of {plan.census.count}", "predicted", change, str, against)
     return [
         value,
-        _count(plan, start, "compilations", against),
+        # Beside a change that has said against what: the line has no room for both.
+        {**_count(plan, start, "compilations", against), "delta_vs": ""},
         {"text": f"{plan.census.largest} ops", "kind": "in the largest"},
     ]
 
@@ -314,10 +321,11 @@ def _copies(plan: Plan, start: Plan, against: str) -> list[dict[str, Any]]:
 
 def _offloaded(plan: Plan) -> list[dict[str, Any]]:
     """What goes to the CPU and comes back, and how long that takes at the machine's bandwidth."""
-    seconds = 1e-6 * plan.counts["offload_us"]
+    whole = plan.counts["offload_us"]
     return [
         {"text": human_bytes(plan.counts["offloaded_bytes"]), "kind": "predicted"},
-        {"text": human_seconds(seconds), "kind": "of copying, predicted"},
+        # Kept in whole microseconds: 0 of them is less than one, and not no time.
+        {"text": human_seconds(1e-6 * whole) if whole else "< 1 µs", "kind": "of copying, predicted"},
     ]
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from workbench.bench.fits import Fit
 
 _LABEL = "plans: click one"
-_ROOM = 0.06
+_ROOM = 0.12
 """Share of the range that is left free around the points."""
 _NEAR = 3.0
 """Times the longest predicted step up to which a measured one is on the axis."""
@@ -353,7 +353,7 @@ def _plot(*, dark: bool) -> dict[str, Any]:
     plot.xaxis.ticker = AdaptiveTicker(base=2, mantissas=[1], desired_num_ticks=4, num_minor_ticks=0)
     plot.xaxis.formatter = CustomJSTickFormatter(code=BYTE_TICKS)
     plot.xaxis[0].update(name="peak axis", axis_label="predicted peak")
-    plot.yaxis[0].update(name="step axis", axis_label="ms of one step, predicted", major_label_text_alpha=0.0)
+    plot.yaxis[0].update(name="step axis", axis_label="predicted step, ms", major_label_text_alpha=0.0)
     below = []
     for name, (color, dash) in _ADDING.items():
         plot.step("x", "y", source=sources[name], mode="after", line_color=colors[color], line_dash=dash)

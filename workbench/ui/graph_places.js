@@ -40,7 +40,7 @@ class Places {
 
   clamp() {
     if (!this.scene) return;
-    const height = HEAD + (this.scene.height - HEAD) * this.zoom;
+    const height = HEAD + (this.scene.height - HEAD) * this.zoom + TURN;
     this.top = Math.max(0, Math.min(this.top, height - this.heightPx));
     this.left = Math.max(0, Math.min(this.left, this.columns().width - this.width));
   }

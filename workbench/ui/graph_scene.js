@@ -9,6 +9,7 @@
  */
 
 const HEAD = 30; // height of the sticky column headings, in pixels; `drawing.HEADER`
+const TURN = 14; // room below the last statement for the words where the forward ends, in pixels
 const FOOT = 34; // height of the bar with legend and tools below the canvas, in pixels
 const ROW = 20; // height of a statement at zoom 1; `drawing.ROW`
 const BLOCK_PAD = 4; // empty height at the top of a block at zoom 1; `drawing.BLOCK_PAD`

@@ -195,7 +195,7 @@ class View extends Drawing {
   fit() {
     if (!this.scene) return;
     this.left = this.top = 0;
-    this.setZoom(Math.min(1, (this.heightPx - HEAD - 8) / Math.max(1, this.scene.height - HEAD)));
+    this.setZoom(Math.min(1, (this.heightPx - HEAD - TURN) / Math.max(1, this.scene.height - HEAD)));
     this.atFit = true;
   }
 

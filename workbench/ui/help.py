@@ -70,7 +70,7 @@ TABS: dict[str, tuple[str, ...]] = {
         "statement in the graph, and what is selected there is marked here.",
     ),
     "Experiments": (
-        "The runs of this program that are kept on disk, all measured.",
+        "The runs of this program that are kept on disk: measured, but for the predicted peak.",
         "Pin one: every change in the figures is then against it. Rename, note on and delete; tick runs and "
         "plans to put them side by side, and write that as one page.",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from workbench.errors import ChoiceError
@@ -10,6 +11,7 @@ from workbench.summary import count_name, human_bytes, human_change, human_secon
 if TYPE_CHECKING:
     from workbench.analysis.search import Search
     from workbench.bench import PlanDiff, Workbench
+    from workbench.lever import Site
 
 
 def title_of_picture(bench: Workbench) -> str:
@@ -48,6 +50,19 @@ def words_of_change(
     label: str, option: str, count: int, peers: str, diff: PlanDiff, machine: str, why: str = ""
 ) -> str:
     """What a choice did, in one line."""
+    where = f"{label} in {count} {peers}" if count > 1 else label
+    stays = f" {why}" if why and not diff.peak_bytes else ""
+    return f"{where} is now {option}: {_changes(count, diff, machine)}.{stays}"
+
+
+def words_of_step(word: str, sites: Sequence[Site], diff: PlanDiff, machine: str) -> str:
+    """What it did to take a change of choices back, or to make it again, in one line."""
+    if len(sites) == 1:
+        return f"{word}: {words_of_change(sites[0].label, sites[0].choice, 1, '', diff, machine)}"
+    return f"{word}, {len(sites)} choices: {_changes(len(sites), diff, machine)}."
+
+
+def _changes(count: int, diff: PlanDiff, machine: str) -> str:
     changes = [
         f"{name} {human_bytes(change, signed=True)}"
         for name, change in (("predicted peak", diff.peak_bytes), ("saved", diff.saved_bytes))
@@ -73,6 +88,4 @@ def words_of_change(
     others = len(diff.changed) - count
     if others > 0:
         changes.append(f"{others} other site{'s' * (others != 1)} moved")
-    where = f"{label} in {count} {peers}" if count > 1 else label
-    stays = f" {why}" if why and not diff.peak_bytes else ""
-    return f"{where} is now {option}: {', '.join(changes) if changes else 'no figure changes'}.{stays}"
+    return ", ".join(changes) if changes else "no figure changes"

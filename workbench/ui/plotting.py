@@ -60,5 +60,7 @@ def paint(plot: Any, colors: dict[str, str]) -> None:
         axis.axis_label_text_font_size = "12px"
     legend = plot.legend[0]
     legend.orientation, legend.location = "horizontal", "left"
+    # Else a name touches the line of the next.
+    legend.spacing = 16
     legend.background_fill_alpha, legend.border_line_color = 0, None
     legend.label_text_color, legend.label_text_font_size = colors["ink"], "12px"

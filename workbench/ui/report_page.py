@@ -229,7 +229,7 @@ def _runs(bench: Workbench) -> str:
         "measured",
         "compile",
         "step",
-        "beside, in turns",
+        "beside, interleaved",
         "accuracy",
         "state",
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.overlap import COMMUNICATION
-from workbench.summary import human_seconds
+from workbench.summary import human_seconds, human_share
 from workbench.ui.names import short_name
 from workbench.ui.panel import Panel, esm
 
@@ -130,10 +130,10 @@ def timeline_content(
 
 def clocks_words(times: StatementTimes) -> str:
     """What the clocks add to a step, where that is more than noise."""
-    interval = f"{times.overhead_low:+.1%} to {times.overhead_high:+.1%}"
+    interval = f"{human_share(times.overhead_low)} to {human_share(times.overhead_high)}"
     if times.overhead_low <= 0 <= times.overhead_high:
         return f"what clocks add to a step is within noise ({interval})"
-    return f"clocks add {times.overhead:+.1%} to a step ({interval})"
+    return f"clocks add {human_share(times.overhead)} to a step ({interval})"
 
 
 def _simulated_words(overlap: Overlap) -> str:
