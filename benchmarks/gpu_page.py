@@ -36,6 +36,9 @@ it is done, in `PART.jsonl`; `gpu-check.json` and `gpu-check.md` are written aft
 process or hangs is told of, and the next is begun. A step is wrong, and the exit status 1, where results differ from
 unmodified Thunder's, a predicted peak is more than 3 % off, or less than 95 % of the compile time is attributed.
 
+Below is what each check predicted and measured on its day. How near today's predictions come to what was measured on
+GPUs then, without a GPU, is in [memory.md](memory.md#on-cuda).
+
 | part | what it does | at most |
 |---|---|---|
 """
