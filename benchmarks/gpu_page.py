@@ -38,6 +38,9 @@ written whenever a part is left. A step that crashes its process or hangs is tol
 wrong, and the exit status 1, where results differ from unmodified Thunder's, a predicted peak is more than 3 % off,
 or less than 95 % of the compile time is attributed.
 
+Below is what each check predicted and measured on its day. How near today's predictions come to what was measured on
+GPUs then, without a GPU, is in [memory.md](memory.md#on-cuda).
+
 | part | what it does | at most |
 |---|---|---|
 """

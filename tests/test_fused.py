@@ -209,7 +209,8 @@ def test_of_a_large_model_what_takes_little_is_found_in_a_few_plans_whatever_was
     limit = int(share * large.before.peak_bytes)
     fresh = Fitter(large._bench, large._captured, large.machine)
     found, plan = fresh.within(limit)
-    assert 0.98 * limit <= plan.peak_bytes <= limit
+    # A slice that is saved keeps its projection: of a limit of 7.1 GB one choice frees 0.1 GB.
+    assert 0.975 * limit <= plan.peak_bytes <= limit
     assert found.added_s <= added_s
     assert len(fresh.chooser._known) <= 20
     later = large.within(limit)[0]

@@ -19,6 +19,7 @@ ORDER = [
     "seams",
     "remembered",
     "torch_api",
+    "allocators",
     "graph",
     "cuda_driver",
     "executor",

@@ -322,7 +322,7 @@ def test_regions_allocate_their_outputs_and_share_storages_as_pytorch_does() -> 
 
 @pytest.mark.slow
 @without_nvfuser
-@pytest.mark.parametrize("name", ["adam", "residual_chain"])
+@pytest.mark.parametrize("name", ["adam", "residual_chain", "mlp", "llama"])
 def test_arithmetic_equals_the_stepper_for_a_gpu_that_is_not_there(name: str) -> None:
     assert_arithmetic_equals_stepper(pipeline.capture(resolve(name, device="planned"), "nvfuser"), {})
 

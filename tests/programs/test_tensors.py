@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import workbench
+from workbench.allocators import allocated_bytes
 from workbench.analysis.memory import Prediction
 from workbench.programs import placement
 from workbench.programs.tensors import held
@@ -107,8 +108,8 @@ def test_what_a_program_holds_is_planned_on_the_device_and_counted(program: Any)
     assert {tensor.device.type for tensor in held((placed, x)).tensors.values()} == {"meta"}
     assert {tensor.device.type for tensor in held(program).tensors.values()} == {"cpu"}, "the person's own stay"
     bench = workbench.open(program, torch.ones(2, 3), device="planned", executor="torch")
-    own_bytes = sum(4 * tensor.numel() for tensor in held(program).tensors.values())
-    assert bench.plan.baseline_bytes == own_bytes + 4 * 6
+    own_bytes = sum(allocated_bytes(4 * tensor.numel(), "cuda") for tensor in held(program).tensors.values())
+    assert bench.plan.baseline_bytes == own_bytes + allocated_bytes(4 * 6, "cuda")
 
 
 HEAD = nn.Linear(3, 3)
@@ -164,7 +165,7 @@ class Unread(nn.Module):
         return self.linear(x).tanh().sum()
 
 
-UNREAD_BYTES = 512 * 8 + (64 + 128 + 32) * FLOAT_BYTES
+UNREAD_BYTES = (512 * 8, 64 * FLOAT_BYTES, 128 * FLOAT_BYTES, 32 * FLOAT_BYTES)
 
 
 @pytest.mark.parametrize("capture", ["dynamo", "interpreter"])
@@ -173,8 +174,9 @@ def test_what_no_statement_reads_is_in_memory_all_the_same(capture: str, device:
     bench = workbench.open(
         Unread(), torch.ones(4, 16), torch.ones(32), device=device, executor="torch", capture=capture
     )
-    read_bytes = (16 * 16 + 16 + 4 * 16) * FLOAT_BYTES
-    assert bench.plan.baseline_bytes == read_bytes + UNREAD_BYTES
+    read_bytes = (16 * 16 * FLOAT_BYTES, 16 * FLOAT_BYTES, 4 * 16 * FLOAT_BYTES)
+    on = "cpu" if device == "cpu" else "cuda"
+    assert bench.plan.baseline_bytes == sum(allocated_bytes(one, on) for one in (*read_bytes, *UNREAD_BYTES))
     prediction = bench.predict({})
     assert isinstance(prediction, Prediction)
     assert (prediction.baseline_bytes, prediction.peak_bytes) == (bench.plan.baseline_bytes, bench.plan.peak_bytes)

@@ -5,16 +5,21 @@ from __future__ import annotations
 import ctypes
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+import workbench
+from workbench.compiler.clocks import Clocked, Tick
 from workbench.runs import logs, meters
 from workbench.runs.accuracy import Stepper
 from workbench.runs.events import MemorySample
 from workbench.runs.logs import EventLog
 from workbench.runs.meters import Change
+from workbench.runs.request import RunOptions
 
 FLOAT_BYTES = 4
 
@@ -36,8 +41,8 @@ def test_the_peak_of_an_mlp_is_the_one_counted_by_hand() -> None:
     kept = blocks * (batch * wide + batch * narrow)
     # The last matrix has its gradient; tanh's backward reads the gradient of its output and makes that of its input.
     backward = narrow * wide + 2 * batch * wide
-    loss = 2  # a scalar and its gradient
-    counted = peak.baseline_bytes + (kept + backward + loss) * FLOAT_BYTES
+    # The stand-in for a loss was there before.
+    counted = peak.baseline_bytes + (kept + backward) * FLOAT_BYTES
     assert peak.measured_peak_bytes == counted
     assert max(peak.live_bytes) == counted
     # At the end the gradients of all weights are left, and the output.
@@ -146,3 +151,39 @@ def test_what_a_statement_takes_in_passing_is_no_value_of_it() -> None:
 
 def test_without_allocations_nothing_is_alive_at_the_peak() -> None:
     assert meters.alive_at_peak([], [], [])[1] == []
+
+
+@pytest.mark.slow
+def test_the_memory_of_statements_is_measured_whether_they_are_timed_or_not(tmp_path: Path) -> None:
+    """The check on a GPU times none, to be quick; of its peaks nobody could say which statement they were in."""
+    options = RunOptions(samples=3, clocks=False, check_accuracy=False, threads=2)
+    run = workbench.open("mlp", layers=1).run(wait=True, folder=tmp_path / "run", options=options)
+    assert run.state == "done", run.error
+    assert max(run.statement_peak_bytes) == run.memory["measured_peak_bytes"]
+    assert run.to_json()["memory"]["peak_statement"]["name"]
+    assert run.statements is None
+
+
+def test_on_cuda_statements_are_measured_by_the_allocators_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the allocator's events add up to by statement is its own peak; PyTorch's CUDA is a made-up one."""
+    ticks = [Tick(-1, frees=False), Tick(0, frees=False), Tick(0, frees=True), Tick(1, frees=False)]
+    changes = [Change(12, 512, 0xA), Change(25, -512, 0xA), Change(31, 1024, 0xB), Change(32, 512, 0xA)]
+    held, peak = 4096, 4096 + 1536
+    stats = {"reserved_bytes.all.peak": 8192, "inactive_split_bytes.all.peak": 0}
+    for name, given in {"memory_allocated": held, "max_memory_allocated": peak, "memory_stats": stats}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, given=given: given)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda *_: None)
+    monkeypatch.setattr(meters, "observe_step", lambda *_: (changes, []))
+    statements = (Clocked("relu", 0, ("a",), "f.py:1"), Clocked("matmul", 0, ("b",), "f.py:2"))
+    clocks: Any = SimpleNamespace(
+        ticks=ticks, times_ns=[10, 20, 30, 40], statements=statements, complete=lambda: True, addresses={1: (0xB,)}
+    )
+    stepper: Any = SimpleNamespace(
+        device=torch.device("cuda"), clear_grads=int, synchronize=int, baseline_bytes=lambda: 2048
+    )
+    found = meters.measure_peak(stepper, clocks)
+    assert found.method == "cuda allocator"
+    assert found.statement_peak_bytes == [2048 + 512, 2048 + 1536]
+    assert max(found.statement_peak_bytes) == found.measured_peak_bytes
+    assert found.peak_statement["name"] == "matmul"
+    assert [(each["bytes"], each["value"]) for each in found.alive] == [(1024, "b"), (512, "")]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from workbench.allocators import allocated_bytes
 from workbench.compiler.kernels import copy_inside_bytes
 from workbench.compiler.thunder_api import TensorProxy, to_torch_device, to_torch_dtype
 
@@ -75,20 +76,23 @@ def accumulated(
         if argument.name in past:
             given.append(Accumulated(gradient, 0, 0))
             continue
+        device_type = to_torch_device(gradient.device).type
         strides, of_leaf = found.strides[gradient.name], found.strides[argument.name]
         if tuple(gradient.shape) != tuple(argument.shape) or len(strides) != len(of_leaf):
             # Thunder leaves a gradient as wide as what its leaf was broadcast to, and may not say so; the engine
             # adds it up into a tensor of its own (`validate_outputs` in ``torch/csrc/autograd/engine.cpp``).
-            summed_bytes = math.prod(argument.shape) * to_torch_dtype(gradient.dtype).itemsize
+            summed_bytes = allocated_bytes(
+                math.prod(argument.shape) * to_torch_dtype(gradient.dtype).itemsize, device_type
+            )
             given.append(Accumulated(gradient, summed_bytes, summed_bytes))
             continue
         if not held and obeys_layout_contract(strides, gradient.shape, of_leaf):
             given.append(Accumulated(gradient, 0, 0))
             continue
         shape, dtype = tuple(gradient.shape), to_torch_dtype(gradient.dtype)
-        copied_bytes = math.prod(shape) * dtype.itemsize
+        copied_bytes = allocated_bytes(math.prod(shape) * dtype.itemsize, device_type)
         inside_bytes = 0
-        if to_torch_device(gradient.device).type == "cpu":
+        if device_type == "cpu":
             into = of_leaf if _is_dense(of_leaf, shape) else tuple(_row_by_row(shape))
             inside_bytes = copy_inside_bytes(shape, strides, into, dtype)
         given.append(Accumulated(gradient, copied_bytes, copied_bytes + inside_bytes))

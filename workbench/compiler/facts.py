@@ -14,12 +14,14 @@ from typing import Any
 
 import torch
 
+from workbench.allocators import storage_bytes
 from workbench.compiler import computes
 from workbench.compiler.kept import INPUTS, OUTPUTS, structure_of
 from workbench.compiler.kernels import WRITES, allocates_inside, peak_inside_bytes
 from workbench.compiler.keys import statement_memory_key
+from workbench.compiler.nvfuser_memory import Lying, lying
 from workbench.compiler.offload import ARRIVE, OFFLOAD, RELOAD, RELOAD_PREFIX
-from workbench.compiler.proxies import bytes_of, is_tensor
+from workbench.compiler.proxies import bytes_of, is_tensor, storage_bytes_of
 from workbench.compiler.stepper import Allocations, claim, fake_execution, fakes, forwarded, runs_as_pytorch, source
 from workbench.compiler.thunder_api import (
     CollectionProxy,
@@ -234,7 +236,7 @@ class _Walk:
             storage = tensor.untyped_storage()
             index = seen.get(storage._cdata)
             if index is None:
-                index = seen[storage._cdata] = self.new_storage(name, storage.nbytes())
+                index = seen[storage._cdata] = self.new_storage(name, storage_bytes(tensor))
             self.storage_of[name] = index
             self.strides[name] = tuple(tensor.stride())
             self.tensor_of[name] = next(_NUMBERS)
@@ -248,7 +250,7 @@ class _Walk:
         """A value that exists before the trace runs, or that nothing more is known about."""
         if proxy.name not in self.storage_of:
             strides = _contiguous(proxy.shape)
-            self.storage_of[proxy.name] = self.new_storage(proxy.name, bytes_of(proxy))
+            self.storage_of[proxy.name] = self.new_storage(proxy.name, storage_bytes_of(proxy))
             self.strides[proxy.name] = strides
             self.tensor_of[proxy.name] = next(_NUMBERS)
 
@@ -335,7 +337,8 @@ class _Walk:
 
         def find() -> _Fact:
             same = None if runs_as_pytorch(bsym) else forwarded(bsym)
-            return _told(self.members(bsym.subsymbols, inputs, outputs, same), bsym, inputs, outputs)
+            lies = None if same is None else lying(bsym, inputs, self.strides, outputs, same)
+            return _told(self.members(bsym.subsymbols, inputs, outputs, same, lies), bsym, inputs, outputs)
 
         names = [proxy.name for proxy in inputs]
         lie = tuple([self.strides[name] for name in names])
@@ -349,8 +352,9 @@ class _Walk:
         inputs: Sequence[Any],
         outputs: Sequence[Any],
         same: Mapping[str, str] | None = None,
+        lies: Mapping[str, Lying] | None = None,
     ) -> _Fact:
-        """Several statements as one. If `same` is given, only outputs named there live in an input's storage."""
+        """Several statements as one: as PyTorch would run them or, if the latter two are given, as nvFuser does."""
         inner = _Walk(self.cache)
         position: dict[int, int] = {}
         for i, proxy in enumerate(inputs):
@@ -368,13 +372,20 @@ class _Walk:
         sources: list[int] = []
         strides: list[tuple[int, ...]] = []
         new_bytes: list[int] = []
-        new: dict[int, int] = {}
+        new: dict[int | str, int] = {}
         for proxy in outputs:
             inner.enter(proxy)
-            if same is not None and proxy.name not in same:
-                sources.append(-1 - len(new_bytes))
-                strides.append(_contiguous(proxy.shape))
-                new_bytes.append(bytes_of(proxy))
+            if same is not None and lies is not None and proxy.name not in same:
+                lie = lies[proxy.name]
+                strides.append(lie.strides)
+                root = lie.root.name
+                if root in self.storage_of:
+                    sources.append(position[self.storage_of[root]])
+                    continue
+                if root not in new:
+                    new[root] = -1 - len(new_bytes)
+                    new_bytes.append(storage_bytes_of(lie.root))
+                sources.append(new[root])
                 continue
             storage = inner.storage_of[proxy.name]
             strides.append(inner.strides[proxy.name])
@@ -394,7 +405,10 @@ class _Walk:
                 [inner.tensor_of[proxy.name] if proxy.name in pytorchs else -1 - i for i, proxy in enumerate(outputs)],
                 [self.tensor_of[proxy.name] for proxy in inputs],
             ),
-            views=tuple(proxy.name in pytorchs and proxy.name in inner.views for proxy in outputs),
+            views=tuple(
+                proxy.name in inner.views if proxy.name in pytorchs else lies is not None and lies[proxy.name].is_view
+                for proxy in outputs
+            ),
             flops=sum(fact.flops for fact in found),
             assumed=any(fact.assumed for fact in found),
             parts=tuple(
@@ -456,7 +470,7 @@ class _Walk:
                     continue
                 if storage._cdata not in new:
                     new[storage._cdata] = -1 - len(new_bytes)
-                    new_bytes.append(storage.nbytes())
+                    new_bytes.append(storage_bytes(tensor))
                 sources.append(new[storage._cdata])
             made = [namespace[proxy.name] for proxy in outputs]
         return _Fact(
@@ -556,7 +570,7 @@ def _assume(outputs: Sequence[Any]) -> _Fact:
     return _Fact(
         sources=tuple(-1 - i for i in range(len(outputs))),
         strides=tuple(_contiguous(proxy.shape) for proxy in outputs),
-        new_bytes=tuple(bytes_of(proxy) for proxy in outputs),
+        new_bytes=tuple(storage_bytes_of(proxy) for proxy in outputs),
         assumed=True,
     )
 

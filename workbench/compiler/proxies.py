@@ -7,6 +7,7 @@ import math
 import operator
 from typing import Any, NamedTuple
 
+from workbench.allocators import allocated_bytes
 from workbench.compiler.thunder_api import FutureTensorProxy, TensorProxy
 
 
@@ -63,3 +64,8 @@ def shape_of(proxy: Any) -> tuple[int, ...]:
 def bytes_of(proxy: Any) -> int:
     """Bytes of a tensor of its shape; 0 for what is no tensor."""
     return traits_of(proxy).bytes if is_tensor(proxy) else 0
+
+
+def storage_bytes_of(proxy: Any) -> int:
+    """Bytes in use for a storage with room for a tensor of its shape; 0 for what is no tensor."""
+    return allocated_bytes(bytes_of(proxy), traits_of(proxy).device.partition(":")[0]) if is_tensor(proxy) else 0

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
+from workbench.allocators import storage_bytes
 from workbench.compiler.accumulate import Accumulated, accumulated
 from workbench.compiler.facts import FactsCache, TraceFacts, facts
 from workbench.compiler.fusion import contains
 from workbench.compiler.kept import TOLD, made_names, read_names, structure_of
 from workbench.compiler.names import CLONE_PREFIX, OriginTag, is_statement
 from workbench.compiler.offload import ARRIVE, OFFLOAD, RELOAD
-from workbench.compiler.proxies import Traits, bytes_of, shape_of, traits_of
+from workbench.compiler.proxies import Traits, bytes_of, shape_of, storage_bytes_of, traits_of
 from workbench.compiler.thunder_api import (
     COLLECTIVES,
     WAITS,
@@ -432,7 +433,7 @@ def _enter_ignored(builder: _Builder, found: TraceFacts, outputs: Sequence[Any])
         with tracectx(TraceCtx(None)):
             zeros = output.replace_name(output.name + IGNORED)
         found.storage_of[zeros.name] = len(found.storage_bytes)
-        found.storage_bytes.append(bytes_of(zeros))
+        found.storage_bytes.append(storage_bytes_of(zeros))
         found.root.append(zeros.name)
         builder.value(zeros, ValueFlag.COTANGENT)
 
@@ -457,7 +458,7 @@ def _enter_past(
         with tracectx(TraceCtx(None)):
             waiting = argument.replace_name(f"{argument.name}_past")
         found.storage_of[waiting.name] = len(found.storage_bytes)
-        found.storage_bytes.append(bytes_of(waiting))
+        found.storage_bytes.append(storage_bytes_of(waiting))
         found.root.append(waiting.name)
         builder.value(waiting, ValueFlag.COTANGENT | ValueFlag.GRADIENT)
     return frozenset(argument.name for argument in past.values())
@@ -544,7 +545,7 @@ def _with_unread(graph: Graph, unread: Mapping[str, torch.Tensor]) -> Graph:
             flags=np.append(values.flags, np.full(count, ValueFlag.ARGUMENT | ValueFlag.TENSOR, np.int32)),
         ),
         storages=Storages(
-            bytes=np.append(storages.bytes, np.asarray([t.untyped_storage().nbytes() for t in tensors], np.int64)),
+            bytes=np.append(storages.bytes, np.asarray(list(map(storage_bytes, tensors)), np.int64)),
             root=np.append(storages.root, np.arange(count, dtype=np.int32) + np.int32(len(values))),
         ),
     )

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from workbench.allocators import storage_bytes
 from workbench.analysis.joined import Backward, Event, Forward, Freed, Made, Recorded
 from workbench.torch_api import FakeTensorMode, TorchDispatchMode, tree_iter
 
@@ -58,7 +59,7 @@ class Rehearsal:
         if key not in self._number:
             self._ids += 1
             self._number[key] = self._ids
-            self._add(Made(self._ids, storage.nbytes()))
+            self._add(Made(self._ids, storage_bytes(tensor)))
             weakref.finalize(storage, self._gone, key, self._ids).atexit = False
         return self._number[key]
 

@@ -16,10 +16,12 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
+from workbench.allocators import allocated_bytes
 from workbench.compiler import defaults
 from workbench.compiler.copies import inside_of, is_copy
 from workbench.compiler.kept import structure_of
 from workbench.compiler.kernels import WRITES, allocates_inside, copy_inside_bytes, peak_inside_bytes
+from workbench.compiler.nvfuser_memory import lying
 from workbench.compiler.offload import OFFLOAD, RELOAD, Layout, brought_back, layouts
 from workbench.compiler.thunder_api import (
     NumberProxy,
@@ -94,6 +96,8 @@ class Allocations(TorchDispatchMode):
     flops : int
         Floating point operations so far. Matmuls, convolutions and attention by PyTorch's formulas, everything else
         one per element of its largest tensor.
+    stands_for : str
+        The type of device whose allocator is asked, whatever device tensors are on; empty for their own.
     """
 
     def __init__(self) -> None:
@@ -101,6 +105,7 @@ class Allocations(TorchDispatchMode):
         self.live_bytes = 0
         self.peak_bytes = 0
         self.flops = 0
+        self.stands_for = ""
         self._sizes: dict[int, int] = {}
 
     def see(self, tensor: torch.Tensor) -> bool:
@@ -109,7 +114,7 @@ class Allocations(TorchDispatchMode):
         key = storage._cdata
         if key in self._sizes:
             return False
-        self._sizes[key] = storage.nbytes()
+        self._sizes[key] = allocated_bytes(storage.nbytes(), self.stands_for or tensor.device.type)
         weakref.finalize(storage, self._forget, key).atexit = False
         self.live_bytes += self._sizes[key]
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
@@ -197,7 +202,7 @@ def runs_as_pytorch(fusion: Any) -> bool:
     """Whether a fusion's outputs share storages as eager PyTorch's would.
 
     Inductor's do: AOTAutograd gives outputs that are views of inputs back as views, inputs as themselves, and views of
-    one buffer as views of it. nvFuser writes every output into a tensor of its own.
+    one buffer as views of it. Of nvFuser's see `workbench.compiler.nvfuser_memory`.
     """
     executor = fusion.sym.executor
     return executor is not None and "torchcompile" in str(executor.name).lower()
@@ -421,10 +426,24 @@ class _Steps:
             self.names.update((proxy.name, inner.names[proxy.name]) for proxy in bsym.flat_proxy_outs)
             del inner
         else:
-            same = forwarded(bsym)
-            for proxy in bsym.flat_proxy_outs:
-                self.names[proxy.name] = self.names[same[proxy.name]] if proxy.name in same else empty(proxy)
+            self._as_nvfuser(bsym)
         self.allocations.peak_bytes = self.allocations.live_bytes
+
+    def _as_nvfuser(self, bsym: Any) -> None:
+        """Give the outputs of a fusion memory, or places in that of others."""
+        inputs = {proxy.name: proxy for proxy in bsym.flat_proxy_args if isinstance(proxy, TensorProxy)}
+        outputs = [proxy for proxy in bsym.flat_proxy_outs if isinstance(proxy, TensorProxy)]
+        same = forwarded(bsym)
+        strides = {name: self.names[name].stride() for name in inputs}
+        made: dict[str, torch.Tensor] = {}
+        for name, lie in lying(bsym, list(inputs.values()), strides, outputs, same).items():
+            root = lie.root.name
+            if root not in inputs and root not in made:
+                made[root] = empty(lie.root)
+            whole = self.names[root] if root in inputs else made[root]
+            offset = int(whole.storage_offset()) + lie.offset
+            self.names[name] = whole.as_strided(lie.shape, lie.strides, offset) if lie.is_view else whole
+        self.names.update((p.name, self.names[same[p.name]]) for p in outputs if p.name in same)
 
     def _member(self, bsym: Any) -> None:
         claimed = claim(bsym) if bsym.sym.executor is None and bsym.sym.python_impl is None else None
@@ -500,7 +519,7 @@ class _Accumulation:
         self.gradients: list[torch.Tensor] = []
         self.leaves: list[torch.Tensor] = []
         self.held: list[torch.Tensor] = []
-        self.on_cpu = all(t.device.type == "cpu" for t in gradients if isinstance(t, torch.Tensor))
+        self.device_type = next((t.device.type for t in gradients if isinstance(t, torch.Tensor)), "cpu")
         for name, gradient, argument in zip(names, gradients, arguments, strict=True):
             if not isinstance(gradient, torch.Tensor):
                 continue
@@ -517,8 +536,10 @@ class _Accumulation:
         """Give the gradients to the leaves."""
         if self.leaves:
             hand_over: Any = _HandOver.apply  # without types in torch
-            with torch.enable_grad(), _Copies(allocations, self.on_cpu):
+            allocations.stands_for = self.device_type
+            with torch.enable_grad(), _Copies(allocations, self.device_type == "cpu"):
                 torch.autograd.backward(hand_over(self.gradients, *self.leaves), torch.empty(0))
+            allocations.stands_for = ""
 
 
 def _as_on_cpu(tensor: torch.Tensor) -> torch.Tensor:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from workbench.allocators import storage_bytes
 from workbench.errors import ProgramError, shown
 from workbench.programs.modes import restored
 from workbench.programs.tensors import held, state_of
@@ -145,6 +146,7 @@ class Stepper:
         self.run = run if run is not None else original
         self.seed = seed
         self._cotangents: list[torch.Tensor] | None = None
+        self._loss = torch.zeros(())
         self._original = original
         self.takes_steps = bool(held(original).optimizers)
         state = state_of(original, self.run)
@@ -204,9 +206,11 @@ class Stepper:
         # For all outputs alike: which of them require grad differs between Thunder and eager.
         if self._cotangents is None:
             self._cotangents = _draw_cotangents(floating, self.seed)
+            self._loss = torch.zeros((), device=floating[0].device)
         drawn = [cotangent for cotangent, o in zip(self._cotangents, floating, strict=True) if o.requires_grad]
         apply: Any = _Loss.apply  # without types in torch
-        apply(drawn, *differentiable).backward()
+        # A loss and a gradient of its own would be measured with the step; where blocks are large they are blocks.
+        apply(self._loss, drawn, *differentiable).backward(self._loss)
         return True
 
     def step(self) -> Any:
@@ -514,20 +518,20 @@ def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _Loss(torch.autograd.Function):
-    """A stand-in for a loss: its gradients are given.
+    """A stand-in for a loss: its gradients are given, and it lies in memory that is there.
 
     They are copied when the backward begins, and no one but the backward holds the copies: so live the gradients of
     outputs in a training loop. Given to `torch.autograd.backward`, they would live through the whole step.
     """
 
     @staticmethod
-    def forward(ctx: Any, cotangents: list[torch.Tensor], *outputs: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, loss: torch.Tensor, cotangents: list[torch.Tensor], *_: torch.Tensor) -> torch.Tensor:
         ctx.cotangents = cotangents
-        return torch.zeros((), device=outputs[0].device)
+        return loss.detach()
 
     @staticmethod
     def backward(ctx: Any, *_: Any) -> Any:
-        return None, *(cotangent.clone() for cotangent in ctx.cotangents)
+        return None, None, *(cotangent.clone() for cotangent in ctx.cotangents)
 
 
 def _is_differentiable(output: torch.Tensor) -> bool:
@@ -547,7 +551,7 @@ def _draw_cotangents(outputs: list[torch.Tensor], seed: int) -> list[torch.Tenso
 
 
 def _storage_bytes(tensors: list[torch.Tensor]) -> int:
-    storages = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors}
+    storages = {t.untyped_storage()._cdata: storage_bytes(t) for t in tensors}
     return sum(storages.values())
 
 

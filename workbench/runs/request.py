@@ -63,8 +63,8 @@ class RunOptions:
         Between samples of the memory in use. A few come late, while a compiler holds the interpreter's lock; with
         the default there are 20 a second all the same.
     measure_peak, clocks, check_accuracy : bool
-        Whether to measure the peak by allocation events, to clock each statement, and to compare with unmodified
-        Thunder, eager and, where it can run so, double precision.
+        Whether to measure the memory of a step and of its statements by allocation events, to time each statement, and
+        to compare with unmodified Thunder, eager and, where it can run so, double precision.
     memory_snapshot : bool
         Whether to record one step's allocations for PyTorch's memory_viz; see `workbench.runs.snapshot`.
     cuda_graph : bool

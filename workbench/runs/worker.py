@@ -201,7 +201,7 @@ def _measure(
     kernels: list[dict[str, Any]] = []
     if options.measure_peak:
         _phase(log, "memory")
-        peak = meters.measure_peak(stepper, _clocks(stepper, time.time_ns, frees=True) if options.clocks else None)
+        peak = meters.measure_peak(stepper, _clocks(stepper, time.time_ns, frees=True))
         kernels = peak.kernels
         log.write(events.PeakMeasured(t_s=log.now_s(), **vars(peak)))
     if options.memory_snapshot:
