@@ -474,7 +474,16 @@ def test_a_share_is_of_the_peak_of_unmodified_thunder(tall: Workbench, given: st
 
 @pytest.mark.parametrize(
     ("given", "meant"),
-    [("24 GiB", 24 * 2**30), ("1.5kB", 1500), ("512 MB", 512 * 10**6), ("7", 7), (7, 7), ("2TiB", 2**41)],
+    [
+        ("24 GiB", 24 * 2**30),
+        ("1.5kB", 1500),
+        ("512 MB", 512 * 10**6),
+        ("7", 7),
+        (7, 7),
+        ("2TiB", 2**41),
+        ("2 mib", 2**21),
+        ("3gb", 3 * 10**9),
+    ],
 )
 def test_sizes(given: int | str, meant: int) -> None:
     assert size_bytes(given) == meant
