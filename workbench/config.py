@@ -298,6 +298,7 @@ class Config:
                 advice=Advice(
                     "give another name, or overwrite=True to replace it",
                     "give another name, or --force to replace it",
+                    "give another name",
                 ),
             ) from error
         except OSError as error:

@@ -17,6 +17,8 @@ class Advice(NamedTuple):
 
     python: str
     command_line: str
+    app: str = ""
+    """Empty where it is as in Python."""
 
 
 class WorkbenchError(Exception):
@@ -41,6 +43,10 @@ class WorkbenchError(Exception):
     def on_command_line(self) -> str:
         """The message for who gave a command."""
         return self._with(self.advice.command_line if self.advice else "")
+
+    def in_app(self) -> str:
+        """The message for who clicked."""
+        return self._with((self.advice.app or self.advice.python) if self.advice else "")
 
     def _with(self, advice: str) -> str:
         return printable(f"{super().__str__()}; {advice}" if advice else super().__str__())

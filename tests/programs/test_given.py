@@ -129,7 +129,11 @@ def test_what_computes_nothing_when_it_is_called_is_refused(program: Callable[..
     [
         ((), {}, "missing a required argument: 'x'"),
         ((torch.ones(2, 4), 1, "", 3), {}, "too many positional arguments"),
-        ((torch.ones(2, 4),), {"factor": 1}, "got an unexpected keyword argument 'factor'"),
+        (
+            (torch.ones(2, 4),),
+            {"factor": 1},
+            "got an unexpected keyword argument 'factor'; 'factor' is none of them",
+        ),
         (
             (torch.ones(2, 4),),
             {"devise": 1},
@@ -141,6 +145,17 @@ def test_inputs_that_a_program_has_no_parameters_for(args: tuple[Any, ...], inpu
     with pytest.raises(ProgramError) as refused:
         workbench.open(Scaled(), *args, **inputs)
     assert str(refused.value) == f"Scaled takes (x, seed, device), and what was given does not fit: {told}"
+
+
+def test_a_misspelled_input_is_named_with_what_was_meant() -> None:
+    def scaled(input: torch.Tensor, factor: float = 1.0) -> torch.Tensor:
+        return input * factor
+
+    told = (
+        "takes .input, factor., .*: missing a required argument: 'input'; 'inptu' is none of them; did you mean input"
+    )
+    with pytest.raises(ProgramError, match=told):
+        workbench.open(scaled, inptu=torch.ones(2))
 
 
 def doubled_where_asked(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

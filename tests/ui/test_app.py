@@ -97,6 +97,10 @@ def test_what_is_refused_changes_nothing_and_is_said_in_one_line(app, bench):
 def test_a_failed_export_is_said_and_a_good_one_written(app, tmp_path):
     app._on_message({"type": "export", "path": str(tmp_path / "none" / "x.py")})
     assert app.controls.content["message"]["bad"]
+    (tmp_path / "notes.txt").write_text("mine")
+    app._on_message({"type": "export", "path": str(tmp_path / "notes.txt")})
+    told = app.controls.content["message"]["text"]
+    assert told.endswith("; give another name"), "of what the app cannot do nothing is said"
     app._on_message({"type": "export", "path": str(tmp_path / "x.py")})
     assert not app.controls.content["message"]["bad"]
     assert wb.load(tmp_path / "x.py").program == "mlp"

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from workbench.errors import ProgramError, shown
+from workbench.errors import ProgramError, nearest, shown
 
 
 def inputs_of(
@@ -88,10 +88,14 @@ def _check_that_they_fit(
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        meant = [
-            close for name in kwargs.keys() - signature.parameters for close in get_close_matches(name, options, 1)
-        ]
+        names = list(signature.parameters)
+        variable = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in signature.parameters.values())
+        unknown = [] if variable else [name for name in kwargs if name not in signature.parameters]
+        meant = [close for name in unknown for close in get_close_matches(name, options, 1)]
         hint = f"; or is {meant[0]}= meant, an option of the workbench?" if meant else ""
+        # Python tells of the first fault alone, which is what a misspelled name left out.
+        if unknown and not meant:
+            hint = f"; {shown(unknown[0])} is none of them{nearest(unknown[0], names)}"
         takes = f"{_called(program)} takes ({', '.join(signature.parameters)})"
         raise ProgramError(f"{takes}, and what was given does not fit: {error}{hint}") from None
 

@@ -224,7 +224,7 @@ class App:
         try:
             return act()
         except WorkbenchError as error:
-            self._say(str(error), bad=True)
+            self._say(error.in_app(), bad=True)
         except OSError as error:
             self._say(f"{error.filename or 'file'}: {error.strerror}", bad=True)
         except Exception as error:
