@@ -10,15 +10,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
 import workbench
+from workbench.allocators import allocated_bytes
 from workbench.bench import Part, PartsBench
 from workbench.compiler.causes import is_final
 from workbench.errors import ConfigWarning, ProgramError
+from workbench.graph import ValueFlag
 from workbench.runs import accuracy
 
 pytestmark = [
@@ -213,7 +216,10 @@ def test_a_step_is_planned_for_a_gpu_that_is_not_there(bench: PartsBench) -> Non
     assert [part.source for part in planned.parts] == [part.source for part in bench.parts]
     own, here = planned.benches[1].plan, bench.benches[1].plan
     assert own.graph.statements.name.count("copy_") >= 4 * 4, "each parameter, its averages and its count"
-    assert own.baseline_bytes == here.baseline_bytes
+    values, storages = here.graph.values, here.graph.storages
+    given = np.unique(values.storage[(values.flags & ValueFlag.ARGUMENT) != 0])
+    assert here.baseline_bytes == int(storages.bytes[given].sum())
+    assert own.baseline_bytes == sum(allocated_bytes(int(nbytes), "cuda") for nbytes in storages.bytes[given])
 
 
 def test_a_step_is_held_to_unmodified_thunder_and_to_eager(bench: PartsBench) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -242,11 +242,9 @@ class Extended:
         found = _Pairs(here, there, dict(zip(self._private[one], self._private[other], strict=True)), {}, {})
         fixed: set[int] = set()
         home = self._home.tolist()
-        for ragged in (statements.outputs, statements.inputs, statements.frees):
-            xs, ys = ragged.taken(here), ragged.taken(there)
-            if (xs.offsets != ys.offsets).any():
-                raise OtherwiseError
-            for x, y in zip(xs.items.tolist(), ys.items.tolist(), strict=True):
+
+        def pair(both: Iterable[tuple[int, int]]) -> None:
+            for x, y in both:
                 at, to = home[x], home[y]
                 if x == y:
                     expected = at not in (one, other, other + 1)
@@ -261,6 +259,15 @@ class Extended:
                     expected = False
                 if not expected:
                     raise OtherwiseError
+
+        for ragged in (statements.outputs, statements.inputs, statements.frees):
+            xs, ys = ragged.taken(here), ragged.taken(there)
+            if (xs.offsets != ys.offsets).any():
+                raise OtherwiseError
+            pair(zip(xs.items.tolist(), ys.items.tolist(), strict=True))
+        # A view may lie in what no statement of its layer reads.
+        storage, root = graph.values.storage.tolist(), graph.storages.root.tolist()
+        pair([(root[storage[x]], root[storage[y]]) for x, y in found.made.items() if min(storage[x], storage[y]) >= 0])
         made, others = found.made.keys(), set(found.made.values())
         if len(others) != len(made) or not (found.after.keys() <= others and made >= set(found.before.values())):
             raise OtherwiseError

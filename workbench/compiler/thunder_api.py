@@ -234,6 +234,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         *ELEMENTWISE,
         "COPY_",
         "DEL",
+        "GET_AND_UPDATE_RNG_STATE",
         "RETURN",
         "UNPACK_TRIVIAL",
     ),
@@ -290,7 +291,10 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "cpu",
         "to_device",
     ),
-    "passes": ("_transform_for_operator_executor_execution",),
+    "passes": (
+        "clear_mutable_collection.bind",
+        "_transform_for_operator_executor_execution",
+    ),
     "transforms": ("_get_gradfn_and_executor",),
     "distributed_prims": (
         "PrimIDs",
