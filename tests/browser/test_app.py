@@ -97,6 +97,9 @@ def test_keys_tabs_and_refusals(lab: Lab) -> None:
     assert "run the cell again" in lab.page.evaluate(said)
     run = "() => getComputedStyle(document.querySelector('.wb-app .wb-primary')).pointerEvents"
     assert lab.page.evaluate(run) == "none"
+    lab.page.locator(".wb-app").first.evaluate("app => app.classList.remove('jupyter-widgets-disconnected')")
+    lab.page.evaluate("async () => { await jupyterapp.shell.currentWidget.sessionContext.shutdown(); }")
+    lab.page.locator(".wb-app.jupyter-widgets-disconnected").first.wait_for()
     lab.page.evaluate("async () => { await jupyterapp.commands.execute('docmanager:save'); }")
     lab.page.evaluate("async () => { await jupyterapp.serviceManager.sessions.shutdownAll(); }")
     lab.open_notebook("app.ipynb")

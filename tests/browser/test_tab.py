@@ -126,6 +126,9 @@ def test_the_tab_shows_all_of_the_app_and_chooses(lab: Lab) -> None:
     lab.screenshot("tab-dark")
     lab.page.evaluate("() => jupyterapp.commands.execute('apputils:change-theme', { theme: 'JupyterLab Light' })")
     assert not [line for line in lab.console if "uncaught" in line or "Could not" in line]
+    ended = "id => [...jupyterapp.shell.widgets('main')].find(each => each.id === id).sessionContext.shutdown()"
+    lab.page.evaluate(ended, notebook)
+    lab.page.wait_for_selector(f"{TAB}.wb-kernel-gone")
 
 
 def in_tab(lab: Lab, what: str, *given: object) -> object:

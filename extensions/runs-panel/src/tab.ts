@@ -33,6 +33,13 @@ export class Tabs {
       event.preventDefault();
       void this.show(app, name, notebook);
     });
+    // What ipywidgets says of a kernel that restarts, of one that is shut down, too.
+    const watch = (panel: NotebookPanel) =>
+      panel.sessionContext.kernelChanged.connect((_, { newValue }) => {
+        if (!newValue) for (const shown of panel.node.querySelectorAll(".wb-app")) shown.classList.add("jupyter-widgets-disconnected");
+      });
+    notebooks.forEach(watch);
+    notebooks.widgetAdded.connect((_, panel) => watch(panel));
   }
 
   /** The app that the palette's entry would open: the active cell's, else the first of the notebook in front. */
@@ -72,11 +79,15 @@ export class Tabs {
     const restarted = () => {
       if (["restarting", "autorestarting", "dead"].includes(notebook.sessionContext.kernelDisplayStatus)) content.addClass("wb-kernel-gone");
     };
+    // Shut down, or another in its place.
+    const changed = () => content.addClass("wb-kernel-gone");
     notebook.sessionContext.statusChanged.connect(restarted);
+    notebook.sessionContext.kernelChanged.connect(changed);
     tab.disposed.connect(() => {
       this.open.delete(app);
       notebook.disposed.disconnect(close);
       notebook.sessionContext.statusChanged.disconnect(restarted);
+      notebook.sessionContext.kernelChanged.disconnect(changed);
       if (!notebook.isDisposed) mark(notebook, app, false);
     });
     this.shell.add(tab, "main", { ref: notebook.id, mode: "tab-after" });
