@@ -123,9 +123,11 @@ def test_saved_tensors(tmp_path: Path) -> None:
     with told("5_saved_tensors", tmp_path) as story:
         found = list(story.value("figures").values())
         stock, before, after, products, offloaded = found
-        assert before["saved_gb"] < stock["saved_gb"]
-        assert before["peak_gb"] > stock["peak_gb"] > 80 > after["peak_gb"] > products["peak_gb"]
-        assert products["again_tflop"] > after["again_tflop"] > 0
+        assert before["saved_gb"] < 0.4 * stock["saved_gb"]
+        assert before["saved_gb"] < after["saved_gb"] < stock["saved_gb"]
+        assert 0.85 * stock["peak_gb"] > before["peak_gb"] > 80 > after["peak_gb"] > products["peak_gb"]
+        assert min(products["again_tflop"], before["again_tflop"]) > 50 > 1 > after["again_tflop"], "no product"
+        assert not any(option == "recompute" for option in story.value("fitted.choices").values())
         assert offloaded["copy_s"] > 0.1 > products["copy_s"]
         assert story.value("copy_ms / again_ms") > 3
         peaks = story.value("[plan.peak_bytes for plan, *_ in compared.values()]")
