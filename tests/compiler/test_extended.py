@@ -140,6 +140,7 @@ def test_a_model_that_is_trained_on_a_gpu_opens_with_the_plan_of_few(kind: str, 
 
 
 @pytest.mark.parametrize("kind", [stacks.Layer, stacks.Two])
+@pytest.mark.slow
 def test_layers_that_draw_under_nvfuser_open_with_the_plan_of_few(kind: Any) -> None:
     torch.manual_seed(0)
     model, given = stacks.Stack(kind, LAYERS).train(), programs.batch()
@@ -203,6 +204,7 @@ class Frozen(stacks.Stack):
         self.layers[4].requires_grad_(False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Lying, Transposed, Frozen])
 def test_layers_that_lie_otherwise_are_all_planned(kind: type[stacks.Stack]) -> None:
     torch.manual_seed(0)
