@@ -15,10 +15,9 @@ USING = (RECOMPUTE, OFFLOAD, CUTS, ORDER, WAITS)
 """All that a fit may use, in the order in which a curve adds one to the others."""
 STORAGES = (RECOMPUTE, OFFLOAD)
 """What it uses unless told."""
-_UNITS = {"": 1, "B": 1, **{f"{p}B": 1000 ** (i + 1) for i, p in enumerate("kMGT")}}
-_UNITS |= {f"{p}iB": 1024 ** (i + 1) for i, p in enumerate("KMGT")}
-_UNIT_OF = {unit.lower(): size for unit, size in _UNITS.items()}
-"""However it is written: nobody means bits by a small b."""
+_UNITS = {"": 1, "b": 1, **{f"{p}b": 1000 ** (i + 1) for i, p in enumerate("kmgt")}}
+_UNITS |= {f"{p}ib": 1024 ** (i + 1) for i, p in enumerate("kmgt")}
+"""In small letters, however they are given: nobody means bits by a small b."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
@@ -75,8 +74,8 @@ def size_bytes(given: int | str) -> int:
         If it is no size above zero.
     """
     found = _SIZE.fullmatch(given.strip()) if isinstance(given, str) else None
-    if found is not None and found[2].lower() in _UNIT_OF:
-        given = round(float(found[1]) * _UNIT_OF[found[2].lower()])
+    if found is not None and found[2].lower() in _UNITS:
+        given = round(float(found[1]) * _UNITS[found[2].lower()])
     if isinstance(given, bool) or not isinstance(given, int) or given <= 0:
         raise ChoiceError(
             "a peak is a number of bytes above zero, or a text such as '24 GiB', '512 MB', or '80%' of stock's; given "

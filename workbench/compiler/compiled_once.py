@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
-from workbench.compiler import copies
+from workbench.compiler import copies, patches
 from workbench.compiler.devices import nvfuser_module
 from workbench.compiler.keys import structure_key
 
@@ -37,21 +37,16 @@ class Definitions:
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
         """Inside, definitions are made, and compiled, as ever, and kept."""
-        impl: Any = nvfuser_module()
-        create = impl.create_fd
 
-        def created(*asked: Any) -> Any:
+        def created(create: Callable[..., Any], *asked: Any) -> Any:
             made = create(*asked)
             if not copies.any_left_out():
                 # Found out what it is when it is looked for: it may be compile time that is measured now.
                 self._new.append(_Defined(made, asked))
             return made
 
-        impl.create_fd = created
-        try:
+        with patches.defined_by(nvfuser_module(), created):
             yield
-        finally:
-            impl.create_fd = create
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
@@ -60,10 +55,8 @@ class Definitions:
         Each is defined as ever, and equal if nvFuser writes it the same, too: what is compared with a run is not to be
         what ran because of a wrong key.
         """
-        impl: Any = nvfuser_module()
-        create = impl.create_fd
 
-        def created(*asked: Any) -> Any:
+        def created(create: Callable[..., Any], *asked: Any) -> Any:
             if copies.any_left_out():
                 return create(*asked)
             made = create(*asked)
@@ -73,11 +66,8 @@ class Definitions:
         for defined in self._new:
             self._known.setdefault(_key(*defined.asked), defined)
         self._new.clear()
-        impl.create_fd = created
-        try:
+        with patches.defined_by(nvfuser_module(), created):
             yield
-        finally:
-            impl.create_fd = create
 
 
 def _key(members: Sequence[Any], descriptors: Hashable, inputs: Sequence[Any], outputs: Sequence[Any]) -> Hashable:

@@ -21,7 +21,7 @@ from workbench.compiler import patches, stance, unlooked
 from workbench.compiler.forgetting import noted
 from workbench.compiler.together import together
 from workbench.programs.modes import restored
-from workbench.torch_api import dynamo_config, dynamo_utils, eval_frame
+from workbench.torch_api import dynamo_config, eval_frame
 
 RECOMPILE_LIMIT = 64
 """Ways to call a program, each captured on its own: shapes, modes, train or eval. PyTorch's own limit is 8."""
@@ -133,34 +133,13 @@ def _ours() -> Iterator[None]:
         dynamo_config.ignore_logger_methods = before["ignore_logger_methods"] | _methods_of(
             *vars(logging.Logger).items()
         )
-        with stance.usual(), layers_read_through(), patches.global_names_of_functions(), _told_without_functions():
+        told = patches.settings_told_without_functions()
+        with stance.usual(), layers_read_through(), patches.global_names_of_functions(), told:
             yield
     finally:
         for name, value in before.items():
             setattr(dynamo_config, name, value)
         _raised.inside = False
-
-
-@together
-def _told_without_functions() -> Iterator[None]:
-    """Inside, what Dynamo notes of its settings for each compilation has no functions, which PyTorch 2.11 would sort.
-
-    It would log a TypeError of its own for what compiles, and for what does not in place of the reason. It can go once
-    ``_get_dynamo_config_for_logging`` leaves out ``ignore_logging_functions``, as it does the setting's former name.
-    """
-    told = dynamo_utils._get_dynamo_config_for_logging
-
-    def without() -> str | None:
-        # Dynamo compiles in one thread at a time, and this is where it ends.
-        with dynamo_config.patch(ignore_logger_methods=set()):
-            settings: str | None = told()
-        return settings
-
-    dynamo_utils._get_dynamo_config_for_logging = without
-    try:
-        yield
-    finally:
-        dynamo_utils._get_dynamo_config_for_logging = told
 
 
 @together

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import os
 import sys
@@ -54,6 +55,8 @@ from workbench.torch_api import (
     SideEffects,
     UnspecializedNNModuleVariable,
     VariableBuilder,
+    dynamo_config,
+    dynamo_utils,
 )
 
 _LIBRARY_ROOTS = tuple(
@@ -299,6 +302,13 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 @contextlib.contextmanager
+def defined_by(nvfuser: Any, define: Callable[..., Any]) -> Iterator[None]:
+    """Inside, Thunder gets nvFuser's definitions from `define`, called with Thunder's own function before the rest."""
+    with mock.patch.object(nvfuser, "create_fd", functools.partial(define, nvfuser.create_fd)):
+        yield
+
+
+@contextlib.contextmanager
 def inductor_options(*, compiles: bool = True) -> Iterator[None]:
     """Inside, this thread's `torch.compile` takes our options: Thunder's `make_compiled` passes none on.
 
@@ -469,6 +479,25 @@ def global_names_of_functions() -> Iterator[None]:
         yield
     finally:
         InliningInstructionTranslator.get_globals_source_and_value = stock
+
+
+@together
+def settings_told_without_functions() -> Iterator[None]:
+    """Inside, what Dynamo notes of its settings for each compilation has no functions, which PyTorch 2.11 would sort.
+
+    It would log a TypeError of its own for what compiles, and for what does not in place of the reason. It can go once
+    ``_get_dynamo_config_for_logging`` leaves out ``ignore_logging_functions``, as it does the setting's former name.
+    """
+    told = dynamo_utils._get_dynamo_config_for_logging
+
+    def without() -> str | None:
+        # Dynamo compiles in one thread at a time, and this is where it ends.
+        with dynamo_config.patch(ignore_logger_methods=set()):
+            settings: str | None = told()
+        return settings
+
+    with mock.patch.object(dynamo_utils, "_get_dynamo_config_for_logging", without):
+        yield
 
 
 @together

@@ -230,8 +230,7 @@ def _dce_bsyms(bsyms: Any, output: Any, needed_proxies: set[Any] | None = None) 
         else:
             if not is_kept(bsym):
                 continue
-        if bsym.subsymbols and bsym.__dict__.get(CLEAN) is not bsym.subsymbols:
-            remove_noops(bsym)
+        remove_noops(bsym)
         left.append(bsym)
         needed.update(read_names(bsym))
         if needed_proxies is not None:
