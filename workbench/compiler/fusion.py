@@ -26,7 +26,7 @@ from workbench.compiler.keys import fusion_key
 from workbench.compiler.neighbours import made_one
 from workbench.compiler.overwritten import seen_twice
 from workbench.compiler.regions import KeptPasses, Parts, Regions, known_structure
-from workbench.compiler.remat import Members, RematOptions, Report, rematerialize
+from workbench.compiler.remat import RematOptions, Report, rematerialize
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     FusionExecutor,
@@ -399,8 +399,7 @@ class RegionExecutor(TorchCompileExecutor):
 
 def _cut(control: Control, partitioned: TraceCtx, options: FusionOptions, report: Report) -> TraceCtx:
     """A partitioned trace with its cuts made."""
-    members = control.regions.once("members", None, Members)
-    return _define_once(rematerialize(partitioned, options.remat, report, members))
+    return _define_once(rematerialize(partitioned, options.remat, report, control.regions.once))
 
 
 def _callable_again(trace: TraceCtx, control: Control) -> TraceCtx:

@@ -44,6 +44,15 @@ _RELUCTANT = 1 << 24
 """Capacity of a variable that shall not be saved: above any sum of real weights, below `cuts.INFINITE`."""
 
 
+type Once = Callable[[Hashable, Any, Callable[[], Any]], Any]
+"""As `workbench.compiler.kept.Kept.once`."""
+
+
+def _once(key: Hashable, alive: Any, make: Callable[[], Any]) -> Any:
+    """Where nothing is kept."""
+    return make()
+
+
 _READS_NOTHING = {prims.PrimIDs.DEL, prims.PrimIDs.COMMENT, prims.PrimIDs.UNPACK_TRIVIAL}
 
 
@@ -183,27 +192,33 @@ class _Inside:
         return found
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class _Fusion:
-    """A fusion while cuts are made: what it takes, what is inside, what it hands out."""
+    """A fusion between two cuts: what it takes, what is inside, what it hands out."""
 
-    def __init__(self, bsym: BoundSymbol, members: Members) -> None:
-        self.bsym = bsym
-        self.args: tuple[Proxy, ...] = bsym.flat_proxy_args
-        self.outs: tuple[Proxy, ...] = bsym.flat_proxy_outs
-        self.inside = _Inside(members.of(bsym))
-        self._takes_other = False
-        self._gives_other = False
-        self._wanted: tuple[set[str], set[str]] | None = None
+    bsym: BoundSymbol
+    args: tuple[Proxy, ...]
+    outs: tuple[Proxy, ...]
+    inside: _Inside
+    _takes_other: bool = False
+    _gives_other: bool = False
 
-    def give(self, outs: Iterable[Proxy]) -> None:
-        """Hand out other variables."""
-        self.outs, self._gives_other, self._wanted = tuple(outs), True, None
+    @classmethod
+    def of(cls, bsym: BoundSymbol, members: Members) -> _Fusion:
+        """As it was partitioned."""
+        return cls(bsym, bsym.flat_proxy_args, bsym.flat_proxy_outs, _Inside(members.of(bsym)))
 
-    def become(self, args: Iterable[Proxy], members: Sequence[_Member]) -> None:
-        """Take other variables, in the order in which they appear inside, and make other ones of them."""
-        self.inside, self._takes_other, self._wanted = _Inside(members), True, None
-        self.args = tuple(sorted(args, key=lambda a: self.inside.order[a.name]))
+    def giving(self, outs: Iterable[Proxy]) -> _Fusion:
+        """The one that hands out other variables."""
+        return dataclasses.replace(self, outs=tuple(outs), _gives_other=True)
 
+    def taking(self, args: Iterable[Proxy], members: Sequence[_Member]) -> _Fusion:
+        """The one that takes other variables, in the order in which they appear inside, and has other statements."""
+        inside = _Inside(members)
+        taken = tuple(sorted(args, key=lambda a: inside.order[a.name]))
+        return dataclasses.replace(self, args=taken, inside=inside, _takes_other=True)
+
+    @functools.cached_property
     def is_equal_to_its_original(self) -> bool:
         """Whether Thunder takes it for the statement that it was: what is inside does not count; a list is no tuple."""
         if self._takes_other and _names(self.args) != _names(self.bsym.flat_proxy_args):
@@ -216,10 +231,12 @@ class _Fusion:
         """Names that are inside for the sake of its outputs, or come from `outside`; and what is read to make them."""
         if any(name in self.inside.makers for name in outside):
             return self._path(outside)
-        if self._wanted is None:
-            self._wanted = self._path(())
         wanted, reads = self._wanted
         return wanted.union(outside), reads
+
+    @functools.cached_property
+    def _wanted(self) -> tuple[set[str], set[str]]:
+        return self._path(())
 
     def _path(self, outside: Collection[str]) -> tuple[set[str], set[str]]:
         # What copies write is wanted as outputs are, read by that name or not.
@@ -228,6 +245,12 @@ class _Fusion:
         wanted = {*outs, *outside, *(out.name for member in path for out in member.outs)}
         return wanted, {a for name in wanted for member in makers.get(name, ()) for a in member.args}
 
+    @functools.cached_property
+    def names(self) -> frozenset[str]:
+        """Of all that it takes and makes."""
+        return frozenset(chain(_names(self.args), self.inside.proxies))
+
+    @functools.cached_property
     def statement(self) -> BoundSymbol:
         """The fusion as Thunder has it."""
         changes: dict[str, Any] = {"output": self.outs} if self._gives_other else {}
@@ -335,8 +358,8 @@ class _Producer:
         capacities = {name: capacity(name) for name in found}
         return Network(capacities, edges, found.intersection(required), drained, self.inside.order)
 
-    def hand_over(self, consumer: _Fusion, cut: Collection[str], external: Collection[str]) -> None:
-        """Let the consumer take the cut, and make the rest of what it took before again."""
+    def hand_over(self, consumer: _Fusion, cut: Collection[str], external: Collection[str]) -> _Fusion:
+        """The consumer that takes the cut, and makes the rest of what it took before again."""
         outside = self.outside(consumer)
         taken = [*(p for p in chain(self.inside.produced, self.fusion.args) if p.name in cut), *outside]
         names = {a.name for a in taken}
@@ -347,11 +370,13 @@ class _Producer:
             made = {out.name for member in members for out in member.outs}
             read = set().union(*(member.args for member in members))
             taken += [a for a in self.fusion.args if a.name in read and a.name not in names and a.name not in made]
-            consumer.become(taken, _sorted(members))
+            consumer = consumer.taking(taken, _sorted(members))
         self._kept.update(cut)
         given = {*external, *self._kept}.difference(self.arguments)
         order = self.inside.order
-        self.fusion.give(sorted((p for p in self.inside.produced if p.name in given), key=lambda p: order[p.name]))
+        outs = sorted((p for p in self.inside.produced if p.name in given), key=lambda p: order[p.name])
+        self.fusion = self.fusion.giving(outs)
+        return consumer
 
 
 def _sorted(members: Sequence[_Member]) -> list[_Member]:
@@ -408,14 +433,12 @@ def find_cut(
         Sorted; empty where the pair cannot be cut.
     """
     members = Members()
-    return _Producer(_Fusion(producer, members)).find_cut(
-        _Fusion(consumer, members), _names(external), options, overwritten, report
+    return _Producer(_Fusion.of(producer, members)).find_cut(
+        _Fusion.of(consumer, members), _names(external), options, overwritten, report
     )
 
 
-def rematerialize(
-    trace: TraceCtx, options: RematOptions, report: Report | None = None, members: Members | None = None
-) -> TraceCtx:
+def rematerialize(trace: TraceCtx, options: RematOptions, report: Report | None = None, once: Once = _once) -> TraceCtx:
     """Recompute in each consumer fusion what a minimum cut says is cheaper than to hand over.
 
     Parameters
@@ -429,15 +452,14 @@ def rematerialize(
         earlier copies too. That can go when Thunder's pass looks at writes.
     report : Report, optional
         Filled with ties, and with pins that could not be kept.
-    members : Members, optional
-        With what earlier plans of the program found.
+    once : callable, optional
+        Knows what earlier plans of the program found; see `workbench.compiler.kept.Kept.once`.
     """
     if not options.enabled:
         return trace
     report = report if report is not None else Report()
-    members = members if members is not None else Members()
     while True:
-        done = _rematerialize(trace, options, report, members)
+        done = _rematerialize(trace, options, report, once)
         lost = _undefined(done) & {name for name, pin in options.pins.items() if pin == "recompute"}
         if not lost:
             return done
@@ -463,50 +485,84 @@ def _readers(trace: TraceCtx) -> dict[str, list[int]]:
     return readers
 
 
-def _rematerialize(trace: TraceCtx, options: RematOptions, report: Report, members: Members) -> TraceCtx:
+def _rematerialize(trace: TraceCtx, options: RematOptions, report: Report, once: Once) -> TraceCtx:
     readers = _readers(trace)
     writes = Writes(trace)
-    fusions = {i: _Fusion(bsym, members) for i, bsym in enumerate(trace.bound_symbols) if bsym.sym.is_fusion}
-    for fusion in fusions.values():
-        reading = {i for out in fusion.outs for i in readers.get(out.name, ()) if i in fusions}
-        if reading:
-            _deal_with(fusion, {i: fusions[i] for i in sorted(reading)}, readers, writes, options, report)
+    members = once("members", None, Members)
+    fusions: dict[int, _Fusion] = {
+        i: once(("to be cut", identity(bsym)), bsym, functools.partial(_Fusion.of, bsym, members))
+        for i, bsym in enumerate(trace.bound_symbols)
+        if bsym.sym.is_fusion
+    }
+    for at in fusions:
+        fusion = fusions[at]
+        reading = sorted({i for out in fusion.outs for i in readers.get(out.name, ()) if i in fusions})
+        if not reading:
+            continue
+        number = {i: n for n, i in enumerate(reading)}
+        pair = _Pairs(
+            fusion,
+            tuple([fusions[i] for i in reading]),
+            {out.name: frozenset([number.get(i, -1) for i in readers.get(out.name, ())]) for out in fusion.outs},
+            tuple([writes.between(fusion.bsym, fusions[i].bsym) for i in reading]),
+        )
+        fusions[at], consumers, ties = once(*pair.key(options), functools.partial(pair.cut, options))
+        fusions.update(zip(reading, consumers, strict=True))
+        report.ties.update(ties)
     done = from_trace(trace)
-    done.bound_symbols = [
-        fusions[i].statement() if i in fusions else bsym for i, bsym in enumerate(trace.bound_symbols)
-    ]
+    done.bound_symbols = [fusions[i].statement if i in fusions else bsym for i, bsym in enumerate(trace.bound_symbols)]
     done.set_provenance(TraceProvenance("Rematerialization"))
     return done
 
 
-def _deal_with(
-    fusion: _Fusion,
-    consumers: Mapping[int, _Fusion],
-    readers: Mapping[str, list[int]],
-    writes: Writes,
-    options: RematOptions,
-    report: Report,
-) -> None:
-    """Cut between a fusion and each that reads from it, in program order."""
-    producer = _Producer(fusion)
-    times_read = Counter(_names(chain(fusion.args, *(consumer.args for consumer in consumers.values()))))
-    # Thunder does not know a consumer again whose arguments have changed, and takes it for another one.
-    known = {i for i, consumer in consumers.items() if consumer.is_equal_to_its_original()}
+@dataclasses.dataclass(frozen=True)
+class _Pairs:
+    """A fusion and those that read from it, in program order, before anything is cut between them.
 
-    def is_external(name: str, given: Collection[str]) -> bool:
-        # A variable that several fusions read is external to each pair, unless all of them shall make it again.
-        if options.pins.get(name) == "recompute":
-            return False
-        if times_read[name] > 1 or not known.issuperset(readers.get(name, ())):
-            return True
-        return times_read[name] == 1 and name not in given
+    Attributes
+    ----------
+    fusion : _Fusion
+    consumers : tuple of _Fusion
+    readers : dict of str to frozenset of int
+        By output the consumers that read it, by number; -1 for what is no fusion.
+    overwritten : tuple of frozenset of str
+        Per consumer the values whose memory is written between the two.
+    """
 
-    for i, consumer in consumers.items():
-        given = _names(consumer.args)
-        external = [name for name in _names(fusion.outs) if is_external(name, given)]
-        overwritten = writes.between(fusion.bsym, consumer.bsym)
-        cut = producer.find_cut(consumer, external, options, overwritten, report)
-        if cut:
-            producer.hand_over(consumer, cut, external)
-        times_read.subtract(given)
-        known.discard(i)
+    fusion: _Fusion
+    consumers: tuple[_Fusion, ...]
+    readers: Mapping[str, frozenset[int]]
+    overwritten: tuple[frozenset[str], ...]
+
+    def key(self, options: RematOptions) -> tuple[Hashable, Any]:
+        """What the cuts depend on, and what has to be there for that to be the same."""
+        together = (self.fusion, *self.consumers)
+        pins = options.pins
+        concerned = [pins.keys() & fusion.names for fusion in together] if pins else []
+        pinned = frozenset([(name, pins[name]) for name in frozenset().union(*concerned)])
+        around = tuple(self.readers.values()), self.overwritten
+        return ("cuts", *map(identity, together), *around, options.argument_weight, pinned), together
+
+    def cut(self, options: RematOptions) -> tuple[_Fusion, list[_Fusion], dict[str, str]]:
+        """The fusion and its consumers with the cuts made, and ties: see `Report`."""
+        producer, report, found = _Producer(self.fusion), Report(), []
+        times_read = Counter(_names(chain(self.fusion.args, *(consumer.args for consumer in self.consumers))))
+        # Thunder does not know a consumer again whose arguments have changed, and takes it for another one.
+        known = {n for n, consumer in enumerate(self.consumers) if consumer.is_equal_to_its_original}
+
+        def is_external(name: str, given: Collection[str]) -> bool:
+            # A variable that several fusions read is external to each pair, unless all of them shall make it again.
+            if options.pins.get(name) == "recompute":
+                return False
+            if times_read[name] > 1 or not known.issuperset(self.readers[name]):
+                return True
+            return times_read[name] == 1 and name not in given
+
+        for number, consumer in enumerate(self.consumers):
+            given = _names(consumer.args)
+            external = [name for name in _names(producer.fusion.outs) if is_external(name, given)]
+            cut = producer.find_cut(consumer, external, options, self.overwritten[number], report)
+            found.append(producer.hand_over(consumer, cut, external) if cut else consumer)
+            times_read.subtract(given)
+            known.discard(number)
+        return producer.fusion, found, report.ties
