@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from workbench.compiler.kept import CROSSING, made_names, read_names
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     TraceCtx,
@@ -53,7 +54,7 @@ def crossings(trace: TraceCtx) -> list[Crossing]:
     for fusion in trace.bound_symbols:
         if not fusion.sym.is_fusion:
             continue
-        makers = {out.name: sub for sub in fusion.subsymbols for out in sub.flat_proxy_outs}
+        inside = _inside(fusion)
         for value in fusion.flat_proxy_outs:
             users = [user for user in consumers.get(value, ()) if user.sym.id is not prims.PrimIDs.DEL]
             fusions = [user.sym.name for user in users if user.sym.is_fusion]
@@ -64,36 +65,56 @@ def crossings(trace: TraceCtx) -> list[Crossing]:
             if others:
                 where = "the program's return" if "return" in " ".join(others) else others[0]
                 why_not = f"external: {where}, which is no fusion, reads it too, so it is in memory anyway"
-            elif value.name not in makers:
-                why_not = "argument: its fusion only passes it on"
-            elif tagged(makers[value.name]):
-                why_not = (
-                    f"tagged: {makers[value.name].sym.name} is a reduction, random or matmul op, "
-                    "too expensive to recompute, or not safe to"
-                )
+            else:
+                why_not = inside.why_not(value.name)
             found[value.name] = Crossing(
                 name=value.name,
                 producer=fusion.sym.name,
                 consumers=tuple(dict.fromkeys(fusions)),
                 why_not=why_not,
-                depends_on=_needed(makers, value.name, found),
+                depends_on=tuple([name for name in inside.needed(value.name) if name in found]),
             )
     return list(found.values())
 
 
-def _needed(makers: Mapping[str, BoundSymbol], name: str, known: Mapping[str, Crossing]) -> tuple[str, ...]:
-    needed, queue, seen = [], [name], {name}
-    while queue:
-        maker = makers.get(queue.pop())
-        if maker is None:
-            continue
-        for arg in maker.flat_proxy_args:
-            if arg.name not in seen:
-                seen.add(arg.name)
-                queue.append(arg.name)
-                if arg.name in known:
-                    needed.append(arg.name)
-    return tuple(needed)
+class _Inside:
+    """What is inside of a fusion: found once, as long as that stays the same."""
+
+    def __init__(self, bsyms: Sequence[BoundSymbol]) -> None:
+        self._makers = {name: bsym for bsym in bsyms for name in made_names(bsym)}
+        self._needed: dict[str, tuple[str, ...]] = {}
+
+    def why_not(self, name: str) -> str:
+        """Why an output cannot be computed again; empty where it can."""
+        if name not in self._makers:
+            return "argument: its fusion only passes it on"
+        maker = self._makers[name]
+        return f"tagged: {maker.sym.name} {_TAGGED}" if tagged(maker) else ""
+
+    def needed(self, name: str) -> tuple[str, ...]:
+        """Names of all that a value is made of, however far back inside of the fusion, and of what that is given."""
+        if name not in self._needed:
+            queue, seen = [name], {name: None}
+            while queue:
+                maker = self._makers.get(queue.pop())
+                for arg in () if maker is None else read_names(maker):
+                    if arg not in seen:
+                        seen[arg] = None
+                        queue.append(arg)
+            del seen[name]
+            self._needed[name] = tuple(seen)
+        return self._needed[name]
+
+
+_TAGGED = "is a reduction, random or matmul op, too expensive to recompute, or not safe to"
+
+
+def _inside(fusion: BoundSymbol) -> _Inside:
+    bsyms, found = fusion.__dict__.get(CROSSING, (None, None))
+    if found is None or bsyms is not fusion.subsymbols:
+        found = _Inside(fusion.subsymbols)
+        fusion.__dict__[CROSSING] = fusion.subsymbols, found
+    return found
 
 
 def cut_every(k: int, candidates: Sequence[Crossing]) -> dict[str, str]:

@@ -16,7 +16,7 @@ import torch
 
 from workbench.allocators import storage_bytes
 from workbench.compiler import computes
-from workbench.compiler.kept import INPUTS, OUTPUTS, structure_of
+from workbench.compiler.kept import shared_of, structure_of
 from workbench.compiler.kernels import WRITES, allocates_inside, peak_inside_bytes
 from workbench.compiler.keys import statement_memory_key
 from workbench.compiler.nvfuser_memory import Lying, lying
@@ -122,6 +122,8 @@ class FactsCache:
     """What facts are found with. Share one between the traces of a program."""
 
     def __init__(self) -> None:
+        self.arguments: tuple[Mapping[str, torch.Tensor], _Walk] | None = None
+        """Those that the last walk began with, and that walk before its first statement."""
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
         # Equal statements are found once as it is; filling PyTorch's own cache takes an eighth of the time.
         self.mode.cache_enabled = False
@@ -176,13 +178,10 @@ def facts(
     """
     walk = _Walk(cache or FactsCache())
     if before is not None:
-        walk.storage_of.update(before.storage_of)
-        walk.strides.update(before.strides)
-        walk.tensor_of.update(before.tensor_of)
-        walk.views.update(before.views)
-        walk.storage_bytes.extend(before.storage_bytes)
-        walk.root.extend(before.root)
-    walk.arguments(arguments or {})
+        walk.go_on(before)
+        walk.arguments(arguments or {})
+    elif arguments:
+        walk.begin(arguments)
     found = [walk.statement(bsym) for bsym in trace.bound_symbols]
     return TraceFacts(
         storage_of=walk.storage_of,
@@ -227,6 +226,23 @@ class _Walk:
         self.views: set[str] = set()
         self.storage_bytes: list[int] = []
         self.root: list[str] = []
+
+    def go_on(self, before: TraceFacts | _Walk) -> None:
+        """Know what was found before."""
+        self.storage_of.update(before.storage_of)
+        self.strides.update(before.strides)
+        self.tensor_of.update(before.tensor_of)
+        self.views.update(before.views)
+        self.storage_bytes.extend(before.storage_bytes)
+        self.root.extend(before.root)
+
+    def begin(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Enter arguments before anything else; all traces of a program have the same."""
+        if self.cache.arguments is None or self.cache.arguments[0] is not tensors:
+            first = _Walk(self.cache)
+            first.arguments(tensors)
+            self.cache.arguments = tensors, first
+        self.go_on(self.cache.arguments[1])
 
     def arguments(self, tensors: Mapping[str, torch.Tensor]) -> None:
         seen: dict[int, int] = {}
@@ -581,23 +597,24 @@ def _wait(outputs: Sequence[Any]) -> _Fact:
 
 def _inputs(bsym: Any) -> Sequence[Any]:
     """The tensors that a statement is given, each once."""
-    return _of(bsym, INPUTS, bsym.flat_proxy_args)
+    return _of(bsym, "inputs", bsym.flat_proxy_args)
 
 
 def _outputs(bsym: Any) -> Sequence[Any]:
     """The tensors that it makes."""
-    return _of(bsym, OUTPUTS, bsym.flat_proxy_outs)
+    return _of(bsym, "outputs", bsym.flat_proxy_outs)
 
 
 def _of(bsym: Any, name: str, proxies: Sequence[Any]) -> Sequence[Any]:
-    found: Sequence[Any] | None = bsym.__dict__.get(name)
+    known = shared_of(bsym)
+    found: Sequence[Any] | None = known.get(name)
     if found is None:
         plain = all(type(proxy) is TensorProxy for proxy in proxies)
         once = plain and (len(proxies) < 2 or len({proxy.name for proxy in proxies}) == len(proxies))
         found = proxies if once else _tensors(proxies)
         # What is in a collection may change.
         if plain or not any(isinstance(proxy, CollectionProxy) for proxy in proxies):
-            bsym.__dict__[name] = found
+            known[name] = found
     return found
 
 

@@ -83,20 +83,28 @@ Its tags are no part of it: a statement is tagged after it is copied.
 """
 
 
-INPUTS, OUTPUTS = "_workbench_inputs", "_workbench_outputs"
-"""Where a statement has the tensors that it is given, and that it makes, each once."""
+SHARED = "_workbench_shared"
+"""Where a statement has what `shared_of` gives."""
 
 READ, MADE = "_workbench_read", "_workbench_made"
 """Where it has the names of the values that it is given, and that it makes."""
 
-TOLD = "_workbench_told"
-"""Where it has what is told of it in tables but its tags; a copy is looked at anew."""
+CROSSING = "_workbench_crossing"
+"""Where a fusion has what `workbench.compiler.crossings` found, with the statements inside of it as they were."""
 
 CLEAN = "_workbench_clean"
 """Where it has the statements inside of it, as they were when there was nothing left to remove among them."""
 
 NAMES = "_workbench_names"
 """Where it has all names in it, in order, with the statements inside of it as they were."""
+
+
+def shared_of(bsym: Any) -> dict[Hashable, Any]:
+    """What is found of a statement whatever it is tagged with: the same for copies that differ in nothing else."""
+    found: dict[Hashable, Any] | None = bsym.__dict__.get(SHARED)
+    if found is None:
+        found = bsym.__dict__[SHARED] = {}
+    return found
 
 
 def read_names(bsym: Any) -> tuple[str, ...]:

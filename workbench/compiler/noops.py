@@ -23,9 +23,14 @@ def remove_noops(bsym: Any) -> None:
         return
     left = []
     for sub in inside:
-        if does_nothing(sub, bsym):
+        # As `does_nothing`, without asking it of each.
+        deeper, outs = sub.subsymbols, sub.flat_proxy_outs
+        if not deeper and not sub.sym.is_prim:
             continue
-        remove_noops(sub)
+        if not outs and not is_kept(bsym):
+            continue
+        if deeper:
+            remove_noops(sub)
         left.append(sub)
     if len(left) != len(inside) or not isinstance(inside, list):
         bsym.subsymbols = inside = left
@@ -36,7 +41,7 @@ def does_nothing(sub: Any, bsym: Any) -> bool:
     """Whether a statement inside of another is one that is removed."""
     if not sub.subsymbols and not sub.sym.is_prim:
         return True
-    return all(out is None for out in sub.flat_proxy_outs) and not is_kept(bsym)
+    return not sub.flat_proxy_outs and not is_kept(bsym)
 
 
 def is_clean(bsym: Any) -> bool:

@@ -17,17 +17,16 @@ from typing import Any
 from workbench.compiler import quick_aliases, quick_symbols, quick_waits
 from workbench.compiler.kept import (
     CLEAN,
-    INPUTS,
     MADE,
     NAMES,
-    OUTPUTS,
     READ,
+    SHARED,
     STRUCTURE,
-    TOLD,
     identity,
     made_names,
     names_in,
     read_names,
+    shared_of,
     structure_of,
 )
 from workbench.compiler.noops import is_kept, remove_noops
@@ -56,7 +55,6 @@ _OF_INPUTS = (
     "_var_args",
     "_var_kwargs",
     "are_all_args_constant",
-    INPUTS,
     READ,
 )
 _OF_OUTPUTS = (
@@ -65,10 +63,11 @@ _OF_OUTPUTS = (
     "flat_proxy_outs",
     "flat_variableified_proxy_outs",
     "_var_output",
-    OUTPUTS,
     MADE,
 )
 """What a statement keeps of itself once it was asked for, by what it is found from."""
+
+_OF_ALL = ("_hash", NAMES, SHARED, STRUCTURE)
 
 _BESIDE = frozenset(("header", "source_filename", "source_positions", "tags"))
 """What may change without the statement being another."""
@@ -78,10 +77,10 @@ def _from_bsym(self: Any, **changes: Any) -> Any:
     """A statement made of another, which keeps what is known of the parts that do not change."""
     made = object.__new__(BoundSymbol)
     state = made.__dict__
-    structure_of(self)  # before it is copied: what is found out about a copy is then known of all
+    # Before it is copied: what is found out about a copy is then known of all.
+    structure_of(self), shared_of(self)
     state.update(self.__dict__)
     state.pop("rhs", None)
-    state.pop(TOLD, None)
     state["_line_no"] = None
     state["tags"] = self.tags.copy()
     if "args" in changes or "kwargs" in changes:
@@ -90,13 +89,13 @@ def _from_bsym(self: Any, **changes: Any) -> Any:
         _forget(state, _OF_OUTPUTS)
     if changes:
         if not _BESIDE.issuperset(changes):
-            _forget(state, ("_hash", NAMES, STRUCTURE))
+            _forget(state, _OF_ALL)
         state.update(changes)
     given = state["args"] = tuple(state["args"])
     if made.sym._bind_postprocess:
         made.sym._bind_postprocess(made)
         if made.args is not given:
-            _forget(state, (*_OF_INPUTS, "_hash", NAMES, STRUCTURE))
+            _forget(state, (*_OF_INPUTS, *_OF_ALL))
     return made
 
 

@@ -15,7 +15,7 @@ from workbench.allocators import storage_bytes
 from workbench.compiler.accumulate import Accumulated, accumulated
 from workbench.compiler.facts import FactsCache, TraceFacts, facts
 from workbench.compiler.fusion import contains
-from workbench.compiler.kept import TOLD, made_names, read_names, structure_of
+from workbench.compiler.kept import made_names, read_names, shared_of, structure_of
 from workbench.compiler.names import CLONE_PREFIX, OriginTag, is_statement
 from workbench.compiler.offload import ARRIVE, OFFLOAD, RELOAD
 from workbench.compiler.proxies import Traits, bytes_of, shape_of, storage_bytes_of, traits_of
@@ -112,7 +112,8 @@ class _Row(NamedTuple):
 
 
 def _row_of(bsym: BoundSymbol) -> _Row:
-    found: _Row | None = bsym.__dict__.get(TOLD)
+    known = shared_of(bsym)
+    found: _Row | None = known.get(_Row)
     if found is None:
         told: _Told = structure_of(bsym).once("told", lambda: _tell(bsym))
         # A fusion's number is part of no structure.
@@ -123,7 +124,7 @@ def _row_of(bsym: BoundSymbol) -> _Row:
                 flags |= _CLONE
         if not set(read).isdisjoint(made):
             made = tuple([each for each in made if each not in read])
-        found = bsym.__dict__[TOLD] = _Row(name, told.executor, told.kind, flags, told.group, read, made)
+        found = known[_Row] = _Row(name, told.executor, told.kind, flags, told.group, read, made)
     return found
 
 

@@ -246,9 +246,9 @@ class _Fusion:
         return wanted, {a for name in wanted for member in makers.get(name, ()) for a in member.args}
 
     @functools.cached_property
-    def names(self) -> frozenset[str]:
+    def names(self) -> dict[str, None]:
         """Of all that it takes and makes."""
-        return frozenset(chain(_names(self.args), self.inside.proxies))
+        return dict.fromkeys(chain(_names(self.args), self.inside.proxies))
 
     @functools.cached_property
     def statement(self) -> BoundSymbol:
@@ -503,7 +503,7 @@ def _rematerialize(trace: TraceCtx, options: RematOptions, report: Report, once:
         pair = _Pairs(
             fusion,
             tuple([fusions[i] for i in reading]),
-            {out.name: frozenset([number.get(i, -1) for i in readers.get(out.name, ())]) for out in fusion.outs},
+            {name: frozenset([number.get(i, -1) for i in readers[name]]) for name in fusion.names if name in readers},
             tuple([writes.between(fusion.bsym, fusions[i].bsym) for i in reading]),
         )
         fusions[at], consumers, ties = once(*pair.key(options), functools.partial(pair.cut, options))
@@ -524,7 +524,7 @@ class _Pairs:
     fusion : _Fusion
     consumers : tuple of _Fusion
     readers : dict of str to frozenset of int
-        By output the consumers that read it, by number; -1 for what is no fusion.
+        By name of what it makes, or is given, the consumers that read it, by number; -1 for any other statement.
     overwritten : tuple of frozenset of str
         Per consumer the values whose memory is written between the two.
     """
@@ -538,9 +538,9 @@ class _Pairs:
         """What the cuts depend on, and what has to be there for that to be the same."""
         together = (self.fusion, *self.consumers)
         pins = options.pins
-        concerned = [pins.keys() & fusion.names for fusion in together] if pins else []
+        concerned = [pins.keys() & fusion.names.keys() for fusion in together] if pins else []
         pinned = frozenset([(name, pins[name]) for name in frozenset().union(*concerned)])
-        around = tuple(self.readers.values()), self.overwritten
+        around = tuple(self.readers.items()), self.overwritten
         return ("cuts", *map(identity, together), *around, options.argument_weight, pinned), together
 
     def cut(self, options: RematOptions) -> tuple[_Fusion, list[_Fusion], dict[str, str]]:
@@ -554,7 +554,7 @@ class _Pairs:
             # A variable that several fusions read is external to each pair, unless all of them shall make it again.
             if options.pins.get(name) == "recompute":
                 return False
-            if times_read[name] > 1 or not known.issuperset(self.readers[name]):
+            if times_read[name] > 1 or not known.issuperset(self.readers.get(name, ())):
                 return True
             return times_read[name] == 1 and name not in given
 
