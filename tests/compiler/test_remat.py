@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from itertools import combinations
+from random import Random
 from typing import Any
 from unittest import mock
 
@@ -18,7 +19,9 @@ from thunder.core import utils
 import workbench
 from tests.amount import amount
 from tests.strategies import RandomProgram, programs
+from workbench.compiler.crossings import crossings
 from workbench.compiler.cuts import Network
+from workbench.compiler.kept import Kept
 from workbench.compiler.pipeline import Hooks
 from workbench.compiler.remat import RematOptions, Report, find_cut, rematerialize
 from workbench.errors import ProgramError
@@ -133,6 +136,32 @@ def test_a_tie_names_the_other_cut() -> None:
     assert ties[0.5].ties
     assert all("cost the same" in tie and "{" + name + "}" in tie for name, tie in ties[0.5].ties.items())
     assert not ties[0.6].ties
+
+
+@pytest.mark.parametrize(("program", "layers"), [("residual_chain", 4), ("llama", 2)])
+def test_cuts_that_are_kept_are_those_of_their_options(program: str, layers: int) -> None:
+    # What one plan's cuts were is asked for by the next, of which a weight, or a pin of some variable, is another.
+    trace, kept, drawn = partitioned(workbench.open(program, layers=layers, executor="torchcompile")), Kept(), Random(3)
+    names = [crossing.name for crossing in crossings(trace)]
+    made: list[str] = []
+
+    def once(key: Any, alive: Any, make: Callable[[], Any]) -> Any:
+        return kept.once(key, alive, lambda: (made.append(key[0]), make())[1])
+
+    seen = set()
+    for _ in range(40):
+        pins = {name: drawn.choice(("save", "recompute")) for name in drawn.sample(names, drawn.randrange(3))}
+        options = RematOptions(argument_weight=drawn.choice((0.0, 0.5, 1.0)), pins=pins)
+        reports = Report(), Report()
+        found, anew = rematerialize(trace, options, reports[0], once), rematerialize(trace, options, reports[1])
+        assert whole(found) == whole(anew)
+        assert reports[0] == reports[1]
+        seen.add(tuple(whole(found)))
+    assert len(seen) > 5
+    # Most of what is asked for in a later plan was asked for before.
+    fusions = sum(bsym.sym.is_fusion for bsym in trace.bound_symbols)
+    assert made.count("to be cut") == fusions
+    assert 0 < made.count("cuts") < 20 * fusions
 
 
 def test_the_pass_can_be_off() -> None:
