@@ -22,8 +22,17 @@ import workbench
 from tests.amount import amount
 from tests.strategies import RandomProgram, programs
 from workbench.compiler import hooks, quick, quick_passes, quick_symbols, quick_waits
-from workbench.compiler.kept import names_in, structure_of
-from workbench.compiler.thunder_api import distributed_utils, update_aliases
+from workbench.compiler.kept import identity, names_in, structure_of
+from workbench.compiler.thunder_api import (
+    IntegerProxy,
+    TensorProxy,
+    TraceCtx,
+    devices,
+    distributed_utils,
+    dtypes,
+    tracectx,
+    update_aliases,
+)
 
 assert hooks.Hooks  # what is tried here is in force once this module is imported
 
@@ -411,6 +420,31 @@ def test_passes_over_statements_give_the_plans_that_they_gave(
         assert transform_common.dce_bsyms is shipped
         assert plans() == quickly
     assert transform_common.dce_bsyms is not shipped
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_numbers_are_given_once_and_other_statements_stay_what_they_are(seed: int) -> None:
+    drawn, shipped = random.Random(seed), quick_passes.SHIPPED_BY_NAME["remove_duplicate_number_proxies"]
+    statement = symbol.Symbol("statement", meta=lambda number: None)
+    with tracectx(TraceCtx(None)):
+        numbers = [IntegerProxy(f"i{i}", value=i) for i in range(4)]
+        tensors = [
+            TensorProxy(f"t{i}", shape=(2,), device=devices.cpu, dtype=dtypes.float32, requires_grad=False)
+            for i in range(3)
+        ]
+    bsyms = []
+    for _ in range(8):
+        outs: list[Any] = drawn.choices([*numbers, *tensors, 7, None], k=drawn.randrange(4))
+        output = drawn.choice([tuple(outs), [tuple(outs[:1]), *outs[1:]], outs[0] if len(outs) == 1 else outs])
+        bsyms.append(statement.bind(len(bsyms), output=output))
+    ours, theirs = quick_passes._remove_duplicate_number_proxies(bsyms), shipped(bsyms)
+    assert [repr(bsym.output) for bsym in ours] == [repr(bsym.output) for bsym in theirs]
+    assert [type(bsym.output) for bsym in ours] == [type(bsym.output) for bsym in theirs]
+    # Shipped, each is a copy: here one is where what it gives has become another.
+    before = {identity(bsym): repr(bsym.output) for bsym in bsyms}
+    copies = [bsym for bsym in ours if identity(bsym) not in before]
+    assert all(repr(bsym.output) == before[identity(bsym)] for bsym in ours if bsym not in copies)
+    assert len(copies) == sum(repr(bsym.output) not in before.values() for bsym in theirs)
 
 
 @pytest.mark.parametrize("parallel", ["fsdp", "fsdp_zero3", "ddp"])

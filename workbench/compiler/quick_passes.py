@@ -43,6 +43,7 @@ from workbench.compiler.thunder_api import (
     prims,
     region_utils,
     tree_flatten,
+    tree_map,
     utils,
     variableify,
 )
@@ -242,15 +243,29 @@ def _is(maker: Any, bsym: Any) -> bool:
     return maker is bsym or bool(maker == bsym)
 
 
-_stock_remove_duplicate_number_proxies = dead_code.remove_duplicate_number_proxies
-
-
 def _remove_duplicate_number_proxies(bsyms: Sequence[Any]) -> list[Any]:
-    """As ever where numbers stand for themselves; else all statements that give anything, as they are."""
-    if any(isinstance(out, NumberProxy) for bsym in bsyms for out in bsym.flat_proxy_outs):
-        found: list[Any] = _stock_remove_duplicate_number_proxies(bsyms)
-        return found
-    return [bsym for bsym in bsyms if bsym.flat_outs]
+    """All statements that give anything, each number given by the first only; as they are where no other gives it."""
+    seen: set[str] = set()
+    left = []
+    for bsym in bsyms:
+        outs = bsym.flat_outs
+        again = []
+        for out in outs:
+            if isinstance(out, NumberProxy):
+                again.append(out.name in seen)
+                seen.add(out.name)
+        if len(again) == len(outs) and all(again):
+            # Of what gives nothing, as of what gives nothing new, nothing is left.
+            continue
+        left.append(_without_numbers_given(bsym, again) if any(again) else bsym)
+    return left
+
+
+def _without_numbers_given(bsym: Any, again: Sequence[bool]) -> Any:
+    """A statement that gives the values of some numbers, in order, in the place of the numbers."""
+    given = iter(again)
+    output = tree_map(lambda x: x.value if isinstance(x, NumberProxy) and next(given) else x, bsym.output)
+    return bsym.from_bsym(output=output)
 
 
 def _del_last_used(
