@@ -5,8 +5,8 @@ two others are estimated, and planned to compare. On the stock plan, and then wi
 ``several``: all layers at once, as a click on a folded row chooses, and a few inner ones that follow each other. With
 ``few``: what nothing is known of, in all layers and in one of them, by plans of few layers; with or without choices.
 With ``click``: the same without plans to compare, for as many kinds as asked for: what a click at once waits for, and
-a digest of the figures, which another version has to give, too.
-``python -m benchmarks.bench_alike SECONDS [several|few]`` or ``python -m benchmarks.bench_alike KINDS click``
+a digest of the figures, which another version has to give, too; of any program that `size_point.OPENERS` names.
+``python -m benchmarks.bench_alike SECONDS [several|few]`` or ``python -m benchmarks.bench_alike KINDS click [WHAT]``
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 import workbench as wb
-from benchmarks.size_point import SHAPES
+from benchmarks.size_point import OPENERS
 from workbench.bench.alike import Alike, Estimate
 from workbench.bench.few import Few
 from workbench.compiler import pipeline
@@ -207,19 +207,20 @@ def main() -> None:
     """Compare for as many CPU seconds as asked for."""
     until = time.process_time() + float(sys.argv[1])
     drawn = random.Random(5)
-    bench = wb.open("llama", layers=LAYERS, device="planned", executor="nvfuser", **SHAPES)
+    how, what = [*sys.argv[2:4], *("", "workbench")[len(sys.argv) - 2 :]]
+    bench = OPENERS[what](LAYERS)()
     bench.warm()
     kinds = kinds_of(bench, drawn)
     drawn.shuffle(kinds)
-    if sys.argv[2:] == ["click"]:
+    if how == "click":
         clicked_at_once(bench, kinds[: int(sys.argv[1])], drawn)
         return
     print(f"{len(kinds)} kinds of choices in inner layers")
     begun = time.process_time()
-    if sys.argv[2:] == ["several"]:
+    if how == "several":
         several_compared(bench, kinds, drawn, until)
         return
-    if sys.argv[2:] == ["few"]:
+    if how == "few":
         by_few_layers(bench, kinds, drawn, begun + (until - begun) / 2, "no choices in force")
         bench.choose(dict(kind[0] for kind in drawn.sample(kinds, IN_FORCE)))
         by_few_layers(bench, kinds[::-1], drawn, until, f"{IN_FORCE} in force, each in one layer")

@@ -1,6 +1,7 @@
 """One point of `test_size.py`: Llama with the shapes of a 7B model, planned for a GPU, in a process of its own.
 
-``python -m benchmarks.size_point LAYERS WHAT`` with one of `POINTS`; prints one JSON document. Times are CPU seconds.
+``python -m benchmarks.size_point LAYERS WHAT`` with ``stock`` or one of `OPENERS`; prints one JSON document.
+Times are CPU seconds.
 """
 
 from __future__ import annotations
@@ -59,25 +60,23 @@ def opened_and_chosen(open_it: Callable[[], Any]) -> dict[str, Any]:
     }
 
 
-def of_workbench(layers: int) -> dict[str, Any]:
+def of_workbench(layers: int) -> Callable[[], Any]:
     """The built-in Llama."""
     import workbench
 
-    return opened_and_chosen(
-        lambda: workbench.open("llama", layers=layers, device="planned", executor="nvfuser", **SHAPES)
-    )
+    return lambda: workbench.open("llama", layers=layers, device="planned", executor="nvfuser", **SHAPES)
 
 
-def of_ranks(layers: int) -> dict[str, Any]:
+def of_ranks(layers: int) -> Callable[[], Any]:
     """The built-in Llama, its parameters sharded over `RANKS`."""
     import workbench
 
-    return opened_and_chosen(
-        lambda: workbench.open("fsdp_llama", layers=layers, device="planned", executor="nvfuser", ranks=RANKS, **SHAPES)
+    return lambda: workbench.open(
+        "fsdp_llama", layers=layers, device="planned", executor="nvfuser", ranks=RANKS, **SHAPES
     )
 
 
-def of_huggingface(layers: int) -> dict[str, Any]:
+def of_huggingface(layers: int) -> Callable[[], Any]:
     """Hugging Face's Llama with the shapes of Llama-2-7B, made on the ``meta`` device; making it is in the time."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -91,7 +90,7 @@ def of_huggingface(layers: int) -> dict[str, Any]:
             tokens = torch.zeros((1, SHAPES["sequence"]), dtype=torch.int64)
         return workbench.open(model, input_ids=tokens, labels=tokens, device="planned", executor="nvfuser")
 
-    return opened_and_chosen(open_it)
+    return open_it
 
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -105,7 +104,7 @@ MODELS: dict[str, dict[str, Any]] = {
 """Of Hugging Face, with their dropout, where they have it: in training mode, in bfloat16."""
 
 
-def of_model(kind: str, layers: int) -> dict[str, Any]:
+def of_model(kind: str, layers: int) -> Callable[[], Any]:
     """One of `MODELS` on the ``meta`` device, with 512 tokens; making it is not in the time."""
     import torch
     import transformers
@@ -119,7 +118,7 @@ def of_model(kind: str, layers: int) -> dict[str, Any]:
         model = of_kind(config).to(torch.bfloat16).train()
         tokens = torch.zeros((1, 512), dtype=torch.int64)
     given = {"input_ids": tokens, "labels": tokens}
-    return opened_and_chosen(lambda: workbench.open(model, **given, device="planned", executor="nvfuser"))
+    return lambda: workbench.open(model, **given, device="planned", executor="nvfuser")
 
 
 def of_stock(layers: int) -> dict[str, Any]:
@@ -140,15 +139,21 @@ def of_stock(layers: int) -> dict[str, Any]:
     return {"open_s": open_s, "fusions": fusions, "peak_rss_bytes": peak_rss_bytes()}
 
 
-POINTS: dict[str, Callable[[int], dict[str, Any]]] = {
+OPENERS: dict[str, Callable[[int], Callable[[], Any]]] = {
     "workbench": of_workbench,
     "ranks": of_ranks,
     "huggingface": of_huggingface,
-    "stock": of_stock,
 }
-POINTS |= {kind: functools.partial(of_model, kind) for kind in MODELS}
+OPENERS |= {kind: functools.partial(of_model, kind) for kind in MODELS}
+"""What opens a program, planned for a GPU with nvFuser, by name."""
+
+
+def point(layers: int, what: str) -> dict[str, Any]:
+    """One point: what `OPENERS` name, or ``stock``."""
+    return of_stock(layers) if what == "stock" else opened_and_chosen(OPENERS[what](layers))
+
 
 if __name__ == "__main__":
     # From nothing, unless a folder is given.
     os.environ.setdefault("THUNDER_WORKBENCH_CACHE", "off")
-    print(json.dumps(POINTS[sys.argv[2]](int(sys.argv[1]))))
+    print(json.dumps(point(int(sys.argv[1]), sys.argv[2])))
