@@ -1,4 +1,4 @@
-"""The runs panel in a real JupyterLab: a run of a busy kernel is listed, read and cancelled; windows share a question."""
+"""The runs panel in a real JupyterLab: a run of a busy kernel is listed and cancelled; windows share a question."""
 
 from __future__ import annotations
 

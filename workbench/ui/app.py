@@ -129,7 +129,7 @@ class App:
         self.controls.content = {
             "program": bench.program.name,
             "place": f"{bench.program.device}, {bench.executor} executor",
-            "cannot_run": "planned for a GPU that is not attached: nothing can be run here"
+            "cannot_run": "Planned for a GPU that is not attached: nothing can be run here"
             if bench.program.device == "planned"
             else "",
             "ranks": bench.ranks,

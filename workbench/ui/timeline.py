@@ -118,8 +118,9 @@ def timeline_content(
         gaps = [f"{human_seconds(times.head_gap_s)} before its first work", f"{human_seconds(times.bubbles_s)} between"]
         facts.append(f"the device is idle for {' and '.join(gaps)}")
     facts.append(clocks_words(times))
+    head = "; ".join(facts)
     return {
-        "head": "; ".join(facts),
+        "head": head[:1].upper() + head[1:],
         "says": ("Simulated above, measured below" if simulated else "Measured")
         + ("" if same_choices else " under other choices"),
         "medians": rows,
