@@ -99,7 +99,9 @@ class App:
         self.compile = CompileTab()
         self.fusions = Fusions(bench, self._in_background, self._on_message, self._say)
         self.passes = Passes(self.graph.reveal_value)
-        self.timeline = TimelineTab(self._on_message, content=timeline_content(None, {}))
+        nothing = timeline_content(None, {})
+        simulating = {"head": f"A step of {bench.ranks} ranks is being simulated…"} if bench.ranks > 1 else {}
+        self.timeline = TimelineTab(self._on_message, content=nothing | simulating)
         self.experiments = Experiments(bench.program, on_pinned=self._on_pinned, act=self._act, bench=bench)
         self.sites = tables.SitesTable(self._on_message)
         self.settings = tables.Settings(self._on_message)

@@ -89,6 +89,7 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
 .wb-graph.wb-slim canvas { width: 100%; }
 .wb-graph.wb-slim canvas.wb-map { display: none; }
 .wb-graph:focus-within { border-color: var(--wb-accent); }
+.wb-graph:has(canvas:first-child:focus-visible) { outline: 2px solid var(--wb-accent); outline-offset: -1px; }
 .wb-graph .wb-foot {
   position: absolute;
   inset: auto 0 0;
@@ -427,7 +428,7 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
   .wb-strip .wb-figure[data-figure="overlap"] { grid-column: 1 / -1; }
 }
 
-.wb-plot:focus-visible { outline: 2px solid var(--wb-accent); outline-offset: 1px; }
+.wb-plot:focus-visible { outline: 2px solid var(--wb-accent); outline-offset: -2px; }
 /* the inspector */
 .wb-inspector { max-height: 620px; overflow: auto; padding: 14px 16px; border: 1px solid var(--wb-rule); border-radius: 6px; background: var(--wb-paper); }
 .wb-inspector .wb-eyebrow { color: var(--wb-muted); font-size: 11.5px; }
