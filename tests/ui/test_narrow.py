@@ -107,6 +107,15 @@ def test_unique_fusions_are_whole_in_the_strip_of_a_program_that_ranks_share(mou
         assert line.evaluate("el => el.scrollWidth <= el.clientWidth"), line.inner_text()
 
 
+@pytest.mark.parametrize("width", [1083, CELL])
+def test_each_figure_of_a_program_that_ranks_share_says_whole_that_it_is_predicted(mount, width: int):
+    shown = [{"text": "2.42 MiB", "kind": "predicted"}, {"text": "1.12 MiB", "kind": "measured"}]
+    figures = [{"key": key, "title": "Saved for backward", "values": shown} for key in ("a", "b", "overlap", *"cdef")]
+    page = mount("strip.js", {"figures": figures}, width)
+    for line in page.locator(".wb-figure :is(.wb-value, .wb-number, .wb-kind, .wb-figure-title)").all():
+        assert line.evaluate("el => el.scrollWidth <= el.clientWidth || !el.clientWidth"), line.inner_text()
+
+
 @pytest.mark.parametrize("width", [372, 240])
 def test_figures_are_whole_where_the_window_has_little_room(mount, width: int):
     """A window 520 wide leaves a tab 372 pixels."""

@@ -414,10 +414,12 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
   .wb-strip .wb-value { gap: 0 4px; }
 }
 @container wb-app (max-width: 1220px) {
-  .wb-strip:has(> :nth-child(7)) .wb-figure { padding: 6px 8px 4px; }
+  .wb-strip:has(> :nth-child(7)) .wb-figure { padding: 6px 6px 4px; }
+  .wb-strip:has(> :nth-child(7)) .wb-kind { letter-spacing: -0.25px; }
   .wb-strip:has(> :nth-child(7)) .wb-number { font-size: 13.5px; }
   .wb-strip:has(> :nth-child(7)) .wb-value { gap: 0 4px; }
 }
+@container wb-app (max-width: 1050px) { .wb-strip:has(> :nth-child(7)) { grid-template-columns: repeat(4, 1fr); } }
 /* rows of one length: three and three, four and four */
 @container wb-app (max-width: 1000px) {
   .wb-strip { grid-template-columns: repeat(3, 1fr); }
@@ -533,7 +535,7 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
 .wb-alive.wb-both .wb-scroll { margin-bottom: 10px; }
 .wb-alive td { white-space: nowrap; padding-top: 2px; padding-bottom: 2px; max-width: clamp(60px, (100cqw - 190px) / 2, 220px); overflow: hidden; text-overflow: ellipsis; }
 .wb-alive td button.wb-link { display: block; max-width: 100%; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
-.wb-alive td.wb-value { min-width: clamp(60px, 100cqw - 272px, 190px); }
+.wb-alive td.wb-made { min-width: clamp(60px, 100cqw - 272px, 190px); }
 .wb-alive td:nth-child(3) { max-width: clamp(80px, 100cqw - 390px, 220px); }
 .wb-alive td:last-child { width: 100%; max-width: 0; padding-right: 0; }
 .wb-alive .wb-place { display: flex; min-width: 0; }
