@@ -494,6 +494,9 @@ body[data-jp-theme-light="false"] :is(.wb-graph, .wb-panel, .wb-app), .wb-dark {
 .wb-panel input[type="checkbox"] { height: auto; margin: 0; accent-color: var(--wb-accent); }
 .wb-panel .wb-tag { margin-left: 8px; font-weight: 400; font-size: 11px; color: var(--wb-muted); }
 .wb-fusions .wb-share { display: inline-block; vertical-align: middle; width: 90px; height: 8px; margin-right: 6px; border-radius: 4px; background: var(--wb-hair); overflow: hidden; }
+.wb-fusions td:last-child { min-width: 190px; }
+.wb-fusions .wb-cards .wb-share { width: 56px; }
+.wb-panel.wb-fusions .wb-cards tbody td.wb-wide:last-child { grid-column: 1 / -1; }
 .wb-fusions .wb-share div { height: 100%; background: var(--wb-part-0); }
 .wb-fusions .wb-link.wb-chosen { background: none; font-weight: 700; text-decoration: underline; }
 .wb-compile .wb-compile-head { margin-bottom: 6px; }
