@@ -39,7 +39,7 @@ from workbench.ui.passes import Passes
 from workbench.ui.preview import Preview
 from workbench.ui.split import Split, side_by_side
 from workbench.ui.tables import VARIANTS, RunsAsked
-from workbench.ui.timeline import TimelineTab, simulated_lanes, timeline_content
+from workbench.ui.timeline import TimelineTab, first_content, simulated_lanes, timeline_content
 from workbench.ui.worth import WorthTab
 
 if TYPE_CHECKING:
@@ -99,9 +99,7 @@ class App:
         self.compile = CompileTab()
         self.fusions = Fusions(bench, self._in_background, self._on_message, self._say)
         self.passes = Passes(self.graph.reveal_value)
-        nothing = timeline_content(None, {})
-        simulating = {"head": f"A step of {bench.ranks} ranks is being simulated…"} if bench.ranks > 1 else {}
-        self.timeline = TimelineTab(self._on_message, content=nothing | simulating)
+        self.timeline = TimelineTab(self._on_message, content=first_content(bench.ranks))
         self.experiments = Experiments(bench.program, on_pinned=self._on_pinned, act=self._act, bench=bench)
         self.sites = tables.SitesTable(self._on_message)
         self.settings = tables.Settings(self._on_message)

@@ -129,6 +129,12 @@ def timeline_content(
     }
 
 
+def first_content(ranks: int) -> dict[str, Any]:
+    """What the tab shows until it is drawn: a step of ranks is simulated, which may take a second."""
+    simulating = {"head": f"A step of {ranks} ranks is being simulated…"} if ranks > 1 else {}
+    return timeline_content(None, {}) | simulating
+
+
 def clocks_words(times: StatementTimes) -> str:
     """What the clocks add to a step, where that is more than noise."""
     interval = f"{human_share(times.overhead_low)} to {human_share(times.overhead_high)}"
