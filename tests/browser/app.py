@@ -59,6 +59,22 @@ def open_tab(lab: Lab, name: str) -> None:
     lab.page.locator(f".wb-{name.lower()}").first.wait_for(state="visible")
 
 
+def sideways(lab: Lab, where: str = ".wb-app") -> list[str]:
+    """Tables, lists and rows of the open tab that have more than their width shows, in text of a program apart."""
+    found: list[str] = lab.page.locator(where).evaluate(
+        """async app => {
+            // Two frames: what is too wide is laid out anew in the next.
+            for (let n = 0; n < 3; n++) await new Promise(requestAnimationFrame);
+            const open = app.querySelector(".jupyter-widget-tab .widget-tab-contents");
+            return [open, ...open.querySelectorAll("*")]
+                .filter(el => el.clientWidth && el.scrollWidth > el.clientWidth + 1 && !el.matches(".wb-text"))
+                .filter(el => ["auto", "scroll"].includes(getComputedStyle(el).overflowX))
+                .map(el => `${el.className}: ${el.scrollWidth} in ${el.clientWidth}`);
+        }"""
+    )
+    return found
+
+
 def live(lab: Lab) -> str:
     """What the readout of the run says."""
     return lab.page.locator(".wb-live").inner_text()

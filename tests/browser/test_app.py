@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.browser.app import GRAPH, click, figure, graph, open_program, open_tab, press
+from tests.browser.app import GRAPH, click, figure, graph, open_program, open_tab, press, sideways
 from tests.browser.harness import Lab
 
 pytestmark = pytest.mark.browser
@@ -23,6 +23,31 @@ pipeline.plan = lambda *given: let.wait(60) and plan(*given)
 """No plan is made before it is let."""
 
 
+CONTROLS = """
+import gc
+from workbench.ui.controls import Controls
+controls = next(one for one in gc.get_objects() if isinstance(one, Controls))
+"""
+REASON = "The worker was killed by SIGKILL, by hand or by the system when memory ran out"
+FAILED = {"state": "failed", "busy": False, "text": REASON, "elapsed_s": 9, "stages": []}
+
+
+def drawn_in_order(lab: Lab) -> list[str]:
+    """What the graph writes, and `arcs` where it draws them."""
+    return lab.page.evaluate(
+        f"""() => {{
+            const view = document.querySelector("{GRAPH}").__workbench.view, told = [];
+            const {{ fillText }} = view.context, {{ drawArcs }} = view;
+            view.context.fillText = function (text, ...at) {{ told.push(text); fillText.call(this, text, ...at); }};
+            view.drawArcs = function (...given) {{ drawArcs.apply(this, given); told.push("arcs"); }};
+            view.draw();
+            delete view.context.fillText;
+            delete view.drawArcs;
+            return told;
+        }}"""
+    )
+
+
 def asked(lab: Lab) -> list[str]:
     """Arcs that are drawn as what was asked for."""
     return [arc["id"] for arc in graph(lab, "state().arcs") if arc["asked"] is not None]
@@ -30,6 +55,10 @@ def asked(lab: Lab) -> list[str]:
 
 def test_keys_tabs_and_refusals(lab: Lab) -> None:
     open_program(lab, "'llama', device='cpu'")
+    # What is said of folded layers is read over the arcs that pass there.
+    assert drawn_in_order(lab).index("arcs") < drawn_in_order(lab).index(
+        "2 identical layers shown as one, click to unfold"
+    )
     before = lab.kernel_eval("print(bench.choices)")
     id = lab.kernel_eval(f"print({FIRST_LEGAL})")
     lab.kernel_eval(HELD)
@@ -57,6 +86,23 @@ def test_keys_tabs_and_refusals(lab: Lab) -> None:
     lab.page.locator(".wb-graph canvas").first.focus()
     lab.page.keyboard.press("u")
     lab.wait_until(lambda: lab.kernel_eval("print(bench.choices)") != before)
+
+    # By keys alone: what is selected is said, identical layers unfold and fold, and the curve of memory is walked.
+    canvas, told = lab.page.locator(f"{GRAPH} canvas").first, lab.page.locator(f"{GRAPH} [role=status]")
+    canvas.press("Escape")
+    canvas.press("ArrowDown")
+    lab.wait_until(lambda: "embedding" in (told.text_content() or ""))
+    for folded in (False, True):
+        canvas.press("o")
+        lab.wait_until(lambda: ("shown as one" in " ".join(drawn_in_order(lab))) == folded)  # noqa: B023
+    curve = lab.page.get_by_role("figure", name="Memory along the statements: predicted peak").filter(visible=True)
+    curve.focus()
+    curve.press("ArrowRight")
+    peak = curve.get_by_role("status")
+    lab.wait_until(lambda: "predicted" in (peak.text_content() or ""))
+    before_it, first = graph(lab, "state().selected"), peak.text_content()
+    curve.press("ArrowLeft")
+    lab.wait_until(lambda: graph(lab, "state().selected") != before_it and peak.text_content() != first)
 
     for tab in ("Compile", "Timeline", "Fusions", "Passes", "Experiments", "Sites", "Settings", "Trace"):
         open_tab(lab, tab)
@@ -89,6 +135,27 @@ def test_keys_tabs_and_refusals(lab: Lab) -> None:
     open_tab(lab, "Sites")
     names = lab.page.locator(".wb-sites td:nth-child(2)")
     assert min(names.evaluate_all("cells => cells.map(cell => cell.clientWidth)")) > 100, "cut letter by letter"
+    # In narrow windows a table's cells stand below each other, named, and are a table to a screen reader still.
+    lab.page.evaluate("() => jupyterapp.shell.collapseLeft()")
+    for width in (900, 520):
+        lab.page.set_viewport_size({"width": width, "height": 1600})
+        for tab in ("Memory", "Worth it", "Fit", "Outline", "Sites", "Settings"):
+            lab.page.get_by_role("tab", name=tab, exact=True).click()
+            lab.wait_until(lambda: sideways(lab) == [], timeout_s=10)
+    for state in ({"cannot_run": REASON}, {"run": FAILED}):
+        lab.kernel_eval(f"{CONTROLS}\ncontrols.update(**{state})")
+        lab.page.locator(".wb-state", has_text=REASON).wait_for()
+        whole = "head => [head.scrollWidth - head.clientWidth, head.scrollHeight - head.clientHeight]"
+        assert max(lab.page.locator(".wb-live-head").evaluate(whole)) <= 1, "the reason is cut"
+    open_tab(lab, "Sites")
+    cells = lab.page.locator(".wb-sites").get_by_role("row").get_by_role("cell")
+    assert (
+        cells.filter(has=lab.page.locator("select")).first.evaluate(
+            "cell => getComputedStyle(cell, '::before').content"
+        )
+        == '"choice"'
+    )
+    lab.screenshot("narrow-sites")
 
     assert not lab.page.locator(".jp-RenderedSVG").first.is_visible()
     lab.page.evaluate("async () => { await jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart(); }")

@@ -1,10 +1,11 @@
-"""The runs panel in a real JupyterLab: a run of a busy kernel is listed, read and cancelled."""
+"""The runs panel in a real JupyterLab: a run of a busy kernel is listed and cancelled; windows share a question."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
+from playwright.sync_api import Page, Request
 
 from tests.browser.harness import Lab
 
@@ -28,6 +29,9 @@ def test_a_run_of_a_busy_kernel_is_listed_and_cancelled(lab: Lab) -> None:
     lab.open_notebook("busy.ipynb")
     lab.page.evaluate("() => { void jupyterapp.commands.execute('thunder-workbench:show-runs'); }")
     lab.page.locator(".wb-runs").wait_for(state="visible")
+    held: dict[Request, Page] = {}
+    follow(lab.page, held)
+    others = [window(lab, f"{lab.name}-{n}", held) for n in range(2)]
     lab.run_all()
     lab.wait_marker("kernel busy", timeout_s=240)
 
@@ -37,6 +41,8 @@ def test_a_run_of_a_busy_kernel_is_listed_and_cancelled(lab: Lab) -> None:
     assert "mlp" in live.inner_text()
     assert "mlp" in lab.page.locator(".wb-runs-status").inner_text()
     lab.screenshot("runs-live")
+    for other in others:
+        other.locator(".wb-runs-status").get_by_text("mlp").wait_for(timeout=20_000)
     live.get_by_role("button", name="Log").click()
     lab.page.locator(".wb-runs-log").get_by_text("environment").wait_for()
 
@@ -46,6 +52,14 @@ def test_a_run_of_a_busy_kernel_is_listed_and_cancelled(lab: Lab) -> None:
     lab.page.get_by_role("tab", name="busy.ipynb").click()
     lab.wait_marker("it was cancelled", timeout_s=60)
     lab.screenshot("runs-cancelled")
+    # A question that is held takes one of the six connections that a browser has to a server: one window asks for all.
+    for other in others:
+        other.locator(".wb-runs-status").get_by_text("none running").wait_for(timeout=20_000)
+    lab.wait_until(lambda: len(set(held.values())) == 1, timeout_s=10)
+    # When a window is closed another one asks.
+    for other in others:
+        other.close()
+    lab.wait_until(lambda: set(held.values()) == {lab.page}, timeout_s=10)
     assert not [line for line in lab.console if "uncaught" in line]
 
 
@@ -54,3 +68,28 @@ def test_the_launchers_card_makes_a_notebook(lab: Lab) -> None:
     lab.page.locator(".jp-LauncherCard", has_text="Thunder Workbench").first.click()
     lab.page.locator(".jp-Notebook").get_by_text("bench.show(tab=True)").first.wait_for(timeout=60_000)
     assert not [line for line in lab.console if "uncaught" in line]
+
+
+def window(lab: Lab, workspace: str, held: dict[Request, Page]) -> Page:
+    """Another window of the same browser, of the same JupyterLab."""
+    page = lab.page.context.new_page()
+    follow(page, held)
+    page.goto(f"{lab.server.url}/lab/workspaces/{workspace}?reset")
+    page.locator(".wb-runs-status").wait_for()
+    return page
+
+
+def follow(page: Page, held: dict[Request, Page]) -> None:
+    """Keep in `held` which questions for news this window has open."""
+
+    def over(request: Request) -> None:
+        held.pop(request, None)
+
+    def asked(request: Request) -> None:
+        if "thunder-workbench/runs?since=" in request.url and not request.url.endswith("since=0"):
+            held[request] = page
+
+    page.on("request", asked)
+    page.on("requestfinished", over)
+    page.on("requestfailed", over)
+    page.on("close", lambda _: [over(request) for request in list(held) if held[request] is page])

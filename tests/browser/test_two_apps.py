@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.browser.app import TALL
+from tests.browser.app import TALL, sideways
 from tests.browser.harness import Lab
+from tests.browser.test_accessibility import set_theme
 
 pytestmark = pytest.mark.browser
 
@@ -49,6 +50,23 @@ def test_the_same_app_twice_another_one_and_a_cell_run_again_during_a_run(lab: L
     assert "vs stock" in figures(lab, 1)
     assert "Nothing has run yet" in lab.page.locator(APPS).nth(0).locator(".wb-live").inner_text()
     assert not [line for line in lab.console if "uncaught" in line]
+
+    # Under another theme its memory is there still.
+    memory = lab.page.locator(APPS).nth(1).locator(".wb-memory")
+    said = memory.inner_text()
+    assert "process" in said
+    for theme in ("Dark", "Light"):
+        set_theme(lab, theme)
+        lab.page.wait_for_timeout(100)
+        assert memory.inner_text() == said
+
+    # What was measured of it is in sight in a narrower window, too.
+    lab.page.locator(APPS).nth(1).get_by_role("tab", name="Experiments", exact=True).click()
+    lab.page.locator(APPS).nth(1).locator("[data-run]").first.wait_for()
+    for width in (1440, 1100, 700):
+        lab.page.set_viewport_size(TALL | {"width": width})
+        lab.wait_until(lambda: sideways(lab, f"{APPS} >> nth=1") == [], timeout_s=10)
+        assert lab.page.locator(APPS).nth(1).get_by_role("button", name="Delete").is_visible()
 
 
 def figures(lab: Lab, app: int) -> str:

@@ -490,3 +490,11 @@ def test_a_choice_says_all_figures_that_move_and_why_the_peak_stays(app, bench):
             assert "The peak stays: it is inside" in app.controls.content["message"]["text"]
             return
     raise AssertionError("every site moves the peak")
+
+
+def test_the_timeline_of_ranks_says_that_it_is_simulated_and_not_that_nothing_was_measured():
+    app = App(wb.open("tensor_parallel_mlp", layers=1, device="planned", executor="torch", ranks=2))
+    assert "2 ranks is being simulated" in app.timeline.content["head"]
+    app.tabs.selected_index = app.tabs.titles.index("Timeline")
+    assert "A step simulated on 2 × " in app.timeline.content["head"]
+    app.close()

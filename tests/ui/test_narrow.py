@@ -23,7 +23,7 @@ CELL = 1008
 
 @pytest.fixture
 def mount(blank: Page, tmp_path: Path) -> Callable[..., Page]:
-    def open_page(module: str, content: dict[str, Any], width: int) -> Page:
+    def open_page(module: str | tuple[str, ...], content: dict[str, Any], width: int) -> Page:
         file = tmp_path / "view.html"
         text = page_text(module, {"content": content, "selected": "", "marked": []}, width=width)
         # The app is what parts ask for how wide they are.
@@ -107,6 +107,15 @@ def test_unique_fusions_are_whole_in_the_strip_of_a_program_that_ranks_share(mou
         assert line.evaluate("el => el.scrollWidth <= el.clientWidth"), line.inner_text()
 
 
+@pytest.mark.parametrize("width", [1083, CELL])
+def test_each_figure_of_a_program_that_ranks_share_says_whole_that_it_is_predicted(mount, width: int):
+    shown = [{"text": "2.42 MiB", "kind": "predicted"}, {"text": "1.12 MiB", "kind": "measured"}]
+    figures = [{"key": key, "title": "Saved for backward", "values": shown} for key in ("a", "b", "overlap", *"cdef")]
+    page = mount("strip.js", {"figures": figures}, width)
+    for line in page.locator(".wb-figure :is(.wb-value, .wb-number, .wb-kind, .wb-figure-title)").all():
+        assert line.evaluate("el => el.scrollWidth <= el.clientWidth || !el.clientWidth"), line.inner_text()
+
+
 @pytest.mark.parametrize("width", [372, 240])
 def test_figures_are_whole_where_the_window_has_little_room(mount, width: int):
     """A window 520 wide leaves a tab 372 pixels."""
@@ -174,3 +183,48 @@ def test_all_tabs_stand_in_one_row(blank: Page) -> None:
     tops = blank.locator("li").evaluate_all("tabs => tabs.map((tab) => tab.getBoundingClientRect().top)")
     assert len(tops) == len(TABS)
     assert len(set(tops)) == 1
+
+
+def run_row(name: str) -> dict[str, Any]:
+    row = {"folder": name, "name": name, "note": "", "created": "26 Nov 10:43:12", "pinned": False, "state": "done"}
+    row |= {"choices": ["saved:layers.0.attention.qkv/linear: recompute"], "predicted": "628 KiB", "accuracy": "ok"}
+    return row | {"measured": "628 KiB", "off": "+0.0 %", "compile": "2.16 s", "step": "17.2 ms"}
+
+
+@pytest.mark.parametrize("width", [CELL, 632, 372])
+def test_all_of_a_run_is_in_sight_under_its_column_s_name(mount, width: int):
+    page = mount(("beside.js", "experiments.js"), {"rows": [run_row("20261126-104312-llama")], "plans": []}, width)
+    table = page.locator(".wb-experiments .wb-scroll")
+    page.evaluate("async () => { for (let n = 0; n < 3; n++) await new Promise(requestAnimationFrame); }")
+    assert table.evaluate("el => el.scrollWidth <= el.clientWidth"), "the table scrolls sideways"
+    cells = table.get_by_role("row").last.get_by_role("cell")
+    edge = table.evaluate("el => el.getBoundingClientRect().right")
+    assert cells.evaluate_all("all => Math.max(...all.map((el) => el.getBoundingClientRect().right))") <= edge
+    heads = cells.evaluate_all("all => all.map((el) => getComputedStyle(el, '::before').content)")
+    assert ('"compile"' in heads) == (width < CELL)
+    assert table.get_by_role("columnheader").count() > 8, "a screen reader is not told of columns"
+
+
+def test_a_signature_of_hundreds_of_parameters_is_read_without_scrolling(mount):
+    signature = "def computation(" + ", ".join(f"t_layers_{i}_attention_qkv_weight" for i in range(300)) + "):"
+    told = {"text": signature, "source": "", "id": ""}
+    page = mount("trace.js", {"lines": [told, {"text": "  return t", "source": "", "id": ""}]}, 1400)
+    assert page.locator(".wb-text").evaluate("el => el.scrollWidth <= el.clientWidth")
+    lines = page.locator(".wb-line")
+    assert lines.first.locator(".wb-no").inner_text() == "1"
+    assert lines.nth(1).locator(".wb-no").inner_text() == ""
+    parts = lines.locator("code").first.evaluate_all(
+        "() => Array.from(document.querySelectorAll('.wb-line > code:nth-child(2)'), (el) => el.textContent.trim())"
+    )
+    assert signature.startswith(" ".join(parts[:5]))
+    page.get_by_role("searchbox").fill("t_layers_299")
+    assert "1 of 2 lines" in page.locator(".wb-trace").inner_text()
+
+
+@pytest.mark.parametrize("width", [1100, 372])
+def test_why_nothing_runs_is_whole(mount, width: int):
+    reason = "Planned for a GPU that is not attached: nothing can be run here"
+    page = mount("controls.js", {"program": "llama", "place": "planned", "ranks": 1, "cannot_run": reason}, width)
+    head = page.locator(".wb-live-head")
+    assert reason in head.inner_text()
+    assert head.evaluate("el => el.scrollWidth <= el.clientWidth && el.scrollHeight <= el.clientHeight + 1")

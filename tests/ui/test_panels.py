@@ -194,7 +194,7 @@ def test_the_preview_line_is_one_line_whatever_it_says(mount, width, most):
     page.evaluate("width => { document.getElementById('view').style.width = `${width}px`; }", width)
     view = page.locator("#view")
     idle = view.bounding_box()
-    assert "point at an arc" in view.inner_text()
+    assert "Point at an arc" in view.inner_text()
     figures = [{"name": name, "text": "≈ −1.25 MiB", "tone": "good"} for name in ("peak", "saved", "step, predicted")]
     content = {"what": "recompute for layers.0.attention.query/linear in 32 layers", "figures": figures}
     page.evaluate("content => model.set('content', content)", content | {"how": "estimated; the plan may differ"})

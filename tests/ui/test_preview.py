@@ -62,6 +62,14 @@ def test_an_arc_that_is_pointed_at_says_what_a_click_would_change(app, no_plans)
     assert app.preview.content == {}
 
 
+def test_a_setting_is_named_by_its_name_for_its_label_explains_it(app, no_plans):
+    setting = app.bench.site("order.statements")
+    assert len(setting.label) > 60
+    option = next(one for one in setting.options if one != setting.choice and one not in setting.illegal)
+    assert point(app, {"id": setting.id, "option": option})["what"] == f"{option} for order.statements"
+    assert point(app, {"id": setting.id, "option": setting.choice})["what"] == "order.statements is stock now"
+
+
 def test_options_rows_and_parts_have_previews_of_the_same_kind(app, no_plans):
     site = legal(app)
     by_option = point(app, {"id": site.id, "option": "recompute"})

@@ -20,7 +20,7 @@ function list(model, kind, { head = "", rows = [], peak = null }) {
     scrolled(`Alive at the ${kind} peak`, h("table", {},
       h("thead", {}, h("tr", {}, h("th", { class: "wb-right" }, "bytes"), h("th", {}, "value"), h("th", {}, "made by"), h("th", {}, "source"))),
       h("tbody", {}, rows.map((row) => h("tr", { class: row.id ? "wb-can" : null, "data-value": row.value, onclick: go(row.id) },
-        h("td", { class: "wb-right" }, row.bytes), h("td", { title: row.value }, row.id ? h("button", { class: "wb-link" }, row.value) : h("code", {}, row.value)), h("td", { title: row.statement }, h("code", {}, row.statement)),
+        h("td", { class: "wb-right" }, row.bytes), h("td", { class: "wb-made", title: row.value }, row.id ? h("button", { class: "wb-link" }, row.value) : h("code", {}, row.value)), h("td", { title: row.statement }, h("code", {}, row.statement)),
         h("td", {}, source(row.source)))))), { "data-kind": kind }),
   ];
 }

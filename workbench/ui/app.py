@@ -39,7 +39,7 @@ from workbench.ui.passes import Passes
 from workbench.ui.preview import Preview
 from workbench.ui.split import Split, side_by_side
 from workbench.ui.tables import VARIANTS, RunsAsked
-from workbench.ui.timeline import TimelineTab, simulated_lanes, timeline_content
+from workbench.ui.timeline import TimelineTab, first_content, simulated_lanes, timeline_content
 from workbench.ui.worth import WorthTab
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class App:
         self.compile = CompileTab()
         self.fusions = Fusions(bench, self._in_background, self._on_message, self._say)
         self.passes = Passes(self.graph.reveal_value)
-        self.timeline = TimelineTab(self._on_message, content=timeline_content(None, {}))
+        self.timeline = TimelineTab(self._on_message, content=first_content(bench.ranks))
         self.experiments = Experiments(bench.program, on_pinned=self._on_pinned, act=self._act, bench=bench)
         self.sites = tables.SitesTable(self._on_message)
         self.settings = tables.Settings(self._on_message)
@@ -129,7 +129,7 @@ class App:
         self.controls.content = {
             "program": bench.program.name,
             "place": f"{bench.program.device}, {bench.executor} executor",
-            "cannot_run": "planned for a GPU that is not attached: nothing can be run here"
+            "cannot_run": "Planned for a GPU that is not attached: nothing can be run here"
             if bench.program.device == "planned"
             else "",
             "ranks": bench.ranks,

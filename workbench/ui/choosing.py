@@ -12,7 +12,7 @@ from workbench.bench.changes import diff as diff_of
 from workbench.compiler.cycles import few_collections
 from workbench.lever import Site
 from workbench.ui.messages import words_of_change, words_of_step
-from workbench.ui.names import next_option
+from workbench.ui.names import next_option, short_label
 
 if TYPE_CHECKING:
     from workbench.bench import PlanDiff, Workbench
@@ -110,7 +110,7 @@ class Choosing:
     def stays(site: Site) -> str:
         """Why nothing else can be chosen of a site."""
         reasons = "; ".join(f"{option} is refused: {why}" for option, why in site.illegal.items())
-        return f"{site.label} stays {site.choice}. {reasons}".strip()
+        return f"{short_label(site)} stays {site.choice}. {reasons}".strip()
 
     def choose(self, choices: Mapping[str, str]) -> None:
         """Choose for one site, for those of folded layers alike, or for several at once."""
@@ -138,7 +138,7 @@ class Choosing:
         first, alike = self._bench.plan.site_of.get(id), len(self._graph.peers(id))
         if len(self._graph.turned(id)) < len(choices):
             return _Named(id, "what was listed", "chosen", "places", alike)
-        return _Named(id, first.label if first is not None else id, option, self._graph.peers_are(id), alike)
+        return _Named(id, short_label(first) if first is not None else id, option, self._graph.peers_are(id), alike)
 
     def _make(self, number: int, named: _Named) -> None:
         choices = self._asked[number]

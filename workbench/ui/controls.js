@@ -76,7 +76,8 @@ function render({ model, el }) {
 
   function spark() {
     const ratio = window.devicePixelRatio || 1, width = canvas.clientWidth, height = canvas.clientHeight;
-    if (!width || !samples.length) { memory.textContent = ""; canvas.getContext("2d").clearRect(0, 0, canvas.width, canvas.height); return; }
+    if (!samples.length) { memory.textContent = ""; canvas.getContext("2d").clearRect(0, 0, canvas.width, canvas.height); return; }
+    if (!width) return;
     canvas.width = width * ratio;
     canvas.height = height * ratio;
     const c = canvas.getContext("2d"), style = getComputedStyle(el);
@@ -125,8 +126,9 @@ function render({ model, el }) {
     if (said) message.append(h("button", { class: "wb-close", title: "Dismiss", "aria-label": "Dismiss", onclick: dismiss }, "×"));
     live.classList.toggle("wb-idle", !shown.run);
     if (!shown.run) { state.textContent = shown.cannot_run || "Nothing has run yet."; return; }
-    state.textContent = shown.run.text;
+    state.textContent = state.title = shown.run.text;
     el.dataset.run = shown.run.state;
+    stages.title = shown.run.stages.map(({ name: stage, seconds }) => `${stage} ${seconds.toFixed(2)} s`).join("\n");
     stages.replaceChildren(...shown.run.stages.map(({ name: stage, seconds }) => h("span", { class: "wb-stage" }, stage, h("b", {}, ` ${seconds.toFixed(2)} s`))));
     clearInterval(ticking);
     if (shown.run.busy) {
@@ -150,7 +152,8 @@ function render({ model, el }) {
   const sizes = new ResizeObserver(spark);
   sizes.observe(canvas);
   // The line has the colours of the theme, which a page may change.
-  const themes = new MutationObserver(spark);
+  // A frame later: while JupyterLab changes its theme nothing has a width.
+  const themes = new MutationObserver(() => requestAnimationFrame(spark));
   themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
   history();
   void askedFor();

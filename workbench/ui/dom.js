@@ -25,7 +25,45 @@ function panel(/** @type {HTMLElement} */ el, /** @type {string} */ name) {
 
 /** A part that scrolls, by keys as well: `name` is what a screen reader calls it. */
 function scrolled(/** @type {string} */ name, /** @type {any} */ child, /** @type {Record<string, any>} */ more = {}) {
-  return h("div", { class: "wb-scroll", tabindex: "0", role: "region", "aria-label": name, ...more }, child);
+  const box = h("div", { class: "wb-scroll", tabindex: "0", role: "region", "aria-label": name, ...more }, child);
+  if (child instanceof HTMLTableElement) fitted(box, child);
+  return box;
+}
+
+/** A table that is wider than its room has its cells below each other, each under its column's name: nothing is out of sight. */
+function fitted(/** @type {HTMLElement} */ box, /** @type {HTMLTableElement} */ table) {
+  let asked = 0;
+  const fit = () => {
+    asked = 0;
+    box.classList.remove("wb-cards");
+    if (!box.clientWidth || table.scrollWidth <= box.clientWidth + 1) return;
+    box.classList.add("wb-cards");
+    const heads = Array.from(table.tHead?.rows[0]?.cells ?? [], (cell) => (cell.querySelector(".wb-unseen") ? "" : cell.innerText.replace(/[▴▾]/u, "").trim()));
+    // What is no longer laid out as a table says so to a screen reader.
+    table.setAttribute("role", "table");
+    for (const row of table.rows) {
+      row.setAttribute("role", "row");
+      Array.from(row.cells).forEach((cell, i) => {
+        cell.setAttribute("role", cell.tagName === "TH" ? "columnheader" : "cell");
+        if (cell.tagName === "TD" && cell.dataset.head === undefined) cell.dataset.head = heads[i] ?? "";
+      });
+    }
+  };
+  const ask = () => { asked ||= requestAnimationFrame(fit); };
+  new ResizeObserver(ask).observe(box);
+  new MutationObserver(ask).observe(table, { childList: true, subtree: true });
+}
+
+/** A line in parts of at most so many characters, broken after commas: a signature of all parameters is thousands long. */
+function broken(/** @type {string} */ text, most = 160) {
+  if (text.length <= most) return [text];
+  const indent = " ".repeat(text.search(/\S|$/) + 6), parts = [];
+  let part = "";
+  for (const word of text.split(/(?<=, )/)) {
+    if (part.trim() && part.length + word.length > most) { parts.push(part.trimEnd()); part = indent; }
+    part += word;
+  }
+  return [...parts, part];
 }
 
 /** Draw now and after every change of the traits named; the result undoes it. */

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from workbench.bench.curve import Curve, CurvePoint, Line
     from workbench.bench.fits import Fit
 
-_LABEL = "plans: click one"
+_LABEL = "plans"
 _ROOM = 0.12
 """Share of the range that is left free around the points."""
 _NEAR = 3.0
@@ -268,6 +268,7 @@ class CurvePlot(Panel):
         more = f"\n{above} measured above, at {human_seconds(max(y for _, y in runs) / 1e3)} at most" if above else ""
         self.content = {
             "sources": sources,
+            "says": f"Predicted step time against predicted peak: {len(sources['points']['x'])} plans.",
             "set": {
                 "peak": _range([x for x, _ in every] or [0, stock_bytes]),
                 "step": _range([y for _, y in every]),
@@ -381,7 +382,7 @@ def _plot(*, dark: bool) -> dict[str, Any]:
     )  # fmt: skip
     measured = plot.scatter(
         "x", "y", source=sources["measured"], size=10, marker="diamond", fill_color=colors["measured"],
-        line_color=colors["paper"], legend_label="runs, measured",
+        line_color=colors["paper"], legend_label="measured",
     )  # fmt: skip
     plot.add_tools(
         HoverTool(renderers=[*below, curve, measured], tooltips=[("", "@label"), ("", "@why")]),

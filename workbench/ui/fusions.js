@@ -45,8 +45,8 @@ function render({ model, el }) {
           h("td", { class: "wb-right" }, h("strong", {}, group.count)), h("td", { class: "wb-right" }, group.size),
           h("td", {}, h("div", { class: "wb-share" }, h("div", { style: `width:${share(group)}%` })), h("span", { class: "wb-muted wb-share-text" }, `${share(group).toFixed(share(group) < 10 ? 1 : 0)} %`)),
           h("td", { class: "wb-nowrap" }, group.sides), compiled && h("td", { class: "wb-right" }, group.compiled),
-          h("td", {}, h("code", {}, group.ops)),
-          h("td", {}, shown.map((one, n) => [n ? ", " : "", member(one)]),
+          h("td", { class: "wb-wide" }, h("code", {}, group.ops)),
+          h("td", { class: "wb-wide" }, shown.map((one, n) => [n ? ", " : "", member(one)]),
             rest > 0 && [" ", h("button", { class: "wb-link", onclick: () => { opened.add(group.members[0].id); draw(); } }, `and ${rest} more`)]));
       }))), { hidden: !groups.length }));
   }

@@ -24,10 +24,11 @@ class Drawing extends Arcs {
       c.textBaseline = "middle";
       c.textAlign = "left";
       this.drawLines(low, high);
-      this.drawSections(low, high);
+      const notes = this.drawSections(low, high);
       this.drawRuns(low, high);
       this.drawLane();
       this.drawArcs(low, high);
+      this.drawNotes(notes);
       this.drawBars();
       this.drawNodes(low, high);
       this.drawModules(low, high);
@@ -238,8 +239,9 @@ class Drawing extends Arcs {
     return ways.find((way) => this.context.measureText(way).width <= room) ?? ways[2];
   }
 
+  /** Their bands and names; what is said of them is drawn later, by `drawNotes`. */
   drawSections(low, high) {
-    const c = this.context, { sections } = this.scene, { label } = this.columns(), ink = this.ink;
+    const c = this.context, { sections } = this.scene, { label } = this.columns(), ink = this.ink, notes = [];
     for (const section of sections) {
       if (section.y + section.height < low || section.y > high) continue;
       const top = Math.round(this.y(section.y)), tall = SECTION * this.zoom;
@@ -265,12 +267,24 @@ class Drawing extends Arcs {
       if ((!foldable && !section.differs) || far) continue;
       const x = label[0] + c.measureText(title).width + 10;
       this.font(size - 0.5, SANS);
-      c.fillStyle = ink.muted;
       const what = section.stem.startsWith(LOOP) ? "repeats" : "layers";
       const one = `${section.count} identical ${what} shown as one`;
       const how = turns ? (folded ? `${one}, click to unfold` : `click to fold identical ${what}`) : folded ? one : "";
       const note = [how, section.differs && `not folded with those above: ${section.differs}`].filter(Boolean).join("; ");
-      c.fillText(this.shorten(note, this.width - x - 12), x, middle);
+      notes.push({ text: this.shorten(note, this.width - x - 12), x, middle, size: size - 0.5 });
+    }
+    return notes;
+  }
+
+  /** What is said of layers, over the arcs that pass there. */
+  drawNotes(notes) {
+    const c = this.context, ink = this.ink;
+    for (const { text, x, middle, size } of notes) {
+      this.font(size, SANS);
+      c.fillStyle = ink.band;
+      c.fillRect(x - 3, middle - size * 0.7, c.measureText(text).width + 6, size * 1.4);
+      c.fillStyle = ink.muted;
+      c.fillText(text, x, middle);
     }
   }
 

@@ -41,7 +41,7 @@ class View extends Drawing {
   build() {
     const { el, model } = this;
     this.readOnly = model.get("read_only") === true; // a saved plan: clicks select, and change nothing
-    const keys = `Arrows move,${this.readOnly ? "" : " space turns the selected choice,"} slash searches.`;
+    const keys = `Arrows move,${this.readOnly ? "" : " space turns the selected choice,"} ${this.readOnly ? "" : " o folds or unfolds identical layers,"} slash searches.`;
     el.classList.add("wb-graph");
     el.dataset.lmSuppressShortcuts = "true";
     el.style.height = `${model.get("height")}px`;
@@ -62,13 +62,15 @@ class View extends Drawing {
         <button data-do="one" title="Actual size (1)">1:1</button>
         <button data-do="fit" title="Show all (f)">Fit</button>
       </div>
-      <div class="wb-tip" hidden></div>`;
+      <div class="wb-tip" hidden></div>
+      <span class="wb-unseen" role="status"></span>`;
     this.viewsButton = /** @type {HTMLElement} */ (el.querySelector('[data-do="views"]'));
     this.wireKey = /** @type {HTMLElement} */ (el.querySelector(".wb-key-wire"));
     this.canvas = /** @type {HTMLCanvasElement} */ (el.querySelector("canvas"));
     this.search = /** @type {HTMLInputElement} */ (el.querySelector("input"));
     this.found = /** @type {HTMLElement} */ (el.querySelector(".wb-found"));
     this.tip = /** @type {HTMLElement} */ (el.querySelector(".wb-tip"));
+    this.told = /** @type {HTMLElement} */ (el.querySelector('[role="status"]'));
     this.context = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d", { alpha: false }));
     this.stop = new AbortController();
     const on = (target, type, handler, options = {}) =>
@@ -90,7 +92,7 @@ class View extends Drawing {
     this.themes = new MutationObserver(() => this.paintTheme());
     this.themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
     this.onData = () => { void this.receive(model.get("data")); };
-    this.onSelected = () => { this.redraw(); };
+    this.onSelected = () => { this.tell(); this.redraw(); };
     this.onAsked = () => { if (!this.coming) { this.takeAsked(); this.redraw(); } }; // else with what comes
     this.onReveal = (message) => {
       if (message?.type !== "reveal") return;
@@ -302,7 +304,7 @@ class View extends Drawing {
       Enter: () => { const at = this.chosenPlace(); if (at?.kind === "node") this.unfold(at.index); },
       " ": () => this.turnSelected(), "/": () => this.search.focus(), u: () => this.model.send({ type: "undo" }),
       r: () => this.model.send({ type: "redo" }), f: () => this.onTool("fit"), 1: () => this.setZoom(1), "+": () => this.onTool("in"),
-      "[": () => this.nudge(-1), "]": () => this.nudge(1), "=": () => this.onTool("in"), "-": () => this.onTool("out"), Escape: () => this.select(""),
+      o: () => this.foldHere(), "[": () => this.nudge(-1), "]": () => this.nudge(1), "=": () => this.onTool("in"), "-": () => this.onTool("out"), Escape: () => this.select(""),
       Home: () => { this.top = 0; this.redraw(); }, End: () => { this.top = Infinity; this.clamp(); this.redraw(); },
       PageDown: () => this.scroll(this.heightPx * 0.9), PageUp: () => this.scroll(-this.heightPx * 0.9),
     }[event.key];
@@ -403,6 +405,15 @@ class View extends Drawing {
     if (section.identical > 1) this.model.send({ type: "fold", stem: section.stem });
   }
 
+  /** Fold the layer of what is selected, or unfold it; else the first in view that has identical ones. */
+  foldHere() {
+    const { node, arc, sections } = this.scene, chosen = this.chosenPlace(), top = this.worldY(HEAD);
+    const y = chosen ? (chosen.kind === "arc" ? arc.y0 : node.y)[chosen.index] : NaN;
+    const can = sections.map((s, index) => ({ index, low: s.y, high: s.y + s.height })).filter(({ index }) => sections[index].identical > 1);
+    const found = can.find(({ low, high }) => y >= low && y < high) ?? can.find(({ high }) => high > top);
+    if (found && !this.readOnly) this.fold(found.index);
+  }
+
   /** Show what a row stands for, waits of one moment or a composite's statements, or show it as one again. */
   unfold(index) {
     const { node, strings } = this.scene;
@@ -458,7 +469,14 @@ class View extends Drawing {
     this.preview(target?.kind === "arc" || target?.kind === "mark" ? { id: target.id } : null);
   }
 
-  showTip(target, x, y) {
+  /** What is selected by keys is said to a screen reader, to which the canvas is one picture. */
+  tell() {
+    const at = document.activeElement === this.canvas ? this.scene?.at.get(this.model.get("selected")) : null;
+    this.told.textContent = at ? this.about(at).map(([, text]) => text).filter(Boolean).join(". ") : "";
+  }
+
+  /** What is said of a place: lines, each with how it is written. */
+  about(target) {
     const { node, arc, mark, module, strings } = this.scene;
     const rows = [];
     if (target.kind === "module") {
@@ -479,7 +497,11 @@ class View extends Drawing {
       const tip = target.kind === "mark" ? mark.tip : target.kind === "bar" ? this.scene.bar.tip : arc.tip;
       rows.push(...strings[tip[target.index]].split("\n").map((text, i) => [i ? "" : "b", text]));
     }
-    this.tip.replaceChildren(...rows.filter(([, text]) => text).map(([tag, text]) => {
+    return rows;
+  }
+
+  showTip(target, x, y) {
+    this.tip.replaceChildren(...this.about(target).filter(([, text]) => text).map(([tag, text]) => {
       const row = document.createElement("div");
       row.className = `wb-tip-${tag || "p"}`;
       row.textContent = text;

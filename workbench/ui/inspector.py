@@ -32,6 +32,7 @@ _KEYS = [
     ("↑ ↓", "next statement or arc"),
     ("← →", "along an arc"),
     ("space", "turn what is selected"),
+    ("o", "fold or unfold identical layers"),
     ("/", "search"),
     ("u  r", "undo, redo"),
     ("f  1", "show all, actual size"),

@@ -82,7 +82,10 @@ class MemoryTab(Panel):
         elif message.get("type") == "range":
             self._send_near(message)
         elif message.get("type") == "at":
-            row = round(message["x"])
+            row, by = round(message["x"]), int(message.get("by", 0))
+            # By keys on to the next statement that the graph shows.
+            while by and 0 <= row < len(self._ids) and not self._ids[row]:
+                row += by
             if 0 <= row < len(self._ids) and self._ids[row] and self._on_message is not None:
                 self._on_message({"type": "go", "id": self._ids[row]})
         elif self._on_message is not None:
@@ -175,7 +178,14 @@ class MemoryTab(Panel):
             points, whole = self._points(axis, 0, edge, _PIXELS)
             sources |= {name: _packed(columns) for name, columns in points.items()}
             sampled[axis] = not whole
-        self.content = {"sources": sources, "set": settings, "sampled": sampled}
+        where = f" inside {self._names[at_peak]}" if self._names else ""
+        most = max(int(curve.max(initial=0)), int(inside.max(initial=0)))
+        measured = f"; {name}: {human_bytes(most)} at most" if most else ""
+        says = (
+            f"Memory along the statements: predicted peak {human_bytes(plan.peak_bytes)}{where}{measured}. "
+            "Arrow keys go from statement to statement."
+        )
+        self.content = {"sources": sources, "set": settings, "sampled": sampled, "says": says}
         self._mark()
 
     def _points(self, axis: str, start: float, end: float, pixels: int) -> tuple[dict[str, _Columns], bool]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from workbench.errors import ChoiceError
 from workbench.summary import count_name, human_bytes, human_change, human_seconds, text_summary
+from workbench.ui.names import short_label
 
 if TYPE_CHECKING:
     from workbench.analysis.search import Search
@@ -58,7 +59,7 @@ def words_of_change(
 def words_of_step(word: str, sites: Sequence[Site], diff: PlanDiff, machine: str) -> str:
     """What it did to take a change of choices back, or to make it again, in one line."""
     if len(sites) == 1:
-        return f"{word}: {words_of_change(sites[0].label, sites[0].choice, 1, '', diff, machine)}"
+        return f"{word}: {words_of_change(short_label(sites[0]), sites[0].choice, 1, '', diff, machine)}"
     return f"{word}, {len(sites)} choices: {_changes(len(sites), diff, machine)}."
 
 

@@ -57,6 +57,16 @@ def _value_ids(names: tuple[str, ...]) -> list[str]:
     return [*(f"t:{name}" for name in names), ""]
 
 
+def is_setting(site: Site) -> bool:
+    """Whether a site stands for a whole lever."""
+    return site.id.startswith(f"{site.lever}.")
+
+
+def short_label(site: Site) -> str:
+    """What a line calls a site: a setting by its name, for its label explains it, and without what it is tied with."""
+    return site.id if is_setting(site) else site.label.partition(" (tie: ")[0]
+
+
 def next_option(site: Site) -> str | None:
     """The legal option that a click turns a site to, or None where there is no other."""
     legal = [option for option in site.options if option not in site.illegal or option == site.choice]

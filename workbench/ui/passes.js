@@ -3,6 +3,9 @@
 const LINE = 18; // height of a line, in pixels
 const WIDEST_HALF = 130; // characters
 
+/** Lines that are not longer than a person reads. @returns {[string, string][]} */
+const readable = (/** @type {[string, string][]} */ lines) => lines.flatMap(([mark, text]) => broken(text).map((part) => /** @type {[string, string]} */ ([mark, part])));
+
 /** Rows of lines: one a row, or, beside each other, what was before and what is after. */
 function rowsOf(/** @type {[string, string][]} */ lines, /** @type {boolean} */ beside) {
   if (!beside) return lines.map(([mark, text]) => ({ changed: mark !== " ", halves: [{ mark, text }] }));
@@ -40,7 +43,7 @@ function render({ model, el }) {
     steps.replaceChildren(...names.map((name, index) => [index > 0 && h("span", { class: "wb-muted", "aria-hidden": "true" }, "→"),
       h("button", { class: index === chosen ? "wb-pressed" : null, "aria-pressed": String(index === chosen), title: told[index]?.about, onclick: () => model.send({ type: "pass", index }) }, name, told[index]?.took && h("span", { class: "wb-took" }, told[index].took))]).flat().filter(Boolean));
     about.replaceChildren(...(told[chosen] ? [told[chosen].about, h("span", { class: "wb-muted" }, ` ${told[chosen].left}.`)] : []));
-    shown = rowsOf(lines, beside.checked).filter(({ changed, halves }) => (!only.checked || changed) && (!query || halves.some(({ text }) => text.toLowerCase().includes(query))));
+    shown = rowsOf(readable(lines), beside.checked).filter(({ changed, halves }) => (!only.checked || changed) && (!query || halves.some(({ text }) => text.toLowerCase().includes(query))));
     changes = shown.flatMap(({ changed }, row) => (changed && !shown[row - 1]?.changed ? [row] : []));
     at = -1;
     inner.style.height = `${shown.length * LINE}px`;
@@ -54,7 +57,7 @@ function render({ model, el }) {
   function write() {
     const { lines = [], names = [] } = model.get("content");
     const added = lines.filter(([mark]) => mark === "+").length, gone = lines.filter(([mark]) => mark === "-").length;
-    const some = shown.length < rowsOf(lines, beside.checked).length ? `${shown.length} of ` : "";
+    const some = shown.length < rowsOf(readable(lines), beside.checked).length ? `${shown.length} of ` : "";
     const where = changes.length ? `, ${at < 0 ? "" : `change ${at + 1} of `}${changes.length}${at < 0 ? ` change${changes.length === 1 ? "" : "s"}` : ""}` : "";
     count.textContent = names.length ? `${some}${lines.length} lines${added + gone ? `, ${added} new, ${gone} gone` : ""}${where}` : "working out the passes…";
     back.disabled = at <= 0;

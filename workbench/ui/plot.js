@@ -45,6 +45,9 @@ function columns(/** @type {{[name: string]: any}} */ { lines, backward_from, ..
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
   panel(el, "plot");
+  // To a screen reader a figure: what it shows is named, and the lists beside it have its numbers.
+  el.setAttribute("role", "figure");
+  const told = h("span", { class: "wb-unseen", role: "status" });
   const stop = new AbortController();
   let roots = null, shown = null;
 
@@ -59,7 +62,8 @@ function render({ model, el }) {
 
   function fill() {
     if (!shown) return;
-    const { sources, set } = model.get("content");
+    const { sources, set, says } = model.get("content");
+    if (says) el.setAttribute("aria-label", says);
     for (const [name, data] of Object.entries(sources ?? {})) shown.get_model_by_name(name).data = columns(data);
     for (const [name, values] of Object.entries(set ?? {})) shown.get_model_by_name(name).setv(values);
   }
@@ -67,7 +71,21 @@ function render({ model, el }) {
   function mark() {
     const chosen = shown?.get_model_by_name("chosen");
     if (chosen) chosen.data = { x: model.get("chosen") ?? [] };
+    const [at] = model.get("chosen") ?? [], { x = [], y = [], statement = [] } = at === undefined ? {} : shown?.get_model_by_name("predicted")?.data ?? {};
+    const point = Array.from(x).indexOf(at);
+    told.textContent = document.activeElement === el && point >= 0 ? `${statement[point]}: ${humanBytes(y[point])} predicted` : "";
+    el.append(told);
   }
+  /** The arrow keys go along the curve as a click does, from the peak where nothing is selected. */
+  function key(/** @type {KeyboardEvent} */ event) {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key], rows = model.get("chosen");
+    if (!by || !rows || event.target !== el || !shown) return;
+    event.preventDefault();
+    const x = rows.length ? (by > 0 ? rows.at(-1) : rows[0]) + by : shown.get_model_by_name("peak").data.x[0];
+    model.send({ type: "at", x, by });
+  }
+  if (model.get("chosen")) el.tabIndex = 0;
+  el.addEventListener("keydown", key);
   /** A click on the curve leads to the statement of the graph that runs there. */
   function tap({ x }) { model.send({ type: "at", x }); }
 

@@ -1,6 +1,6 @@
 // The preview: one line of fixed height, with what an option that is pointed at or has the focus would change.
 
-const HINT = "Preview: point at an arc, a label or an option, or move the focus there, to see what it would change";
+const HINT = "Point at an arc, a label or an option: what it would change is said here.";
 
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.summary import human_bytes, human_seconds
+from workbench.ui.names import short_label
 from workbench.ui.panel import Panel, esm
 
 if TYPE_CHECKING:
@@ -62,18 +63,19 @@ class Preview(Panel):
         if site is None:
             self.ask({}, "")
             return
+        name = short_label(site)
         option = message.get("option") or choices.get(site.id) or self._choosing.next_of(site)
         reason = site.illegal.get(option or "", "")
         if option is None or reason:
             self._put(self._next_turn(), {"what": self._choosing.stays(site), "bad": True})
             return
         if option == self._choosing.pending.get(site.id, site.choice):
-            self._put(self._next_turn(), {"what": f"{site.label} is {option} now", "how": "nothing would change"})
+            self._put(self._next_turn(), {"what": f"{name} is {option} now", "how": "nothing would change"})
             return
         alike = {one.id: option for one in self._graph.turned(site.id)}
         peers = f" in {len(alike)} {self._graph.peers_are(site.id)}" if len(alike) > 1 else ""
         one_kind = not choices or choices == alike
-        self._ask(choices or alike, f"{option} for {site.label}{peers}" if one_kind else f"{len(choices)} choices")
+        self._ask(choices or alike, f"{option} for {name}{peers}" if one_kind else f"{len(choices)} choices")
 
     def renew(self) -> None:
         """There is another plan: what is pointed at still is shown on top of that."""

@@ -18,9 +18,8 @@ from workbench.ui.curves import memory_curves
 from workbench.ui.experiments import run_row
 from workbench.ui.figures import Against, figures
 from workbench.ui.graph_view import MODULES, Shown
-from workbench.ui.names import node_ids
+from workbench.ui.names import is_setting, node_ids
 from workbench.ui.panel import HERE, esm
-from workbench.ui.tables import is_setting
 from workbench.ui.timeline import timeline_content
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 /** @param {{model: any, el: HTMLElement}} context */
 function render({ model, el }) {
   panel(el, "sites");
-  const search = h("input", { type: "search", placeholder: "Search sites: layer, symbol, source, choice", "aria-label": "Search sites", spellcheck: "false", oninput: () => draw() });
+  const search = h("input", { type: "search", placeholder: "Search sites", title: "Layer, symbol, source, choice", "aria-label": "Search sites", spellcheck: "false", oninput: () => draw() });
   const lever = h("select", { "aria-label": "Lever", onchange: () => draw() });
   const count = h("span", { class: "wb-muted", "aria-live": "polite" });
   const body = h("tbody");
@@ -30,7 +30,7 @@ function render({ model, el }) {
     body.replaceChildren(...found.slice(0, MOST).map((row) => h("tr", {
       class: row.id === selected ? "wb-chosen" : null, "data-site": row.id, onclick: () => model.send({ type: "go", id: row.id }),
     },
-    h("td", {}, row.lever), h("td", { style: named }, h("button", { class: "wb-link", title: row.id }, inParts(row.label))), h("td", { style: sourced }, h("code", { class: "wb-muted", title: row.source }, row.source)),
+    h("td", {}, row.lever), h("td", { class: "wb-wide", style: named }, h("button", { class: "wb-link", title: row.id }, inParts(row.label))), h("td", { class: "wb-wide", style: sourced }, h("code", { class: "wb-muted", title: row.source }, row.source)),
     h("td", { class: "wb-right" }, row.bytes ? humanBytes(row.bytes) : ""),
     h("td", { onclick: (event) => event.stopPropagation() }, h("select", {
       style: picked, "aria-label": `Choice for ${row.label}`, onchange: (event) => model.send({ type: "choose", id: row.id, option: event.target.value }),

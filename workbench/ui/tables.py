@@ -11,6 +11,7 @@ import traitlets
 
 from workbench.graph import Graph
 from workbench.lever import Site
+from workbench.ui.names import is_setting
 from workbench.ui.panel import Panel, esm
 
 _ASSIGNED = re.compile(r"^\s*[\[(]?([A-Za-z_]\w*)[^=]*=(?!=)")
@@ -65,11 +66,6 @@ class TraceText(Panel):
 
     _esm = esm("trace.js")
     selected = traitlets.Unicode("").tag(sync=True)
-
-
-def is_setting(site: Site) -> bool:
-    """Whether a site stands for a whole lever."""
-    return site.id.startswith(f"{site.lever}.")
 
 
 def _options(site: Site) -> list[dict[str, str]]:

@@ -118,14 +118,21 @@ def timeline_content(
         gaps = [f"{human_seconds(times.head_gap_s)} before its first work", f"{human_seconds(times.bubbles_s)} between"]
         facts.append(f"the device is idle for {' and '.join(gaps)}")
     facts.append(clocks_words(times))
+    head = "; ".join(facts)
     return {
-        "head": "; ".join(facts),
+        "head": head[:1].upper() + head[1:],
         "says": ("Simulated above, measured below" if simulated else "Measured")
         + ("" if same_choices else " under other choices"),
         "medians": rows,
         "step_s": max(times.one_step_s, overlap.simulation.step_s if overlap is not None else 0.0),
         "lanes": [*simulated, *(lane for lane in lanes if lane["bars"])],
     }
+
+
+def first_content(ranks: int) -> dict[str, Any]:
+    """What the tab shows until it is drawn: a step of ranks is simulated, which may take a second."""
+    simulating = {"head": f"A step of {ranks} ranks is being simulated…"} if ranks > 1 else {}
+    return timeline_content(None, {}) | simulating
 
 
 def clocks_words(times: StatementTimes) -> str:

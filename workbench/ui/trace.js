@@ -15,15 +15,17 @@ function render({ model, el }) {
 
   function filter() {
     const { lines = [] } = model.get("content"), query = search.value.trim().toLowerCase();
-    shown = lines.map((line, number) => ({ ...line, number: number + 1 }))
+    const found = lines.map((line, number) => ({ ...line, whole: line.text, number: String(number + 1) }))
       .filter(({ text, source }) => !query || `${text} ${source}`.toLowerCase().includes(query));
-    count.textContent = query ? `${shown.length} of ${lines.length} lines` : `${lines.length} lines`;
+    shown = found.flatMap((line) => broken(line.text).map((text, part) => (part ? { ...line, text, source: "", number: "" } : { ...line, text })));
+    count.textContent = query ? `${found.length} of ${lines.length} lines` : `${lines.length} lines`;
     inner.style.height = `${shown.length * LINE}px`;
     // Lines are whole: what is wider scrolls. Lines without a source, such as signatures, take its column, too.
     const most = (key, some) => shown.reduce((width, line) => (some(line) ? Math.max(width, line[key].length) : width), 0);
-    const text = Math.min(WIDEST, most("text", ({ source }) => source));
+    const text = Math.min(WIDEST, most("text", ({ source }) => source)), source = most("source", () => true);
+    inner.style.setProperty("--wb-source", `${source}ch`);
     inner.style.setProperty("--wb-text", `${text}ch`);
-    inner.style.minWidth = `calc(${Math.max(text + most("source", () => true), most("text", ({ source }) => !source))}ch + 92px)`;
+    inner.style.minWidth = `calc(${Math.max(text + source, most("text", ({ source }) => !source))}ch + 92px)`;
     draw();
   }
   function draw() {
@@ -32,7 +34,7 @@ function render({ model, el }) {
     inner.replaceChildren(...rows.map((line, i) => h("div", {
       class: `wb-line ${line.source ? "" : "wb-alone"} ${line.id && marked.has(line.id) ? "wb-chosen" : ""} ${line.id ? "wb-can" : ""}`, style: `top:${(first + i) * LINE}px`,
       onclick: line.id ? () => model.send({ type: "go", id: line.id }) : null,
-    }, h("span", { class: "wb-no" }, String(line.number)), h("code", { title: line.text }, line.text), h("code", { class: "wb-muted", title: line.source }, line.source))));
+    }, h("span", { class: "wb-no" }, line.number), h("code", { title: line.whole }, line.text), h("code", { class: "wb-muted", title: line.source }, line.source))));
   }
   let late = false; // not in sight when something was selected: brought there when it is
   function reveal() {

@@ -20,7 +20,7 @@ function humanTime(/** @type {number} */ seconds) {
 function render({ model, el }) {
   panel(el, "worth");
   previewed(model, el);
-  const search = h("input", { type: "search", placeholder: "Search: layer, symbol, source, option", "aria-label": "Search choices", spellcheck: "false", oninput: () => draw() });
+  const search = h("input", { type: "search", placeholder: "Search choices", title: "Layer, symbol, source, option", "aria-label": "Search choices", spellcheck: "false", oninput: () => draw() });
   const lever = h("select", { "aria-label": "Lever", onchange: () => draw() });
   const lowers = h("input", { type: "checkbox", onchange: () => draw() });
   const count = h("span", { class: "wb-muted wb-count", role: "status" });
@@ -60,7 +60,7 @@ function render({ model, el }) {
     lever.replaceChildren(...levers.map((name) => h("option", { value: name, selected: name === chosen }, name || "all levers")));
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     found = rows.filter((row) => (!lever.value || row.lever === lever.value) && (!lowers.checked || row.peak_bytes < 0)
-      && words.every((word) => `${row.id} ${row.label} ${row.source} ${row.option}`.toLowerCase().includes(word))).sort(compare);
+      && words.every((word) => `${row.id} ${row.about} ${row.source} ${row.option}`.toLowerCase().includes(word))).sort(compare);
     const most = Object.fromEntries(FIGURES.map(([key]) => [key, Math.max(1e-12, ...rows.map((row) => Math.abs(row[key] ?? 0)))]));
     const held = /** @type {HTMLElement | null | undefined} */ (document.activeElement?.closest?.("tr, th"))?.dataset?.key;
     head.replaceChildren(...FIGURES.map(([key, name]) => heading(key, name, true)), heading("label", "choice", false), h("th", {}, "source"), h("th", {}, h("span", { class: "wb-unseen" }, "choose")));
@@ -71,8 +71,8 @@ function render({ model, el }) {
     count.title = "≈: by arithmetic on the trace before fusion; the plan that a choice gives may differ a little";
     body.replaceChildren(...found.slice(0, MOST).map((row) => h("tr", { class: `wb-can ${row.id === selected ? "wb-chosen" : ""}`, "data-site": row.id, "data-option": row.option, "data-key": `${row.id} ${row.option}`, onclick: () => model.send({ type: "go", id: row.id }) },
       FIGURES.map(([key, , write]) => figure(row, key, write, most[key])),
-      h("td", {}, h("div", { class: "wb-name" }, h("strong", {}, row.option), h("button", { class: "wb-link", title: row.id }, row.label), row.count > 1 && h("span", {}, `× ${row.count}`)), row.why && h("div", { class: "wb-reason" }, row.why)),
-      h("td", {}, h("code", { class: "wb-muted", title: row.source }, row.source)),
+      h("td", { class: "wb-wide" }, h("div", { class: "wb-name" }, h("strong", {}, row.option), h("button", { class: "wb-link", title: row.about === row.label ? row.id : `${row.id}\n${row.about}` }, row.label), row.count > 1 && h("span", {}, `× ${row.count}`)), row.why && h("div", { class: "wb-reason" }, row.why)),
+      h("td", { class: "wb-wide" }, h("code", { class: "wb-muted", title: row.source }, row.source)),
       h("td", {}, h("button", { disabled: row.state === "refused", "data-preview": JSON.stringify({ choices: row.choices }), "aria-label": `Choose ${row.option} for ${row.label}`, onclick: (event) => { event.stopPropagation(); model.send({ type: "choose_all", choices: row.choices }); } }, "Choose")))));
     if (held) /** @type {HTMLElement | null} */ (body.querySelector(`[data-key="${CSS.escape(held)}"] button`))?.focus();
   }

@@ -12,8 +12,8 @@ import traitlets
 
 from workbench.bench.worth import Gain, options_of
 from workbench.errors import WorkbenchError
+from workbench.ui.names import is_setting, short_label
 from workbench.ui.panel import Panel, esm
-from workbench.ui.tables import is_setting
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
@@ -170,7 +170,8 @@ def row_of(group: Sequence[Site], choices: dict[str, str], gain: Gain | None, re
     row: dict[str, Any] = {
         "choices": choices,
         "id": site.id,
-        "label": site.label,
+        "label": short_label(site),
+        "about": site.label,
         "lever": site.lever,
         "source": site.source,
         "count": len(group),

@@ -1,4 +1,6 @@
-// The runs as the server knows them (`workbench/server`): asked again and again, each time for what is new since.
+// The runs as the server knows them (`workbench/server`): asked again and again, each time for what is new since. Of
+// all pages of a browser one asks and tells the others: a question is held until there is news, and browsers open six
+// connections to a server over HTTP/1.1, so that with as many pages that each hold one a further page does not load.
 
 import { URLExt } from "@jupyterlab/coreutils";
 import { ServerConnection } from "@jupyterlab/services";
@@ -35,6 +37,9 @@ interface Answer {
   unreadable?: Record<string, string>;
 }
 
+/** What the page that asks tells the others: an answer to who had seen a version, or why there is none. */
+type News = { since: number; answer: Answer } | { trouble: string };
+
 const RETRY_MS = 2000; // after a server that does not answer
 const MISSING_MS = 60_000; // after one that has no such list
 const SAMPLES = 2400; // of memory, kept for the little curve: two minutes
@@ -54,24 +59,57 @@ export class Feed {
   /** Emitted with a run that was live and is over. */
   readonly ended = new Signal<Feed, Run>(this);
 
+  private version = 0;
+
   constructor(private readonly settings: ServerConnection.ISettings) {}
 
   async start(): Promise<never> {
-    for (let version = 0; ; ) {
+    const name = `thunder-workbench runs of ${this.settings.baseUrl}`;
+    const others = new BroadcastChannel(name);
+    others.onmessage = ({ data }: MessageEvent<News>) => void this.hear(data).catch(() => undefined);
+    for (;;) {
       if (document.hidden) await shown();
-      try {
-        const answer = await this.ask<Answer>(`runs?since=${version}`);
-        version = answer.version;
-        this.take(answer);
-      } catch (error) {
-        const missing = error instanceof Missing;
-        this.trouble = missing
-          ? "This Jupyter server lists no runs: install thunder-workbench in the environment that JupyterLab runs in, and start it again."
-          : "The server does not answer.";
-        this.changed.emit([]);
-        await pause(missing ? MISSING_MS : RETRY_MS);
-      }
+      // Who has seen nothing yet is answered at once, and holds no connection.
+      if (!this.version) await this.next(others);
+      else await alone(name, async () => { while (!document.hidden) await this.next(others); });
     }
+  }
+
+  /** Ask for what is new, and tell the other pages; no longer than this page is looked at. */
+  private async next(others: BroadcastChannel): Promise<void> {
+    const since = this.version, left = new AbortController();
+    const leave = () => document.hidden && left.abort();
+    document.addEventListener("visibilitychange", leave);
+    try {
+      const answer = await this.ask<Answer>(`runs?since=${since}`, { signal: left.signal });
+      this.take(since, answer);
+      others.postMessage({ since, answer } satisfies News);
+    } catch (error) {
+      if (left.signal.aborted) return;
+      const missing = error instanceof Missing;
+      const trouble = missing
+        ? "This Jupyter server lists no runs: install thunder-workbench in the environment that JupyterLab runs in, and start it again."
+        : "The server does not answer.";
+      this.despair(trouble);
+      others.postMessage({ trouble } satisfies News);
+      await pause(missing ? MISSING_MS : RETRY_MS);
+    } finally {
+      document.removeEventListener("visibilitychange", leave);
+    }
+  }
+
+  /** Take what another page was answered; where this one has seen less, ask for all of it: that is there already. */
+  private async hear(news: News): Promise<void> {
+    if ("trouble" in news) return this.despair(news.trouble);
+    for (let { since, answer } = news; !this.take(since, answer) && this.version < answer.version; ) {
+      since = this.version;
+      answer = await this.ask<Answer>(`runs?since=${since}`);
+    }
+  }
+
+  private despair(trouble: string): void {
+    this.trouble = trouble;
+    this.changed.emit([]);
   }
 
   async cancel(id: string): Promise<void> {
@@ -82,7 +120,10 @@ export class Feed {
     return (await this.ask<{ text: string }>(`log?id=${encodeURIComponent(id)}`)).text;
   }
 
-  private take({ runs, ids, unreadable }: Answer): void {
+  /** Whether it was an answer to what this page had seen. */
+  private take(since: number, { version, runs, ids, unreadable }: Answer): boolean {
+    if (since !== this.version) return false;
+    this.version = version;
     this.trouble = "";
     const over: Run[] = [];
     for (const run of runs) {
@@ -99,6 +140,7 @@ export class Feed {
     if (unreadable) this.unreadable = unreadable;
     this.changed.emit(runs);
     for (const run of over) this.ended.emit(run);
+    return true;
   }
 
   private async ask<T>(what: string, init: RequestInit = {}): Promise<T> {
@@ -113,6 +155,11 @@ export class Feed {
 class Missing extends Error {}
 
 const pause = (milliseconds: number) => new Promise((next) => setTimeout(next, milliseconds));
+
+/** Do something as the only page of this browser that does; where pages have no locks (HTTP from another machine), beside the others. */
+async function alone(name: string, act: () => Promise<void>): Promise<void> {
+  await (navigator.locks ? navigator.locks.request(name, act) : act());
+}
 
 /** Until the page is looked at again: nobody reads what it would be told meanwhile. */
 const shown = () =>
