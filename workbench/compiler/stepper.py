@@ -21,7 +21,7 @@ from workbench.compiler import defaults
 from workbench.compiler.copies import inside_of, is_copy
 from workbench.compiler.kept import structure_of
 from workbench.compiler.kernels import WRITES, allocates_inside, copy_inside_bytes, peak_inside_bytes
-from workbench.compiler.nvfuser_memory import lying
+from workbench.compiler.nvfuser_memory import given_out
 from workbench.compiler.offload import OFFLOAD, RELOAD, Layout, brought_back, layouts
 from workbench.compiler.thunder_api import (
     NumberProxy,
@@ -431,19 +431,10 @@ class _Steps:
 
     def _as_nvfuser(self, bsym: Any) -> None:
         """Give the outputs of a fusion memory, or places in that of others."""
-        inputs = {proxy.name: proxy for proxy in bsym.flat_proxy_args if isinstance(proxy, TensorProxy)}
-        outputs = [proxy for proxy in bsym.flat_proxy_outs if isinstance(proxy, TensorProxy)]
-        same = forwarded(bsym)
-        strides = {name: self.names[name].stride() for name in inputs}
-        made: dict[str, torch.Tensor] = {}
-        for name, lie in lying(bsym, list(inputs.values()), strides, outputs, same).items():
-            root = lie.root.name
-            if root not in inputs and root not in made:
-                made[root] = empty(lie.root)
-            whole = self.names[root] if root in inputs else made[root]
-            offset = int(whole.storage_offset()) + lie.offset
-            self.names[name] = whole.as_strided(lie.shape, lie.strides, offset) if lie.is_view else whole
-        self.names.update((p.name, self.names[same[p.name]]) for p in outputs if p.name in same)
+        inputs = {
+            proxy.name: self.names[proxy.name] for proxy in bsym.flat_proxy_args if isinstance(proxy, TensorProxy)
+        }
+        self.names.update(given_out(bsym, inputs, forwarded(bsym), empty))
 
     def _member(self, bsym: Any) -> None:
         claimed = claim(bsym) if bsym.sym.executor is None and bsym.sym.python_impl is None else None
