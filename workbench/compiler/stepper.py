@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import math
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -272,7 +272,13 @@ class Stepped:
     misdeclared: tuple[str, ...] = ()
 
 
-def step(forward: Any, backward: Any = None, *, arguments: Mapping[str, torch.Tensor] | None = None) -> Stepped:
+def step(
+    forward: Any,
+    backward: Any = None,
+    *,
+    arguments: Mapping[str, torch.Tensor] | None = None,
+    beside: Collection[str] = (),
+) -> Stepped:
     """Execute the traces of a step with fake tensors, statement by statement.
 
     The caller holds arguments, outputs and gradients, as autograd and a training loop do. What is saved for the
@@ -284,6 +290,8 @@ def step(forward: Any, backward: Any = None, *, arguments: Mapping[str, torch.Te
         Execution traces, deletions included, as Thunder compiles them.
     arguments : mapping of str to Tensor, optional
         As for `workbench.compiler.facts.facts`.
+    beside : collection of str
+        Arguments that the program gives back as they came, beside what the forward returns.
 
     Returns
     -------
@@ -312,7 +320,7 @@ def step(forward: Any, backward: Any = None, *, arguments: Mapping[str, torch.Te
             ]
             walk.names.update(lists)
             del lists
-            past = _past(forward, outcome)
+            past = _past(forward, outcome, beside)
             (gradients,) = walk.run(backward)
             accumulation = _Accumulation(forward, gradients, outcome["flat_args"], arguments or {}, past)
             del gradients
@@ -448,7 +456,7 @@ class _Steps:
             self._execute(bsym)
 
 
-def _past(forward: Any, outcome: Mapping[str, Any]) -> dict[int, torch.Tensor]:
+def _past(forward: Any, outcome: Mapping[str, Any], beside: Collection[str]) -> dict[int, torch.Tensor]:
     """Gradients of arguments that are given back as they came, by `id`: they wait there for those of the backward."""
     given = {id(output) for output in outcome["flat_output"] if isinstance(output, torch.Tensor)}
     if given <= set(map(id, outcome["flat_args"])):
@@ -457,7 +465,7 @@ def _past(forward: Any, outcome: Mapping[str, Any]) -> dict[int, torch.Tensor]:
     return {
         id(made): torch.empty_like(made)
         for proxy, made in arguments
-        if isinstance(proxy, TensorProxy) and proxy.requires_grad and id(made) in given
+        if isinstance(proxy, TensorProxy) and proxy.requires_grad and (id(made) in given or proxy.name in beside)
     }
 
 
