@@ -54,6 +54,17 @@ class Gaps(nn.Module):
         return x[..., ::2] @ self.weight[:, ::2].t()
 
 
+class Half(nn.Module):
+    """A product that BLAS could read, which oneDNN packs where the CPU multiplies in half precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(96, 48, dtype=torch.bfloat16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.bfloat16() @ self.weight
+
+
 class Largest(nn.Module):
     """How many are the largest is a sum of truth values; the gradient is a product with them."""
 
@@ -98,6 +109,7 @@ PROGRAMS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "convolutional network": (ConvNet, (4, 3, 16, 16)),
     "mixture of experts": (Experts, (24, 32)),
     "product with gaps": (Gaps, (16, 48)),
+    "product in half precision": (Half, (64, 96)),
     "program that counts": (Largest, (64, 96)),
     "program of losses": (Losses, (64, 96)),
 }
@@ -109,6 +121,7 @@ PROGRAMS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         pytest.param("convolutional network", marks=pytest.mark.slow),
         "mixture of experts",
         "product with gaps",
+        "product in half precision",
         "program that counts",
         "program of losses",
     ],

@@ -102,16 +102,27 @@ def handed_on(program: torch.nn.Module) -> str:
     effects = translator.output.side_effects
     changed = [item for item in effects.id_to_variable.values() if effects.is_modified(item)]
     names = {id(parameter): name for name, parameter in program.named_parameters()}
-    found: list[str] = []
+    kept = (changed, [effects.store_attr_mutations.get(c) for c in changed])
+    return next((names[id(tensor)] for tensor in _inputs_in((translator.stack, kept)) if id(tensor) in names), "")
+
+
+def handed_back() -> list[torch.Tensor]:
+    """What the call being captured gives back as it came: Dynamo does so beside the graph."""
+    return _inputs_in(InstructionTranslator.current_tx().stack)
+
+
+def _inputs_in(values: Any) -> list[torch.Tensor]:
+    """The tensors among Dynamo's variables that are inputs of the graph."""
+    found: list[torch.Tensor] = []
 
     def look(value: Any) -> None:
         node = getattr(getattr(value, "proxy", None), "node", None)
         known = node.meta.get("grapharg") if isinstance(node, fx.Node) else None
-        if known is not None and id(known.example) in names:
-            found.append(names[id(known.example)])
+        if known is not None and isinstance(known.example, torch.Tensor):
+            found.append(known.example)
 
-    VariableTracker.visit(look, (translator.stack, changed, [effects.store_attr_mutations.get(c) for c in changed]))
-    return found[0] if found else ""
+    VariableTracker.visit(look, values)
+    return found
 
 
 _SELF = "_workbench_self"

@@ -420,12 +420,14 @@ def _captured(
             if ranks is not None:
                 sharing = inside.enter_context(parallel.fake_group(ranks, program.callable, program.device))
             function, args, kwargs = program.callable, program.args, program.kwargs
+            given_back: tuple[torch.Tensor, ...] = ()
             if way == "dynamo":
                 hooks.restart()
                 if ranks is not None:
                     sharing = _shared(program, sharing)
                 whole = dynamo.whole_graph(function, args, kwargs, shared=ranks is not None)
                 function, args, kwargs = whole.function, whole.inputs, {}
+                given_back = whole.beside
                 if entry is not None:
                     entry.codes.update(whole.codes)
                     entry.operators.update(operators.names_in(whole.graph))
@@ -461,7 +463,8 @@ def _captured(
             for out in b.flat_proxy_outs
         ]
         arguments = {n: t for n, t in zip(names, inputs, strict=True) if isinstance(t, torch.Tensor)}
-        stage = hooks.stage.of_tensors(arguments, unread)
+        beside = frozenset(n for n, t in arguments.items() if any(t is each for each in given_back))
+        stage = hooks.stage.of_tensors(arguments, unread, beside)
         made = (jitted._lc_cd, jitted._lc_cs, hooks.cache_info)
         way = "parts" if way == "graph" else way
         origins, times = stage.origins, tuple(log.times)
@@ -512,7 +515,8 @@ def whole_stage(make: Callable[[], Stage], few: Stage, captured: Callable[[], Ca
 
     def made() -> Stage:
         with captured().inside():
-            return dataclasses.replace(make(), arguments=few.arguments, unread=few.unread, few=few)
+            behind = (few.arguments, few.unread, few.beside)
+            return dataclasses.replace(make().of_tensors(*behind), few=few)
 
     return Later(made)
 

@@ -23,7 +23,7 @@ import torch
 from torch import fx
 
 from workbench.compiler import patches, stance
-from workbench.compiler.among_ranks import AmongRanks, handed_on, module_of
+from workbench.compiler.among_ranks import AmongRanks, handed_back, handed_on, module_of
 from workbench.compiler.causes import FAILS, RAISES, remedy
 from workbench.compiler.compiling import (
     RECOMPILE_LIMIT,
@@ -80,6 +80,8 @@ class WholeGraph:
         What Dynamo went through to make it.
     written : Written
         Which of its modules were not traced, as others like them were.
+    beside : tuple of Tensor
+        What the program gives back as it came, beside the graph.
     """
 
     graph: fx.GraphModule
@@ -88,6 +90,7 @@ class WholeGraph:
     taken: tuple[int, ...]
     codes: tuple[CodeType, ...] = ()
     written: Written = dataclasses.field(default_factory=Written)
+    beside: tuple[torch.Tensor, ...] = ()
 
 
 def whole_graph(
@@ -114,7 +117,7 @@ def whole_graph(
     def act(graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         codes = tuple(dynamo_utils.get_traced_code() or ())
         whole = whole_of(program, args, kwargs, graph, inputs, shared=shared, written=written)
-        found.append(dataclasses.replace(whole, codes=codes))
+        found.append(dataclasses.replace(whole, codes=codes, beside=tuple(handed_back())))
         raise _CapturedError
 
     def call() -> None:

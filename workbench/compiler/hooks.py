@@ -295,7 +295,7 @@ class Hooks:
             self.stage = self._stage(Later(lambda: joint), trace, program)
         if not self.parallel:
             # Where it is to run; for a plan they are known once it is captured.
-            self.stage = self.stage.of_tensors(patches.laid_out(), {})
+            self.stage = self.stage.of_tensors(patches.laid_out(), {}, frozenset())
         return self.stage
 
     def _stage(self, gradients: Later[TraceCtx], claimed: TraceCtx, program: TraceCtx | None) -> Stage:

@@ -42,10 +42,10 @@ def allocates_inside(name: str, tensors: Sequence[torch.Tensor], flops: int) -> 
 
     Convolutions, pooling, sorting and attention reorder their operands. Losses, and gradients that PyTorch's own
     autograd finds (``vjp``), are several steps in one. Matrix products pack an operand that BLAS cannot read as it
-    lies: no unit stride in a matrix, or one row for many. Kernels that work along a dimension make operands contiguous
-    that are not. A copy that transposes a matrix does so block by block. Kernels of single elements take any strides,
-    but convert operands whose data types differ; sums convert what is no floating-point number; and what adds up in
-    half precision may do so in single.
+    lies: no unit stride in a matrix, or one row for many; and oneDNN, which multiplies in half precision, packs
+    any. Kernels that work along a dimension make operands contiguous that are not. A copy that transposes a matrix
+    does so block by block. Kernels of single elements take any strides, but convert operands whose data types
+    differ; sums convert what is no floating-point number; and what adds up in half precision may do so in single.
 
     Parameters
     ----------
@@ -60,11 +60,11 @@ def allocates_inside(name: str, tensors: Sequence[torch.Tensor], flops: int) -> 
         return False
     if any(each in name for each in _ALWAYS) and "convert" not in name:
         return True
+    is_half = any(t.dtype.is_floating_point and t.dtype.itemsize < _SINGLE for t in tensors)
     if any(each in name for each in _MATRICES):
-        return any(t.dim() > 1 and not _blas_reads(t) for t in tensors)
+        return is_half or any(t.dim() > 1 and not _blas_reads(t) for t in tensors)
     if any(each in name for each in _COPIES):
         return any(_transposes(t.shape, t.stride()) for t in tensors)
-    is_half = any(t.dtype.is_floating_point and t.dtype.itemsize < _SINGLE for t in tensors)
     if any(each in name for each in _ALONG):
         return is_half or any(not t.is_contiguous() for t in tensors)
     if is_half and any(each in name for each in _SUMS):

@@ -32,6 +32,8 @@ class Lying:
         Of the first element in the root's memory, after the root's own first.
     is_view : bool
         Whether it is a view of the root, and not the root.
+    root_strides : tuple of int
+        Of the root, in elements.
     """
 
     root: Any
@@ -39,6 +41,7 @@ class Lying:
     strides: tuple[int, ...]
     offset: int
     is_view: bool
+    root_strides: tuple[int, ...]
 
 
 def lying(
@@ -74,6 +77,47 @@ def lying(
         if written := found.written(wanted):
             found = _Followed(fusion.subsymbols, inputs, strides, same, written)
     return {name: found.where(name) for name in wanted}
+
+
+def given_out(
+    fusion: Any,
+    inputs: Mapping[str, torch.Tensor],
+    same: Mapping[str, str],
+    made: Callable[[Any, Sequence[int]], torch.Tensor],
+) -> dict[str, torch.Tensor]:
+    """What a fusion hands out: inputs, what it computes, and views of both.
+
+    Parameters
+    ----------
+    fusion : BoundSymbol
+    inputs : mapping of str to Tensor
+        By name.
+    same : mapping of str to str
+        As for `lying`.
+    made : callable
+        Gives what the fusion computes for a value, in memory of its own, with those strides. Called once for each.
+
+    Returns
+    -------
+    dict of str to Tensor
+        By output.
+    """
+    outputs = [proxy for proxy in fusion.flat_proxy_outs if isinstance(proxy, TensorProxy)]
+    proxies = [p for p in fusion.flat_proxy_args if isinstance(p, TensorProxy)]
+    wholes = dict(inputs)
+    strides = {proxy.name: inputs[proxy.name].stride() for proxy in proxies}
+    found: dict[str, torch.Tensor] = {}
+    for name, lie in lying(fusion, proxies, strides, outputs, same).items():
+        if name in same:
+            found[name] = inputs[same[name]]
+            continue
+        root = lie.root.name
+        if root not in wholes:
+            wholes[root] = made(lie.root, lie.root_strides)
+        whole = wholes[root]
+        offset = int(whole.storage_offset()) + lie.offset
+        found[name] = whole.as_strided(lie.shape, lie.strides, offset) if lie.is_view else whole
+    return found
 
 
 class _Followed:
@@ -145,8 +189,14 @@ class _Followed:
 
     def where(self, name: str) -> Lying:
         root, tensor = self._root(name), self._tensors[name]
-        strides = tuple(tensor.stride())
-        return Lying(self._proxies[root], tuple(tensor.shape), strides, int(tensor.storage_offset()), root != name)
+        return Lying(
+            self._proxies[root],
+            tuple(tensor.shape),
+            tuple(tensor.stride()),
+            int(tensor.storage_offset()),
+            root != name,
+            tuple(self._tensors[root].stride()),
+        )
 
 
 def _meta(proxy: Any, strides: Sequence[int] | None = None) -> torch.Tensor:

@@ -184,6 +184,7 @@ def _state(captured: Capture, plan: Plan) -> dict[str, Any]:
             "claimed": stage.claimed,
             "has_backward": stage.has_backward,
             "gathers_again": stage.gathers_again,
+            "beside": stage.beside,
             "program": stage.program,
         },
         "reduced": captured.reduced,

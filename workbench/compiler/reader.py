@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -372,6 +372,7 @@ def read_joint(
     cache: FactsCache | None = None,
     arguments: Mapping[str, torch.Tensor] | None = None,
     unread: Mapping[str, torch.Tensor] = MappingProxyType({}),
+    beside: frozenset[str] = frozenset(),
 ) -> Graph:
     """Tables of a claimed joint trace; sides are Thunder's tags, and nothing is freed.
 
@@ -383,7 +384,7 @@ def read_joint(
         Names of values that random ops make.
     cache, arguments
         As for `workbench.compiler.facts.facts`.
-    unread : mapping of str to Tensor
+    unread, beside
         See `Stage`.
     """
     found = facts(trace, cache=cache, arguments=arguments)
@@ -410,7 +411,7 @@ def read_joint(
                 if given[output.name] > asked_for[output.name]:
                     ignored.append(output)
             _enter_ignored(builder, found, ignored)
-            past = _enter_past(builder, found, returned["fw_flat_out"], returned["flat_args"])
+            past = _enter_past(builder, found, returned["fw_flat_out"], returned["flat_args"], beside)
         _mark(builder, returned["fw_flat_out"] if has_backward else returned["output"], ValueFlag.OUTPUT)
         if has_backward:
             _mark(builder, returned["output"], ValueFlag.GRADIENT)
@@ -440,17 +441,23 @@ def _enter_ignored(builder: _Builder, found: TraceFacts, outputs: Sequence[Any])
 
 
 def _enter_past(
-    builder: _Builder, found: TraceFacts, outputs: Sequence[Any], arguments: Sequence[Any]
+    builder: _Builder,
+    found: TraceFacts,
+    outputs: Sequence[Any],
+    arguments: Sequence[Any],
+    beside: Collection[str],
 ) -> frozenset[str]:
     """Enter gradients that go past the backward, and give the names of the arguments that they are for.
 
     An output that is an argument, as it came, has none of the backward's: what is given for it goes to the argument
-    itself, where it waits for that of the backward, which is given zeros in its place. Where there is no other output
-    the backward is not run, and none is entered.
+    itself, where it waits for that of the backward, which is given zeros in its place. So it is with what is given back
+    `beside` the trace. Where there is no other output the backward is not run, and none is entered.
     """
     given = {found.tensor_of[each.name] for each in outputs if isinstance(each, TensorProxy)}
-    if given <= {found.tensor_of[each.name] for each in arguments if isinstance(each, TensorProxy)}:
+    tensors = [each for each in arguments if isinstance(each, TensorProxy)]
+    if given <= {found.tensor_of[each.name] for each in tensors}:
         return frozenset()
+    given |= {found.tensor_of[each.name] for each in tensors if each.name in beside}
     past = {}
     for argument in arguments:
         if isinstance(argument, TensorProxy) and argument.requires_grad and found.tensor_of[argument.name] in given:
@@ -514,7 +521,7 @@ def read_execution(
         for proxy in (leaf for pair in handed for leaf in pair if isinstance(leaf, Proxy)):
             builder.value(proxy)
         gradients = _return(backward).args[0]
-        past = _enter_past(builder, found, returned[0]["flat_output"], returned[0]["flat_args"])
+        past = _enter_past(builder, found, returned[0]["flat_output"], returned[0]["flat_args"], stage.beside)
         known = accumulated(gradients, returned[0]["flat_args"], found, stage.arguments, past)
         ends = Ends(
             outputs=builder.values(returned[0]["flat_output"]),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
+from workbench.compiler.clones import made_by_pytorch
 from workbench.compiler.kept import STRUCTURE, Kept, Structure, identity, ids, names_in, read_names, structure_of
 from workbench.compiler.noops import clean
 from workbench.compiler.proxies import TOLD_APART_BY
@@ -243,6 +244,7 @@ class KeptPasses:
     """The `Control` of the plan under way: its `regions` know what is kept."""
     all_tagged: Callable[[BoundSymbol, Any], bool]
     """Thunder's function of that name, which can be imported only where nvFuser is installed."""
+    _apart: frozenset[str] = frozenset()
 
     def can_fuse(self, bsym: BoundSymbol) -> bool:
         """Whether nvFuser can fuse a statement."""
@@ -268,6 +270,7 @@ class KeptPasses:
         """Fusions as Thunder makes them, without its own rematerialization; not yet callable again."""
         executor: Any = self
         trace = replace_uniform(trace)
+        self._apart = made_by_pytorch(trace)
         producers, consumers = utils.producers_and_consumers(trace)
         fused, counter = from_trace(trace), 0
         shapes_alone = get_compile_option(
@@ -307,6 +310,8 @@ class KeptPasses:
         return mergeable
 
     def _fusible(self, bsym: BoundSymbol) -> bool:
+        if self._apart and any(out.name in self._apart for out in bsym.flat_proxy_outs):
+            return False
         executor: Any = self
         ask, alike = executor.has_cuda_input_or_output, structure_of(bsym)
         return bool(self._once(("fusible", identity(alike)), alike, lambda: self.can_fuse(bsym) and ask(bsym)))

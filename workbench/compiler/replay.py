@@ -1,8 +1,9 @@
 """Replay a plan for a GPU that is not there, with PyTorch on the CPU: statement by statement, fusions member by member.
 
-nvFuser's fusions are replayed as nvFuser executes them: every read of an input sees what it held at the start, outputs
-are tensors of their own, and what is copied in place is written at the end, through an alias of one destination per
-value. Random ops inside a fusion cannot be replayed: their generator is the GPU's.
+nvFuser's fusions are replayed as nvFuser executes them: every read of an input sees what it held at the start, what is
+copied in place is written at the end, through an alias of one destination per value, and outputs that only move
+elements are views (`workbench.compiler.nvfuser_memory`), also of inputs that are written. Random ops inside a fusion
+cannot be replayed: their generator is the GPU's.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 import torch
 
 from workbench.compiler import copies
-from workbench.compiler.stepper import claim, source
+from workbench.compiler.nvfuser_memory import given_out
+from workbench.compiler.stepper import claim, forwarded, source
 from workbench.compiler.thunder_api import (
     BoundSymbol,
     NumberProxy,
@@ -107,9 +109,8 @@ def _run(trace: TraceCtx, names: dict[str, Any], without_set: Collection[str]) -
 
 
 def _fusion(bsym: BoundSymbol, names: dict[str, Any], without_set: Collection[str]) -> None:
-    inside = {proxy.name: names[proxy.name] for proxy in bsym.flat_proxy_args}
-    inputs = {id(value) for value in _tensors(inside)}
-    storages = {value.untyped_storage().data_ptr() for value in _tensors(inside)}
+    inputs = {proxy.name: names[proxy.name] for proxy in bsym.flat_proxy_args}
+    inside = dict(inputs)
     # By the value aliased, as in nvFuser: a second destination for it takes the place of the first.
     aliases: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
     for member in bsym.subsymbols:
@@ -123,25 +124,21 @@ def _fusion(bsym: BoundSymbol, names: dict[str, Any], without_set: Collection[st
             inside[member.output.name] = inside[member.args[0].name]
         else:
             _member(member, inside)
-    made = {}
-    for proxy in bsym.flat_proxy_outs:
+
+    def made(proxy: Any, strides: Sequence[int]) -> torch.Tensor:
         value = inside[proxy.name]
         if id(value) in aliases:
-            made[proxy.name] = aliases[id(value)][1]
-        elif isinstance(value, torch.Tensor) and id(value) not in inputs:
-            # PyTorch's views of inputs are tensors of their own in nvFuser.
-            shares = value.untyped_storage().data_ptr() in storages
-            made[proxy.name] = value.clone() if shares else value
-        else:
-            made[proxy.name] = value
+            return aliases[id(value)][1]
+        return torch.empty_strided(tuple(value.shape), tuple(strides), dtype=value.dtype).copy_(value)
+
+    given = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+    outputs = given_out(bsym, given, forwarded(bsym), made)
+    for proxy in bsym.flat_proxy_outs:
+        value = inside[proxy.name]
+        names[proxy.name] = aliases[id(value)][1] if id(value) in aliases else outputs.get(proxy.name, value)
     written = [(value.clone(), destination) for value, destination in aliases.values()]
     for value, destination in written:
         destination.copy_(value)
-    names.update(made)
-
-
-def _tensors(values: Mapping[str, Any]) -> list[torch.Tensor]:
-    return [value for value in values.values() if isinstance(value, torch.Tensor)]
 
 
 def _member(bsym: BoundSymbol, names: dict[str, Any]) -> None:

@@ -113,6 +113,8 @@ class Stage:
         Tensors behind the trace's arguments, where they are known: which of them share storage.
     unread : mapping of str to Tensor
         Tensors that the program holds and no statement reads, one of each storage: in memory all the same.
+    beside : frozenset of str
+        Arguments that the program gives back as they came, which its trace does not return.
     cache : FactsCache
         What statements do to memory, found once.
     gathers_again : bool
@@ -131,15 +133,18 @@ class Stage:
     has_backward: bool
     arguments: Mapping[str, torch.Tensor] = dataclasses.field(default_factory=dict)
     unread: Mapping[str, torch.Tensor] = dataclasses.field(default_factory=dict)
+    beside: frozenset[str] = frozenset()
     cache: FactsCache = dataclasses.field(default_factory=FactsCache)
     gathers_again: bool = False
     program: TraceCtx | None = None
     few: Stage | None = None
 
-    def of_tensors(self, arguments: Mapping[str, torch.Tensor], unread: Mapping[str, torch.Tensor]) -> Stage:
+    def of_tensors(
+        self, arguments: Mapping[str, torch.Tensor], unread: Mapping[str, torch.Tensor], beside: frozenset[str]
+    ) -> Stage:
         """The same with the tensors behind it."""
-        few = self.few and self.few.of_tensors(arguments, unread)
-        return dataclasses.replace(self, arguments=arguments, unread=unread, few=few)
+        few = self.few and self.few.of_tensors(arguments, unread, beside)
+        return dataclasses.replace(self, arguments=arguments, unread=unread, beside=beside, few=few)
 
     @property
     def joint(self) -> TraceCtx:
@@ -170,7 +175,13 @@ class Stage:
     def read(self, trace: TraceCtx) -> Graph:
         """A joint trace of this program, before or after fusion, as tables."""
         return read_joint(
-            trace, self.origins, self.random, cache=self.cache, arguments=self.arguments, unread=self.unread
+            trace,
+            self.origins,
+            self.random,
+            cache=self.cache,
+            arguments=self.arguments,
+            unread=self.unread,
+            beside=self.beside,
         )
 
     @cached_property

@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import math
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from workbench.compiler import defaults
 from workbench.compiler.copies import inside_of, is_copy
 from workbench.compiler.kept import structure_of
 from workbench.compiler.kernels import WRITES, allocates_inside, copy_inside_bytes, peak_inside_bytes
-from workbench.compiler.nvfuser_memory import lying
+from workbench.compiler.nvfuser_memory import given_out
 from workbench.compiler.offload import OFFLOAD, RELOAD, Layout, brought_back, layouts
 from workbench.compiler.thunder_api import (
     NumberProxy,
@@ -272,7 +272,13 @@ class Stepped:
     misdeclared: tuple[str, ...] = ()
 
 
-def step(forward: Any, backward: Any = None, *, arguments: Mapping[str, torch.Tensor] | None = None) -> Stepped:
+def step(
+    forward: Any,
+    backward: Any = None,
+    *,
+    arguments: Mapping[str, torch.Tensor] | None = None,
+    beside: Collection[str] = (),
+) -> Stepped:
     """Execute the traces of a step with fake tensors, statement by statement.
 
     The caller holds arguments, outputs and gradients, as autograd and a training loop do. What is saved for the
@@ -284,6 +290,8 @@ def step(forward: Any, backward: Any = None, *, arguments: Mapping[str, torch.Te
         Execution traces, deletions included, as Thunder compiles them.
     arguments : mapping of str to Tensor, optional
         As for `workbench.compiler.facts.facts`.
+    beside : collection of str
+        Arguments that the program gives back as they came, beside what the forward returns.
 
     Returns
     -------
@@ -312,7 +320,7 @@ def step(forward: Any, backward: Any = None, *, arguments: Mapping[str, torch.Te
             ]
             walk.names.update(lists)
             del lists
-            past = _past(forward, outcome)
+            past = _past(forward, outcome, beside)
             (gradients,) = walk.run(backward)
             accumulation = _Accumulation(forward, gradients, outcome["flat_args"], arguments or {}, past)
             del gradients
@@ -431,19 +439,10 @@ class _Steps:
 
     def _as_nvfuser(self, bsym: Any) -> None:
         """Give the outputs of a fusion memory, or places in that of others."""
-        inputs = {proxy.name: proxy for proxy in bsym.flat_proxy_args if isinstance(proxy, TensorProxy)}
-        outputs = [proxy for proxy in bsym.flat_proxy_outs if isinstance(proxy, TensorProxy)]
-        same = forwarded(bsym)
-        strides = {name: self.names[name].stride() for name in inputs}
-        made: dict[str, torch.Tensor] = {}
-        for name, lie in lying(bsym, list(inputs.values()), strides, outputs, same).items():
-            root = lie.root.name
-            if root not in inputs and root not in made:
-                made[root] = empty(lie.root)
-            whole = self.names[root] if root in inputs else made[root]
-            offset = int(whole.storage_offset()) + lie.offset
-            self.names[name] = whole.as_strided(lie.shape, lie.strides, offset) if lie.is_view else whole
-        self.names.update((p.name, self.names[same[p.name]]) for p in outputs if p.name in same)
+        inputs = {
+            proxy.name: self.names[proxy.name] for proxy in bsym.flat_proxy_args if isinstance(proxy, TensorProxy)
+        }
+        self.names.update(given_out(bsym, inputs, forwarded(bsym), empty))
 
     def _member(self, bsym: Any) -> None:
         claimed = claim(bsym) if bsym.sym.executor is None and bsym.sym.python_impl is None else None
@@ -457,7 +456,7 @@ class _Steps:
             self._execute(bsym)
 
 
-def _past(forward: Any, outcome: Mapping[str, Any]) -> dict[int, torch.Tensor]:
+def _past(forward: Any, outcome: Mapping[str, Any], beside: Collection[str]) -> dict[int, torch.Tensor]:
     """Gradients of arguments that are given back as they came, by `id`: they wait there for those of the backward."""
     given = {id(output) for output in outcome["flat_output"] if isinstance(output, torch.Tensor)}
     if given <= set(map(id, outcome["flat_args"])):
@@ -466,7 +465,7 @@ def _past(forward: Any, outcome: Mapping[str, Any]) -> dict[int, torch.Tensor]:
     return {
         id(made): torch.empty_like(made)
         for proxy, made in arguments
-        if isinstance(proxy, TensorProxy) and proxy.requires_grad and id(made) in given
+        if isinstance(proxy, TensorProxy) and proxy.requires_grad and (id(made) in given or proxy.name in beside)
     }
 
 
