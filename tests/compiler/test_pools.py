@@ -66,8 +66,8 @@ AVERAGED: dict[str, tuple[Pool, tuple[int, ...]]] = {
 }
 
 
-def check(program: Pool, x: torch.Tensor) -> None:
-    bench = workbench.open(program, x, device="cpu", capture="dynamo")
+def check(program: Pool, x: torch.Tensor, executor: str = "torch") -> None:
+    bench = workbench.open(program, x, device="cpu", capture="dynamo", executor=executor)
     eager, ours = program(x), bench.config.jit(program)(x)
     torch.testing.assert_close(ours, eager, equal_nan=True)
     along = torch.randn_like(eager)
@@ -86,6 +86,12 @@ def test_averages_are_pytorchs(name: str) -> None:
     pool, shape = AVERAGED[name]
     torch.manual_seed(0)
     check(pool, torch.randn(shape, requires_grad=True))
+
+
+def test_one_that_only_thunders_pytorch_executor_differentiates_is_pytorchs_between_regions() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 4, 8, 5, requires_grad=True)
+    check(lambda x: functional.adaptive_avg_pool2d(x.sin(), 2).cos(), x, "torchcompile")
 
 
 def test_padding_that_would_be_no_number_is_refused_by_the_interpreter() -> None:

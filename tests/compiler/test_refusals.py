@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 import workbench
+from workbench.compiler.causes import remedy
 from workbench.errors import ProgramError
 from workbench.torch_api import FakeTensorMode
 
@@ -99,7 +100,20 @@ def penalizes(x: torch.Tensor) -> torch.Tensor:
     return slope.square().sum()
 
 
+def masks(x: torch.Tensor) -> torch.Tensor:
+    # As Hugging Face's models do, which leave a mask to be made where they are traced.
+    mask = None if torch.compiler.is_compiling() else x
+    return x * mask.shape[0]  # type: ignore[union-attr]
+
+
+def compares(x: torch.Tensor) -> torch.Tensor:
+    if x.argmax().item() == 1:
+        return x
+    return -x
+
+
 LINES = {
+    compares: ("if x.argmax().item() == 1:", "depends on a number that is read from a tensor: give the number to the"),
     penalizes: (
         "slope, *_ = torch.autograd.grad(MODEL(x).sum(), x, create_graph=True)",
         "open what is differentiated, whose backward is made and planned with it",
@@ -134,6 +148,36 @@ def test_a_refusal_has_the_line_then_what_to_do(program: Callable[..., torch.Ten
         workbench.open(program, torch.randn(4, 4), device="cpu")
 
 
+def test_numbers_that_numpy_makes_of_lists_are_known_and_cut_a_program_into_parts() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() * int(np.sum([3]))
+
+    x = torch.randn(4, 4)
+    bench = workbench.open(program, x, device="cpu")
+    assert bench.capture == "parts"
+    assert "compute numbers with math, or before the program" in bench.capture_reason
+    torch.testing.assert_close(bench.config.jit(program)(x), program(x))
+
+
+def test_an_error_that_only_a_traced_program_raises_is_not_said_to_be_raised_without_the_workbench() -> None:
+    x = torch.randn(4, 4)
+    assert masks(x).shape == x.shape
+    with pytest.raises(ProgramError, match=r"if it runs there, .* under torch\.compile, .* attention_mask="):
+        workbench.open(masks, x, device="cpu")
+
+
+def test_a_number_that_decides_is_refused_where_thunders_interpreter_would_take_one_way_for_all() -> None:
+    said = rf"{re.escape('(if x.argmax().item() == 1:)')}: .*give the number to the program"
+    with pytest.raises(ProgramError, match=said):
+        workbench.open(compares, torch.randn(4, 4), device="cpu", capture="interpreter")
+
+
+def test_models_of_detection_are_told_by_where_they_stand() -> None:
+    told = "Could not guard on data-dependent expression Eq(u0, 1)"
+    assert "model.backbone" in remedy(f"{told} /site-packages/torchvision/models/detection/ssd.py in forward")
+    assert "model.backbone" not in remedy(f"{told} /home/me/model.py in forward")
+
+
 @pytest.mark.parametrize("capture", ["auto", "dynamo", "interpreter", "parts"])
 def test_what_a_refused_program_began_of_torch_func_is_ended(capture: str) -> None:
     x = torch.randn(4, 4, requires_grad=True)
@@ -146,7 +190,11 @@ def test_what_a_refused_program_began_of_torch_func_is_ended(capture: str) -> No
 
 @pytest.mark.parametrize(
     ("name", "line"),
-    [("requires", "assert torch.all(x < 9)"), ("requires_bool", 'assert torch.all(x < 9).item(), "small ones"')],
+    [
+        ("requires", "assert torch.all(x < 9)"),
+        ("requires_bool", 'assert torch.all(x < 9).item(), "small ones"'),
+        ("requires_number", "assert x.argmax().item() < 99"),
+    ],
 )
 def test_an_assertion_about_values_is_refused_by_its_line(
     name: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -52,6 +52,9 @@ is installed beside the others by `pip install --no-deps`: it wants huggingface-
 wants 2.
 """
 
+_ADVICE = "## What to give, and what cannot be opened"
+"""How the part of the page begins that is written by hand, and stays."""
+
 
 def row(name: str) -> dict[str, Any]:
     """What came of a model: an `Outcome`, its fusions on a planned GPU, or the reason why not."""
@@ -122,7 +125,8 @@ def page(rows: list[dict[str, Any]]) -> str:
     tried = {found["model"] for found in rows}
     if missing := [name for name in zoo.MODELS if name not in tried]:
         lines += ["", textwrap.fill(f"In the zoo, and not in this run: {', '.join(missing)}.", 140)]
-    return "\n".join(lines) + "\n"
+    by_hand = PAGE.read_text().partition(_ADVICE)
+    return "\n".join([*lines, "", "".join(by_hand[1:])])
 
 
 def main() -> None:

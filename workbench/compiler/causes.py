@@ -19,13 +19,23 @@ FAILS = "fails on what it is given"
 UNREAD = "nothing is read of the gradients that are given to the backward of the torch.autograd.Function"
 """How the reason goes of a program whose gradients do not depend on what comes after it."""
 
+DECIDES = "a number that is read from a tensor decides what is done"
+"""How the reason goes of a program that Thunder would trace as if there were no such number."""
+
+ASSERTED = "asserted by the program"
+"""Said of a check of values that a person wrote, which PyTorch adds, too."""
+
 _CAUSES = (
     (
         r"Expected a\.dtype=.*to be the same|Input type .*should be the same|was not an integer dtype",
         "tensors of these types do not go together in PyTorch either: cast one of them, as model.to(x.dtype) does, or "
         "open it inside of torch.autocast",
     ),
-    (RAISES, "call it without the workbench, with the same inputs, to see where it comes from"),
+    (
+        RAISES,
+        "call it without the workbench, with the same inputs, to see where it comes from; if it runs there, it does "
+        "something else under torch.compile, as some models of Hugging Face do that are given no attention_mask=",
+    ),
     (
         r"ctc_loss|ata-dependent branching.*modeling_(wav2vec2|hubert|wavlm|unispeech|sew|data2vec_audio)\w*\.py",
         "a CTC loss looks at the values of its labels: open the model without labels, and give its logits to "
@@ -75,9 +85,17 @@ _CAUSES = (
         "what is done depends on values: choose with torch.where, or give the decision to the program as a bool",
     ),
     (
-        r"GuardOnDataDependentSymNode|data-dependent expression",
-        "what is done depends on a number that is read from a tensor: give the number to the program; of torchvision's "
-        "models of detection, which choose sizes and boxes so, open model.backbone",
+        r"data-dependent expression.*torchvision/models/detection/",
+        "a model of detection chooses sizes and boxes by numbers that it reads from tensors: open model.backbone",
+    ),
+    (
+        rf"GuardOnDataDependentSymNode|data-dependent expression|{DECIDES}",
+        "what is done depends on a number that is read from a tensor: give the number to the program",
+    ),
+    (
+        r"torch\.\* op returned non-Tensor",
+        "a function of PyTorch or NumPy gives a number there, not a tensor: compute numbers with math, or before the "
+        "program",
     ),
     (
         r"unexpected keyword argument 'unbiased'",
@@ -85,7 +103,7 @@ _CAUSES = (
         "correction=0 for unbiased=False",
     ),
     (
-        r"_assert_async|cast_symbool_to_symint",
+        rf"_assert_async|cast_symbool_to_symint|_assert_scalar.*{ASSERTED}",
         "what is asserted depends on values: take it out of the program, or check what is given before the call",
     ),
     (
@@ -209,8 +227,8 @@ _CAUSES = (
 _IN_PARTS = re.compile(
     r"with max_norm writes|statistics that are views|torch\.bincount|aten\.equal|"
     r"builtin operator `(print|bool|min)`|multi_head_attention_forward|integrations/moe\.py.*data_ptr|_get_data_attr|"
-    r"`manual_seed`|Generator\.__new__|Unknown attribute data|lacks a conjugate|Function writes in place what it is "
-    rf"given|{UNREAD}"
+    r"`manual_seed`|Generator\.__new__|Unknown attribute data|lacks a conjugate|op returned non-Tensor|"
+    rf"Function writes in place what it is given|{UNREAD}"
 )
 """Known causes that a program is cut at, and comes in as parts."""
 

@@ -61,6 +61,11 @@ UNFUSED = frozenset(
     }
 )
 """Ops that no region takes in, beside matmuls and random ops: nvFuser does not either."""
+DIFFERENTIATED = frozenset(op for op, how in torch_executor.implmap.items() if how.grad_transform is not None)
+"""Ops that Thunder's PyTorch executor has a gradient rule for, which holds where no executor before it claims them.
+
+Those that are primitives, such as ``adaptive_avg_pool2d``, have no other.
+"""
 
 
 class Observer(Protocol):
@@ -315,6 +320,10 @@ class RegionExecutor(TorchCompileExecutor):
         self.control = control
         self.past_others = past_others
         self._apart: frozenset[str] = frozenset()
+
+    def can_execute(self, bsym: BoundSymbol) -> bool:
+        """Whether an operator is one of those in regions; before the gradient is taken, who says so has its rule."""
+        return super().can_execute(bsym) and not (bsym.sym.is_prim and bsym.sym.id in DIFFERENTIATED)
 
     def can_fuse(self, bsym: BoundSymbol) -> bool:
         """Whether a statement may be in a region."""

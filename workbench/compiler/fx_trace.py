@@ -27,12 +27,12 @@ from workbench.compiler import defaults, operators, patches, templates
 from workbench.compiler.aliases import READ_BEHIND, Aliases, Shared, index_of, is_part, overwrites, undone, writes
 from workbench.compiler.calls import IN_PLACE, SOFT, placed, refuse_lists, unlisted, with_dimension, written
 from workbench.compiler.casts import cast
-from workbench.compiler.causes import remedy
+from workbench.compiler.causes import ASSERTED, remedy
 from workbench.compiler.foreach import FOREACH
 from workbench.compiler.frames import Frame, place_of
 from workbench.compiler.gradients import lost_conjugate, without_gradient
 from workbench.compiler.lowered import LOWERED, number_of, power
-from workbench.compiler.names import told_place
+from workbench.compiler.names import read_line, told_place
 from workbench.compiler.outplace import applied, written_out_of_place
 from workbench.compiler.repeats import Block
 from workbench.compiler.scalars import spread
@@ -620,7 +620,8 @@ def _told(frame: Frame, node: fx.Node, error: Exception) -> str:
     reason = str(error).strip().partition("\n")[0]
     kind = "" if isinstance(error, NotImplementedError) else f"{type(error).__name__}: "
     name = name_of(node.target)
-    advice = remedy(f"{name}: {kind}{reason}") or (
+    asserted = f", {ASSERTED}" if read_line(frame.file, frame.line).startswith("assert") else ""
+    advice = remedy(f"{name}: {kind}{reason}{asserted}") or (
         "write it with operators that thunder.torch has, or register it by thunder.torch.register_custom_op"
     )
     return f"{where}Thunder cannot trace {name}: {advice} ({kind}{reason[:300]})"

@@ -12,7 +12,7 @@ import torch
 
 from workbench.compiler.aliases import KEEPS_STATISTICS, STATISTICS, UNDER_NO_GRAD, statistics_of
 from workbench.compiler.calls import draws_again, refuse_lists
-from workbench.compiler.causes import UNREAD, remedy
+from workbench.compiler.causes import DECIDES, UNREAD, remedy
 from workbench.compiler.copies import VIEWS, leaves
 from workbench.compiler.gradients import lost_conjugate
 from workbench.compiler.names import class_of, told_place
@@ -20,6 +20,7 @@ from workbench.compiler.resized import is_thunders
 from workbench.compiler.scalars import BROADCAST
 from workbench.compiler.thunder_api import (
     BoundSymbol,
+    NumberProxy,
     ProxyTag,
     TensorProxy,
     TraceCtx,
@@ -92,6 +93,7 @@ def refuse_lost(trace: TraceCtx) -> None:
                 f"Thunder loses the gradient of the torch.autograd.Function {class_of(bsym)}, which gives back what "
                 "it takes: open it with capture='auto'"
             )
+    _refuse_decisions(trace)
     through = [bsym for bsym, _ in _differentiated(trace)]
     _refuse_unseen(trace, through)
     _refuse_statistics(trace)
@@ -163,6 +165,14 @@ def refuse_unread(trace: TraceCtx, backward: TraceCtx | None) -> None:
         if class_of(bsym) or bsym.sym.name == "autograd_function_apply":
             where = next(filter(None, map(_place, (bsym, *bsym.subsymbols))), "")
             raise ProgramError(f"{where}{remedy(UNREAD)} ({f'{UNREAD} {class_of(bsym)}'.strip()})")
+
+
+def _refuse_decisions(trace: TraceCtx) -> None:
+    """Refuse what Python decides by a number that is in a tensor: Thunder takes a value that is not there for False."""
+    for bsym in trace.bound_symbols:
+        numbers = [proxy for proxy in bsym.flat_proxy_args if isinstance(proxy, NumberProxy) and proxy.value is None]
+        if numbers and any(isinstance(out, NumberProxy) and out.value is not None for out in bsym.flat_proxy_outs):
+            raise ProgramError(f"{_place(bsym)}{remedy(DECIDES)} ({DECIDES})")
 
 
 def _hands_on(bsym: BoundSymbol) -> bool:
