@@ -16,10 +16,11 @@ from tests.compiler import test_layers as programs
 from tests.compiler import test_repeats as stacks
 from tests.compiler.test_templates import as_text, told
 from tests.models import zoo
-from tests.same import differing
+from tests.same import differing, differing_graphs
 from tests.strategies import choices_for
 from workbench.bench import Workbench
 from workbench.compiler import extended, layers
+from workbench.compiler import stage as stages
 from workbench.compiler.replan import base_of, replan
 from workbench.graph import StatementFlag
 
@@ -40,6 +41,7 @@ def opened(*args: Any, **options: Any) -> Workbench:
         whole = workbench.open(*args, **options)
     assert differing(bench.plan, whole.plan) == []
     assert differing(whole.plan, replan(bench._captured, {})[0]) == ["proof"]
+    assert differing_graphs(bench._captured.stage.graph, whole._captured.stage.graph) == []
     return bench
 
 
@@ -132,6 +134,7 @@ def test_a_model_that_is_trained_on_a_gpu_opens_with_the_plan_of_few(kind: str, 
     with programs.none_left_out():
         whole = workbench.open(model, **options)
     assert differing(bench.plan, whole.plan) == []
+    assert differing_graphs(bench._captured.stage.graph, whole._captured.stage.graph) == []
     random = Random(kind)
     for _ in range(amount(1, 2, 20)):
         choices = choices_for(random, bench.sites())
@@ -170,6 +173,18 @@ def test_what_is_made_of_all_layers_is_made_once_it_is_asked_for() -> None:
         whole = workbench.open(stacks.Stack(count=LAYERS).eval(), *programs.batch(), device="cpu", executor="torch")
     whole.choose({site.id: "recompute"})
     assert differing(bench.plan, whole.plan) == []
+
+
+def test_the_joint_graph_of_all_layers_is_written_on_from_that_of_few() -> None:
+    stage = workbench.open("llama", layers=LAYERS, device="planned", executor="nvfuser")._captured.stage
+    assert stage.few is not None
+    with mock.patch.object(stages, "read_joint") as read:
+        graph = stage.graph
+    read.assert_not_called()
+    assert differing_graphs(graph, stage.read(stage.claimed)) == []
+    with mock.patch.object(extended.Extended, "_paired", side_effect=layers.OtherwiseError):
+        again = workbench.open("llama", layers=LAYERS, device="planned", executor="nvfuser")._captured.stage
+    assert differing_graphs(graph, again.graph) == []
 
 
 def written_is_kept(bench: Workbench) -> bool:

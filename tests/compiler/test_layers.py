@@ -24,7 +24,7 @@ from tests.compiler import test_repeats as stacks
 from tests.compiler.test_on_disk import workbench_process
 from tests.compiler.test_templates import as_text, told
 from tests.models import zoo
-from tests.same import differing
+from tests.same import differing, differing_graphs
 from tests.strategies import choices_for
 from workbench.bench import Workbench
 from workbench.compiler import hooks, layers, outplace, pipeline, unfolded
@@ -58,6 +58,7 @@ def opened(model: Any, *args: Any, **options: Any) -> tuple[Workbench, int]:
     assert differing(replan(bench._captured, {})[0], dataclasses.replace(whole.plan, proof=UNPROVEN)) == []
     assert [origin.id for origin in bench._captured.stage.origins] == [o.id for o in whole._captured.stage.origins]
     assert list(bench._captured.stage.arguments) == list(whole._captured.stage.arguments)
+    assert differing_graphs(bench._captured.stage.graph, whole._captured.stage.graph) == []
     assert not left_out(whole)
     return bench, left_out(bench)
 

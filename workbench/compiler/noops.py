@@ -36,7 +36,7 @@ def does_nothing(sub: Any, bsym: Any) -> bool:
     """Whether a statement inside of another is one that is removed."""
     if not sub.subsymbols and not sub.sym.is_prim:
         return True
-    return all(out is None for out in sub.flat_proxy_outs) and not is_kept(bsym)
+    return not sub.flat_proxy_outs and not is_kept(bsym)
 
 
 def is_clean(bsym: Any) -> bool:

@@ -141,6 +141,12 @@ class Stage:
         few = self.few and self.few.of_tensors(arguments, unread)
         return dataclasses.replace(self, arguments=arguments, unread=unread, few=few)
 
+    def knowing(self, graph: Graph) -> Stage:
+        """The same, with the tables of its claimed joint trace, where they need not be read off that."""
+        known = dataclasses.replace(self)
+        known.__dict__["graph"] = graph
+        return known
+
     @property
     def joint(self) -> TraceCtx:
         """The joint trace before operator executors claim."""
