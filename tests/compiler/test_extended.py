@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from random import Random
 from typing import Any
 from unittest import mock
@@ -42,6 +43,7 @@ def opened(*args: Any, **options: Any) -> Workbench:
     assert differing(bench.plan, whole.plan) == []
     assert differing(whole.plan, replan(bench._captured, {})[0]) == ["proof"]
     assert differing_graphs(bench._captured.stage.graph, whole._captured.stage.graph) == []
+    assert bench._captured.stage.places == whole._captured.stage.places
     return bench
 
 
@@ -135,6 +137,7 @@ def test_a_model_that_is_trained_on_a_gpu_opens_with_the_plan_of_few(kind: str, 
         whole = workbench.open(model, **options)
     assert differing(bench.plan, whole.plan) == []
     assert differing_graphs(bench._captured.stage.graph, whole._captured.stage.graph) == []
+    assert bench._captured.stage.places == whole._captured.stage.places
     random = Random(kind)
     for _ in range(amount(1, 2, 20)):
         choices = choices_for(random, bench.sites())
@@ -175,13 +178,15 @@ def test_what_is_made_of_all_layers_is_made_once_it_is_asked_for() -> None:
     assert differing(bench.plan, whole.plan) == []
 
 
-def test_the_joint_graph_of_all_layers_is_written_on_from_that_of_few() -> None:
+def test_joint_graph_and_ids_of_all_layers_are_written_on_from_those_of_few() -> None:
     stage = workbench.open("llama", layers=LAYERS, device="planned", executor="nvfuser")._captured.stage
     assert stage.few is not None
-    with mock.patch.object(stages, "read_joint") as read:
-        graph = stage.graph
+    with mock.patch.object(stages, "read_joint") as read, mock.patch.object(stages, "find_places") as find:
+        graph, places = stage.graph, stage.places
     read.assert_not_called()
+    find.assert_not_called()
     assert differing_graphs(graph, stage.read(stage.claimed)) == []
+    assert places == dataclasses.replace(stage).places
     with mock.patch.object(extended.Extended, "_paired", side_effect=layers.OtherwiseError):
         again = workbench.open("llama", layers=LAYERS, device="planned", executor="nvfuser")._captured.stage
     assert differing_graphs(graph, again.graph) == []

@@ -59,6 +59,7 @@ def opened(model: Any, *args: Any, **options: Any) -> tuple[Workbench, int]:
     assert [origin.id for origin in bench._captured.stage.origins] == [o.id for o in whole._captured.stage.origins]
     assert list(bench._captured.stage.arguments) == list(whole._captured.stage.arguments)
     assert differing_graphs(bench._captured.stage.graph, whole._captured.stage.graph) == []
+    assert bench._captured.stage.places == whole._captured.stage.places
     assert not left_out(whole)
     return bench, left_out(bench)
 

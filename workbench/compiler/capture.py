@@ -33,7 +33,8 @@ from workbench.compiler import (
 )
 from workbench.compiler.causes import FAILS, is_final, remedy
 from workbench.compiler.cycles import few_collections
-from workbench.compiler.extended import Written, joint_of_all, written_on
+from workbench.compiler.extended import Written, written_on
+from workbench.compiler.extended_joint import knowing
 from workbench.compiler.fx_trace import checkpointed
 from workbench.compiler.hooks import Claimed, Executed, Hooks, StageLog, StageTime, executed, fingerprint
 from workbench.compiler.kept import Kept
@@ -517,8 +518,7 @@ def whole_stage(
         with captured().inside():
             stage, unfolder = make()
             whole = dataclasses.replace(stage, arguments=few.arguments, unread=few.unread, few=few)
-            joint = joint_of_all(few, unfolder)
-            return whole if joint is None else whole.knowing(joint)
+            return knowing(whole, few, unfolder)
 
     return Later(made)
 

@@ -23,9 +23,12 @@ def remove_noops(bsym: Any) -> None:
         return
     left = []
     for sub in inside:
-        if does_nothing(sub, bsym):
+        within = sub.subsymbols
+        # What gives something and is made of something, or is a primitive, is asked for no more than that.
+        if not (sub.flat_proxy_outs and (within or sub.sym.is_prim)) and does_nothing(sub, bsym):
             continue
-        remove_noops(sub)
+        if within or type(within) is not list:
+            remove_noops(sub)
         left.append(sub)
     if len(left) != len(inside) or not isinstance(inside, list):
         bsym.subsymbols = inside = left
