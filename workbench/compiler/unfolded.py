@@ -204,6 +204,8 @@ class Unfolder:
         self._last = trace, parts, both
         self.numbered((n for bsym in trace.bound_symbols for n in names_in(bsym)), both.pairs)
         name_ctr = trace.name_ctr + self._moved
+        # Kept from what is written to find what is wrong to what is written later.
+        books = _Book(), _Book()
 
         def write(left_out: Sequence[int]) -> TraceCtx:
             made = from_trace(trace)
@@ -211,7 +213,7 @@ class Unfolder:
             made.name_ctr = name_ctr
             made._provenance = trace._provenance
             made.bound_symbols = [b for b in self._program.bound_symbols if b.sym.id is PrimIDs.UNPACK_TRIVIAL]
-            self._write(trace, both, left_out, made.bound_symbols)
+            self._write(trace, both, left_out, books, made.bound_symbols)
             made.names = trace.names.union(*map(names_in, made.bound_symbols))
             return made
 
@@ -379,11 +381,13 @@ class Unfolder:
         before, after = (alike(one, other) for one, other in ((here - 1, here), (there, there + 1)))
         return Chain(here, made_in, self._names, self._copies, pairs, before, after)
 
-    def _write(self, trace: TraceCtx, both: _Both, left_out: Sequence[int], into: list[Any]) -> None:
+    def _write(
+        self, trace: TraceCtx, both: _Both, left_out: Sequence[int], books: tuple[_Book, _Book], into: list[Any]
+    ) -> None:
         """All statements but those that unpack."""
         bsyms = trace.bound_symbols
         back = {y: x for x, y in both.pairs.items()}
-        values, between, around = dict(self._arguments), _Book(), _Book()
+        values, (between, around) = dict(self._arguments), books
         chain = [self._names, *self._copies, {x: self._names[y] for x, y in both.pairs.items()}]
         copies = []
         for at in range(1, self._gap + 1):
