@@ -178,17 +178,22 @@ def test_what_is_made_of_all_layers_is_made_once_it_is_asked_for() -> None:
     assert differing(bench.plan, whole.plan) == []
 
 
-def test_joint_graph_and_ids_of_all_layers_are_written_on_from_those_of_few() -> None:
-    stage = workbench.open("llama", layers=LAYERS, device="planned", executor="nvfuser")._captured.stage
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_joint_graph_and_ids_of_all_layers_are_written_on_from_those_of_few(dtype: str) -> None:
+    given: dict[str, Any] = {"layers": LAYERS, "dtype": dtype, "device": "planned", "executor": "nvfuser"}
+    stage = workbench.open("llama", **given)._captured.stage
     assert stage.few is not None
-    with mock.patch.object(stages, "read_joint") as read, mock.patch.object(stages, "find_places") as find:
-        graph, places = stage.graph, stage.places
+    with mock.patch.object(stages, "read_joint") as read:
+        graph = stage.graph
     read.assert_not_called()
-    find.assert_not_called()
+    with mock.patch.object(stages, "find_places", side_effect=stages.find_places) as find:
+        places = stage.places
+    # Where gradients are summed up in what they are of, sums are counted through all layers.
+    assert find.called == (dtype == "float32")
     assert differing_graphs(graph, stage.read(stage.claimed)) == []
     assert places == dataclasses.replace(stage).places
     with mock.patch.object(extended.Extended, "_paired", side_effect=layers.OtherwiseError):
-        again = workbench.open("llama", layers=LAYERS, device="planned", executor="nvfuser")._captured.stage
+        again = workbench.open("llama", **given)._captured.stage
     assert differing_graphs(graph, again.graph) == []
 
 

@@ -115,11 +115,15 @@ _stock_swap = BoundSymbol.from_bsym_swap_proxies
 def swapped(
     self: Any,
     swap_map: Mapping[Any, Any],
-    skip_inputs: bool = False,
-    skip_output: bool = False,
-    skip_subsymbols: bool = False,
+    inside: Callable[[Any], Any],
+    skip_inputs: bool,
+    skip_output: bool,
+    skip_subsymbols: bool,
 ) -> Any:
-    """A statement with values in the place of others, found without flattening where nothing is nested deeply."""
+    """A statement with values in the place of others, found without flattening where nothing is nested deeply.
+
+    `inside` does the same to what it is made of.
+    """
     changes: dict[str, Any] = {}
     try:
         if not skip_inputs:
@@ -128,13 +132,7 @@ def swapped(
             changes["output"] = _swap(self.output, swap_map)
     except _NestedError:
         return _stock_swap(self, swap_map, skip_inputs, skip_output, skip_subsymbols)
-    changes["subsymbols"] = (
-        list(self.subsymbols)
-        if skip_subsymbols
-        else [
-            sub.from_bsym_swap_proxies(swap_map, skip_inputs, skip_output, skip_subsymbols) for sub in self.subsymbols
-        ]
-    )
+    changes["subsymbols"] = list(self.subsymbols) if skip_subsymbols else list(map(inside, self.subsymbols))
     return self.from_bsym(**changes)
 
 
