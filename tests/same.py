@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from workbench.compiler.plan import Plan
-from workbench.graph import Ragged
+from workbench.graph import Graph, Ragged
 
 _OF_PLAN = ("census", "counts", "sites", "unmatched", "warnings", "proof", "places", "ranks")
 
@@ -26,13 +26,21 @@ def columns(table: Any) -> dict[str, Any]:
 
 def differing(one: Plan, other: Plan) -> list[str]:
     """What two plans differ in, but for their traces and what planning cost."""
-    tables = ("statements", "values", "storages")
-    parts = [("timeline", one.timeline, other.timeline)]
-    parts += [(name, getattr(one.graph, name), getattr(other.graph, name)) for name in tables]
-    found = []
-    for name, mine, theirs in parts:
-        ours = columns(theirs)
-        found += [f"{name}.{column}" for column, held in columns(mine).items() if held != ours[column]]
-    of_graph = ("stage", "origins", "groups", "ends")
-    found += [f"graph.{name}" for name in of_graph if getattr(one.graph, name) != getattr(other.graph, name)]
+    found = [f"timeline.{name}" for name in _columns_apart(one.timeline, other.timeline)]
+    found += differing_graphs(one.graph, other.graph)
     return found + [name for name in _OF_PLAN if getattr(one, name) != getattr(other, name)]
+
+
+def differing_graphs(one: Graph, other: Graph) -> list[str]:
+    """What two graphs differ in."""
+    tables = ("statements", "values", "storages")
+    found = [
+        f"{name}.{column}" for name in tables for column in _columns_apart(getattr(one, name), getattr(other, name))
+    ]
+    of_graph = ("stage", "origins", "groups", "ends")
+    return found + [f"graph.{name}" for name in of_graph if getattr(one, name) != getattr(other, name)]
+
+
+def _columns_apart(one: Any, other: Any) -> list[str]:
+    theirs = columns(other)
+    return [name for name, held in columns(one).items() if held != theirs[name]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from random import Random
 from typing import Any
 from unittest import mock
@@ -16,10 +17,11 @@ from tests.compiler import test_layers as programs
 from tests.compiler import test_repeats as stacks
 from tests.compiler.test_templates import as_text, told
 from tests.models import zoo
-from tests.same import differing
+from tests.same import differing, differing_graphs
 from tests.strategies import choices_for
 from workbench.bench import Workbench
 from workbench.compiler import extended, layers
+from workbench.compiler import stage as stages
 from workbench.compiler.replan import base_of, replan
 from workbench.graph import StatementFlag
 
@@ -40,6 +42,8 @@ def opened(*args: Any, **options: Any) -> Workbench:
         whole = workbench.open(*args, **options)
     assert differing(bench.plan, whole.plan) == []
     assert differing(whole.plan, replan(bench._captured, {})[0]) == ["proof"]
+    assert differing_graphs(bench._captured.stage.graph, whole._captured.stage.graph) == []
+    assert bench._captured.stage.places == whole._captured.stage.places
     return bench
 
 
@@ -132,6 +136,8 @@ def test_a_model_that_is_trained_on_a_gpu_opens_with_the_plan_of_few(kind: str, 
     with programs.none_left_out():
         whole = workbench.open(model, **options)
     assert differing(bench.plan, whole.plan) == []
+    assert differing_graphs(bench._captured.stage.graph, whole._captured.stage.graph) == []
+    assert bench._captured.stage.places == whole._captured.stage.places
     random = Random(kind)
     for _ in range(amount(1, 2, 20)):
         choices = choices_for(random, bench.sites())
@@ -170,6 +176,25 @@ def test_what_is_made_of_all_layers_is_made_once_it_is_asked_for() -> None:
         whole = workbench.open(stacks.Stack(count=LAYERS).eval(), *programs.batch(), device="cpu", executor="torch")
     whole.choose({site.id: "recompute"})
     assert differing(bench.plan, whole.plan) == []
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_joint_graph_and_ids_of_all_layers_are_written_on_from_those_of_few(dtype: str) -> None:
+    given: dict[str, Any] = {"layers": LAYERS, "dtype": dtype, "device": "planned", "executor": "nvfuser"}
+    stage = workbench.open("llama", **given)._captured.stage
+    assert stage.few is not None
+    with mock.patch.object(stages, "read_joint") as read:
+        graph = stage.graph
+    read.assert_not_called()
+    with mock.patch.object(stages, "find_places", side_effect=stages.find_places) as find:
+        places = stage.places
+    # Where gradients are summed up in what they are of, sums are counted through all layers.
+    assert find.called == (dtype == "float32")
+    assert differing_graphs(graph, stage.read(stage.claimed)) == []
+    assert places == dataclasses.replace(stage).places
+    with mock.patch.object(extended.Extended, "_paired", side_effect=layers.OtherwiseError):
+        again = workbench.open("llama", **given)._captured.stage
+    assert differing_graphs(graph, again.graph) == []
 
 
 def written_is_kept(bench: Workbench) -> bool:

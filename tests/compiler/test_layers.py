@@ -24,11 +24,11 @@ from tests.compiler import test_repeats as stacks
 from tests.compiler.test_on_disk import workbench_process
 from tests.compiler.test_templates import as_text, told
 from tests.models import zoo
-from tests.same import differing
+from tests.same import differing, differing_graphs
 from tests.strategies import choices_for
 from workbench.bench import Workbench
 from workbench.compiler import hooks, layers, outplace, pipeline, unfolded
-from workbench.compiler.kept import NAMES, names_in
+from workbench.compiler.kept import NAMES, READ, made_names, names_in, read_names
 from workbench.compiler.later import Later
 from workbench.compiler.plan import UNPROVEN
 from workbench.compiler.primitives import lost_in_tracing, primitives
@@ -58,6 +58,8 @@ def opened(model: Any, *args: Any, **options: Any) -> tuple[Workbench, int]:
     assert differing(replan(bench._captured, {})[0], dataclasses.replace(whole.plan, proof=UNPROVEN)) == []
     assert [origin.id for origin in bench._captured.stage.origins] == [o.id for o in whole._captured.stage.origins]
     assert list(bench._captured.stage.arguments) == list(whole._captured.stage.arguments)
+    assert differing_graphs(bench._captured.stage.graph, whole._captured.stage.graph) == []
+    assert bench._captured.stage.places == whole._captured.stage.places
     assert not left_out(whole)
     return bench, left_out(bench)
 
@@ -67,12 +69,18 @@ def test_names_of_what_is_written_are_told_as_they_are() -> None:
     given = stacks.Stack(stacks.Layer, COUNT), torch.randn(4, stacks.WIDTH)
     bench = workbench.open(*given, device="planned", executor="nvfuser")
     assert left_out(bench)
-    written = 0
+    written = inside = 0
     for bsym in bench._captured.stage.claimed.bound_symbols:
-        written += NAMES in bsym.__dict__
-        told_of, bare = names_in(bsym), without_names(bsym)
-        assert told_of == names_in(bare)
+        written += NAMES in bsym.__dict__ and READ in bsym.__dict__
+        inside += sum(NAMES in sub.__dict__ for sub in bsym.subsymbols)
+        assert names_of(bsym) == names_of(without_names(bsym))
     assert written
+    assert inside
+
+
+def names_of(bsym: Any) -> Any:
+    """What is told of the names in a statement, and in those inside of it."""
+    return read_names(bsym), made_names(bsym), names_in(bsym), list(map(names_of, bsym.subsymbols))
 
 
 def test_the_joint_trace_before_it_is_claimed_is_written_once_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

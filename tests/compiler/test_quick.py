@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import dataclasses
+import functools
 import inspect
 import random
 import re
@@ -187,9 +188,11 @@ def _only(a: Any, /, b: Any) -> None: ...
 def _keyword(a: Any, *, b: Any = 4) -> None: ...
 def _rest(a: Any, *rest: Any, **others: Any) -> None: ...
 def _named_behind(a: Any, *rest: Any, b: Any = 5) -> None: ...
+@functools.wraps(_two)
+def _for_another(*given: Any) -> None: ...
 
 
-@pytest.mark.parametrize("meta", [_none, _two, _default, _only, _keyword, _rest, _named_behind])
+@pytest.mark.parametrize("meta", [_none, _two, _default, _only, _keyword, _rest, _named_behind, _for_another])
 @pytest.mark.parametrize(
     ("args", "kwargs"), [((), {}), ((1,), {}), ((1, 2), {}), ((1,), {"b": 2}), ((), {"a": 1, "b": 2}), ((1, 2, 3), {})]
 )

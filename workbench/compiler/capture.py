@@ -34,6 +34,7 @@ from workbench.compiler import (
 from workbench.compiler.causes import FAILS, is_final, remedy
 from workbench.compiler.cycles import few_collections
 from workbench.compiler.extended import Written, written_on
+from workbench.compiler.extended_joint import knowing
 from workbench.compiler.fx_trace import checkpointed
 from workbench.compiler.hooks import Claimed, Executed, Hooks, StageLog, StageTime, executed, fingerprint
 from workbench.compiler.kept import Kept
@@ -48,6 +49,7 @@ from workbench.compiler.thunder_api import (
     compile_data,
     langctxs,
 )
+from workbench.compiler.unfolded import Unfolder
 from workbench.errors import ProgramError, WorkbenchError, shown
 from workbench.executor import executor_named
 from workbench.graph import Origin
@@ -468,17 +470,17 @@ def _captured(
         made = (jitted._lc_cd, jitted._lc_cs, hooks.cache_info)
         way = "parts" if way == "graph" else way
         origins, times = stage.origins, tuple(log.times)
-        staged, of_all = Later(lambda: stage), hooks.whole
-        if of_all is not None:
-            staged = whole_stage(lambda: of_all.value, stage, lambda: captured)
+        staged, of_all, unfolder = Later(lambda: stage), hooks.whole, hooks.unfolder
+        if of_all is not None and unfolder is not None:
+            staged = whole_stage(lambda: (of_all.value, unfolder), stage, lambda: captured)
         captured = Capture(program, executor, staged, origins, times, ranks, *made, way, why, kept=kept)
         # What Thunder makes of it without choices: what cannot be made has another way in.
         with captured.inside():
-            if hooks.unfolder is not None:
+            if unfolder is not None:
                 captured.few, captured.reduced = stage, hooks.reduced[0]
-            if hooks.unfolder is not None and executor_named(executor).by_layer:
+            if unfolder is not None and executor_named(executor).by_layer:
                 with suppress(OtherwiseError):
-                    captured.written = written_on(stage, hooks.unfolder, executor, kept)
+                    captured.written = written_on(stage, unfolder, executor, kept)
                     captured.why += ", and so is their plan"
             if captured.written is not None:
                 found = captured.written.found
@@ -500,13 +502,15 @@ def _captured(
         raise ProgramError(f"{where}Thunder cannot trace {shown(program.name)}: {message}") from error
 
 
-def whole_stage(make: Callable[[], Stage], few: Stage, captured: Callable[[], Capture]) -> Later[Stage]:
+def whole_stage(
+    make: Callable[[], tuple[Stage, Unfolder]], few: Stage, captured: Callable[[], Capture]
+) -> Later[Stage]:
     """The stage of all layers once it is asked for, with the tensors behind it.
 
     Parameters
     ----------
     make : callable
-        What gives it.
+        What gives it, and what wrote it.
     few : Stage
         That of few layers.
     captured : callable
@@ -515,8 +519,9 @@ def whole_stage(make: Callable[[], Stage], few: Stage, captured: Callable[[], Ca
 
     def made() -> Stage:
         with captured().inside():
-            behind = (few.arguments, few.unread, few.beside)
-            return dataclasses.replace(make().of_tensors(*behind), few=few)
+            stage, unfolder = make()
+            whole = dataclasses.replace(stage.of_tensors(few.arguments, few.unread, few.beside), few=few)
+            return knowing(whole, few, unfolder)
 
     return Later(made)
 

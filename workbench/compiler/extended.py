@@ -81,7 +81,7 @@ def written_on(few: Stage, unfolder: Unfolder, executor: str, kept: Kept) -> Wri
         If the layers that stayed are not one as the other in it, or something is wrong with it.
     """
     # What needs no plan first: where it says no, none of few layers is made in vain.
-    _check_lies(unfolder, few.arguments)
+    check_lies(unfolder, few.arguments)
     if few.caveats or lost_in_tracing(few):
         raise OtherwiseError
     log = StageLog()
@@ -147,6 +147,8 @@ class Extended:
         Of the program without those layers, and of the whole program.
     rows : array
         The row of few layers that each of the whole program's is as.
+    values, shifts : array
+        The value of few layers that each of the whole program's is as, and how many layers further on it is.
 
     Raises
     ------
@@ -173,7 +175,7 @@ class Extended:
         self._pairs = self._paired()
         self._keys = self._tables()
         self.fusions = self._numbered()
-        self.rows, self._shifts = self._sequence()
+        self.rows, self._row_shifts = self._sequence()
         self.graph = self._extended()
 
     def _parts(self) -> Rows:
@@ -385,7 +387,7 @@ class Extended:
 
     def _extended(self) -> Graph:
         few, statements, values = self.few, self.few.statements, self.few.values
-        gap, rows, shifts = self._gap, self.rows, self._shifts
+        gap, rows, shifts = self._gap, self.rows, self._row_shifts
         other = self.unfolder.ends[1]
         # Which table of keys each row reads by.
         table = np.where(self._part[rows] == other, gap + 1, gap + 2)
@@ -400,7 +402,7 @@ class Extended:
         place[order] = np.arange(len(order))
         row_of = np.full((len(statements), gap + 1), -1, np.intp)
         row_of[rows, shifts] = np.arange(len(rows))
-        value, further = np.divmod(order, gap + 1)
+        value, further = self.values, self.shifts = np.divmod(order, gap + 1)
         producer = np.where(values.producer[value] >= 0, row_of[values.producer[value], further], -1)
         parent = np.where(statements.parent[rows] >= 0, row_of[statements.parent[rows], shifts], -1)
         storage, roots = self._storages(value, further, place)
@@ -482,13 +484,21 @@ class Extended:
         return ordered
 
     def _origins(self) -> NDArray[np.int32]:
-        """Of each row where it comes from: what a fusion holds may be of the layer before it or after it."""
-        origin, (one, other) = self.few.statements.origin[self.rows], self.unfolder.ends
+        """Of each row where it comes from."""
+        origins = self.few.statements.origin.astype(np.intp)
+        return self._further(origins[self.rows], self._part[self.rows], self._row_shifts)
+
+    def origins_of(self, origins: Rows) -> NDArray[np.int32]:
+        """Of each value of the whole program its origin, by those of few layers; -1 for none."""
+        return self._further(origins[self.values], self._home[self.values], self.shifts)
+
+    def _further(self, origin: Rows, part: Rows, shifts: Rows) -> NDArray[np.int32]:
+        """Origins so many layers on: what a fusion holds may be of the layer before it or after it."""
+        (one, other), gap = self.unfolder.ends, self._gap
         of = np.asarray([self.unfolder.layer_of(index) if index >= 0 else -1 for index in origin.tolist()])
-        part, gap = self._part[self.rows], self._gap
         by = np.zeros(len(origin), np.intp)
-        by = np.where((part == one) & (of >= 0) & (of <= one), self._shifts, by)
-        by = np.where((part == one) & (of == other), self._shifts - gap, by)
+        by = np.where((part == one) & (of >= 0) & (of <= one), shifts, by)
+        by = np.where((part == one) & (of == other), shifts - gap, by)
         by = np.where((part == other) & (of == one), gap, by)
         if ((part == one) & (of > other)).any() or ((part == other) & (of >= 0) & (of < one)).any():
             raise OtherwiseError
@@ -559,7 +569,7 @@ class Extended:
         return Sites(self, sites).written_on()
 
 
-def _check_lies(unfolder: Unfolder, tensors: Mapping[str, torch.Tensor]) -> None:
+def check_lies(unfolder: Unfolder, tensors: Mapping[str, torch.Tensor]) -> None:
     """What layers have for themselves has to lie alike, in memory of its own.
 
     Raises

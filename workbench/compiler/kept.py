@@ -125,9 +125,9 @@ def made_names(bsym: Any) -> tuple[str, ...]:
 
 def names_in(bsym: Any) -> tuple[str, ...]:
     """All names in a statement, those inside of it first, each once."""
-    inside, found = bsym.__dict__.get(NAMES, (None, ()))
-    if inside is bsym.subsymbols:
-        return tuple(found)
+    known: tuple[Any, tuple[str, ...]] | None = bsym.__dict__.get(NAMES)
+    if known is not None and known[0] is bsym.subsymbols:
+        return known[1]
     inside = [names_in(sub) for sub in bsym.subsymbols]
     once = tuple(dict.fromkeys(chain(*inside, read_names(bsym), made_names(bsym))))
     bsym.__dict__[NAMES] = (bsym.subsymbols, once)

@@ -8,6 +8,7 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from workbench.compiler.kept import STRUCTURE, made_names, read_names, structure_of
 from workbench.compiler.patches import SourceFile
@@ -146,8 +147,23 @@ def _origin(bsym: BoundSymbol, counts: Counter[tuple[str, str]]) -> Origin:
     )
 
 
-def name_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> dict[str, str]:
-    """Stable ids by proxy name: origin, then symbol and ordinal where the origin became several statements.
+class Place(NamedTuple):
+    """What the stable id of a value is made of."""
+
+    origin: int
+    """Index of the origin; -1 for none."""
+    of: str
+    """Where there is none, the argument that it is made of."""
+    rest: str
+    """What follows: symbol and ordinal where the origin became several statements, and which of several values."""
+
+    def id(self, origins: tuple[Origin, ...]) -> str:
+        """The stable id."""
+        return (origins[self.origin].id if self.origin >= 0 else self.of) + self.rest
+
+
+def find_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> dict[str, Place]:
+    """Places of values by proxy name.
 
     What has no origin, a parameter's gathering, is named after the argument that it is made of.
     """
@@ -168,21 +184,19 @@ def name_places(bsyms: Iterable[BoundSymbol], origins: tuple[Origin, ...]) -> di
             of = argument.get(first, first if first not in known else "").removeprefix("t_")
             argument.update((out.name, of) for out in bsym.flat_proxy_outs)
         rows[index, BoundSymbolTag.BACKWARD in bsym.tags, of].append(bsym)
-    places: dict[str, str] = {}
+    places: dict[str, Place] = {}
     for (index, backward, of), group in rows.items():
-        base = origins[index].id if index >= 0 else of
         symbol = origins[index].symbol if index >= 0 else ""
         counts: Counter[str] = Counter()
         for bsym in group:
             symbol_here = _symbol(bsym)
             ordinal = counts[symbol_here]
             counts[symbol_here] += 1
-            if not backward and symbol_here == symbol and not ordinal:
-                place = base
-            else:
-                place = f"{base}{'<' if backward else '>'}{symbol_here}" + (f".{ordinal}" if ordinal else "")
+            rest = ""
+            if backward or symbol_here != symbol or ordinal:
+                rest = f"{'<' if backward else '>'}{symbol_here}" + (f".{ordinal}" if ordinal else "")
             for i, name in enumerate(_made(bsym)):
-                places[name] = place + (f"[{i}]" if i else "")
+                places[name] = Place(index, of, rest + (f"[{i}]" if i else ""))
     return places
 
 

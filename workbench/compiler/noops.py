@@ -23,13 +23,11 @@ def remove_noops(bsym: Any) -> None:
         return
     left = []
     for sub in inside:
-        # As `does_nothing`, without asking it of each.
-        deeper, outs = sub.subsymbols, sub.flat_proxy_outs
-        if not deeper and not sub.sym.is_prim:
+        within = sub.subsymbols
+        # What gives something and is made of something, or is a primitive, is asked for no more than that.
+        if not (sub.flat_proxy_outs and (within or sub.sym.is_prim)) and does_nothing(sub, bsym):
             continue
-        if not outs and not is_kept(bsym):
-            continue
-        if deeper:
+        if within or type(within) is not list:
             remove_noops(sub)
         left.append(sub)
     if len(left) != len(inside) or not isinstance(inside, list):

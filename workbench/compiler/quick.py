@@ -119,6 +119,8 @@ def _normalize(self: Any, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], d
     if type(meta) is symbol.Symbol:  # which takes whatever is given
         return args, kwargs
     if type(meta) is FunctionType:
+        if not kwargs and _takes_any_places(meta):
+            return args, {}
         known = _parameters.get(meta)
         if known is None:
             known = _parameters[meta] = _Parameters(meta)
@@ -126,6 +128,13 @@ def _normalize(self: Any, *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], d
     if found is None:
         found = _stock_normalize(self, *args, **kwargs)
     return found
+
+
+def _takes_any_places(function: FunctionType) -> bool:
+    """Whether a function takes whatever is given by place, as that of each fusion does: each has one of its own."""
+    code = function.__code__
+    only_places = code.co_flags & inspect.CO_VARARGS and not code.co_argcount and not code.co_kwonlyargcount
+    return bool(only_places) and not function.__dict__  # which may say that it stands for another
 
 
 def _placed(

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from functools import partial
 from typing import Any
 
 from workbench.compiler import quick_aliases, quick_symbols, quick_waits
@@ -113,11 +114,34 @@ def _swapped(
     skip_subsymbols: bool = False,
 ) -> Any:
     """The statement itself where nothing in it is swapped, as Thunder gives it back where there is nothing to swap."""
-    if not swap_map or (len(swap_map) <= _FEW and _has_none_of(self, swap_map)):
+    if not swap_map:
+        return self
+    names = {variable.proxy.name for variable in swap_map} if len(swap_map) <= _FEW else None
+    return _swapped_of(self, swap_map, names, skip_inputs, skip_output, skip_subsymbols)
+
+
+def _swapped_of(
+    self: Any,
+    swap_map: Mapping[Any, Any],
+    names: Set[str] | None,
+    skip_inputs: bool,
+    skip_output: bool,
+    skip_subsymbols: bool,
+) -> Any:
+    """As `_swapped`, of what is swapped by name, where that is little."""
+    if names is not None and _has_none_of(self, names):
         return self
     if not _concerns(self, swap_map, skip_inputs, skip_output, skip_subsymbols):
         return self
-    made = quick_symbols.swapped(self, swap_map, skip_inputs, skip_output, skip_subsymbols)
+    inside = partial(
+        _swapped_of,
+        swap_map=swap_map,
+        names=names,
+        skip_inputs=skip_inputs,
+        skip_output=skip_output,
+        skip_subsymbols=skip_subsymbols,
+    )
+    made = quick_symbols.swapped(self, swap_map, inside, skip_inputs, skip_output, skip_subsymbols)
     if self.__dict__.get(CLEAN) is self.subsymbols:
         # Other names make nothing of it do nothing.
         made.__dict__[CLEAN] = made.subsymbols
@@ -130,9 +154,8 @@ _FEW = 8
 """So few values that their names are soon gathered, and looked for in a statement all at once."""
 
 
-def _has_none_of(bsym: Any, swap_map: Mapping[Any, Any]) -> bool:
+def _has_none_of(bsym: Any, names: Set[str]) -> bool:
     """Whether a statement has none of some values, however deep inside, nor what may hold them."""
-    names = {variable.proxy.name for variable in swap_map}
     return names.isdisjoint(names_in(bsym)) and not structure_of(bsym).once("collections", lambda: _collects(bsym))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from workbench.compiler import templates
@@ -34,7 +34,7 @@ stock_flatten = pytree.tree_flatten
 _stock_flatten_with_dataclass = pytree.tree_flatten_with_dataclass
 _legal: set[type] = set()
 """Types that Thunder flattens."""
-_plain: set[type] = set()
+_plain: set[type] = {TensorProxy}
 """Types of leaves that are no dataclasses."""
 
 
@@ -65,17 +65,33 @@ def flatten_with_dataclass(tree: Any) -> Any:
 
 
 def _flat_args(self: Any) -> list[Any]:
-    """The leaves of a statement's arguments: the arguments themselves, where none is nested."""
-    if not self.kwargs and all(type(a) in _plain for a in self.args):
-        return list(self.args)
+    """The leaves of a statement's arguments, taken one by one where none is nested deeply."""
+    leaves = None if self.kwargs else _leaves(self.args)
+    if leaves is not None:
+        return leaves
     found: list[Any] = self.flat_args_and_spec[0]
     return found
 
 
 def _flat_outs(self: Any) -> list[Any]:
-    if type(self.output) is TensorProxy:
-        return [self.output]
+    leaves = _leaves((self.output,))
+    if leaves is not None:
+        return leaves
     found: list[Any] = self.flat_outs_and_spec[0]
+    return found
+
+
+def _leaves(trees: Sequence[Any]) -> list[Any] | None:
+    """What is in some trees; None where one is nested, or is of a type that was never flattened."""
+    found: list[Any] = []
+    for tree in trees:
+        kind = type(tree)
+        if kind in _plain:
+            found.append(tree)
+        elif (kind is tuple or kind is list) and all(type(each) in _plain for each in tree):
+            found.extend(tree)
+        else:
+            return None
     return found
 
 
@@ -99,11 +115,15 @@ _stock_swap = BoundSymbol.from_bsym_swap_proxies
 def swapped(
     self: Any,
     swap_map: Mapping[Any, Any],
-    skip_inputs: bool = False,
-    skip_output: bool = False,
-    skip_subsymbols: bool = False,
+    inside: Callable[[Any], Any],
+    skip_inputs: bool,
+    skip_output: bool,
+    skip_subsymbols: bool,
 ) -> Any:
-    """A statement with values in the place of others, found without flattening where nothing is nested deeply."""
+    """A statement with values in the place of others, found without flattening where nothing is nested deeply.
+
+    `inside` does the same to what it is made of.
+    """
     changes: dict[str, Any] = {}
     try:
         if not skip_inputs:
@@ -112,13 +132,7 @@ def swapped(
             changes["output"] = _swap(self.output, swap_map)
     except _NestedError:
         return _stock_swap(self, swap_map, skip_inputs, skip_output, skip_subsymbols)
-    changes["subsymbols"] = (
-        list(self.subsymbols)
-        if skip_subsymbols
-        else [
-            sub.from_bsym_swap_proxies(swap_map, skip_inputs, skip_output, skip_subsymbols) for sub in self.subsymbols
-        ]
-    )
+    changes["subsymbols"] = list(self.subsymbols) if skip_subsymbols else list(map(inside, self.subsymbols))
     return self.from_bsym(**changes)
 
 

@@ -99,16 +99,17 @@ class Regions:
         numbers: defaultdict[str, int] = defaultdict(count().__next__)
         number = numbers.__getitem__
         inside = [structure_of(bsym) for bsym in bsyms]
+        of_operation = prims.OpTags
         key = (
             "alike",
-            *(
+            *[
                 (
                     identity(structure),
                     *map(number, names_in(bsym)),
-                    *[tag for tag in bsym.tags if type(tag) is prims.OpTags],
+                    *[tag for tag in bsym.tags if type(tag) is of_operation],
                 )
                 for structure, bsym in zip(inside, bsyms, strict=True)
-            ),
+            ],
             tuple([numbers.get(proxy.name, -1) for proxy in inputs]),
             tuple([numbers.get(proxy.name, -1) for proxy in outputs]),
         )

@@ -80,7 +80,9 @@ def _from_disk(
     state = (jitted._lc_cd, jitted._lc_cs, found["cache_info"])
     reduced, staged = found["reduced"], Later(lambda: stage)
     if reduced is not None:
-        staged = whole_stage(lambda: unfolded_stage(stage, Unfolder(reduced)).value, stage, lambda: captured)
+        unfolder = Later(lambda: Unfolder(reduced))
+        of_all = Later(lambda: unfolded_stage(stage, unfolder.value).value)
+        staged = whole_stage(lambda: (of_all.value, unfolder.value), stage, lambda: captured)
     way = (found["way"], found["why"])
     captured = Capture(program, executor, staged, stage.origins, (), ranks, *state, *way, kept=kept)
     if reduced is not None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from workbench.compiler.chains import Chain, Numbering, inserted, number_of
-from workbench.compiler.kept import NAMES, identity, names_in
+from workbench.compiler.kept import MADE, NAMES, READ, identity, made_names, names_in, read_names
 from workbench.compiler.later import Later
 from workbench.compiler.layers import KEPT, OtherwiseError, Reduced, like
 from workbench.compiler.names import OriginTag, origin_of
@@ -204,6 +204,8 @@ class Unfolder:
         self._last = trace, parts, both
         self.numbered((n for bsym in trace.bound_symbols for n in names_in(bsym)), both.pairs)
         name_ctr = trace.name_ctr + self._moved
+        # Kept from what is written to find what is wrong to what is written later.
+        books = _Book(), _Book()
 
         def write(left_out: Sequence[int]) -> TraceCtx:
             made = from_trace(trace)
@@ -211,7 +213,7 @@ class Unfolder:
             made.name_ctr = name_ctr
             made._provenance = trace._provenance
             made.bound_symbols = [b for b in self._program.bound_symbols if b.sym.id is PrimIDs.UNPACK_TRIVIAL]
-            self._write(trace, both, left_out, made.bound_symbols)
+            self._write(trace, both, left_out, books, made.bound_symbols)
             made.names = trace.names.union(*map(names_in, made.bound_symbols))
             return made
 
@@ -379,11 +381,13 @@ class Unfolder:
         before, after = (alike(one, other) for one, other in ((here - 1, here), (there, there + 1)))
         return Chain(here, made_in, self._names, self._copies, pairs, before, after)
 
-    def _write(self, trace: TraceCtx, both: _Both, left_out: Sequence[int], into: list[Any]) -> None:
+    def _write(
+        self, trace: TraceCtx, both: _Both, left_out: Sequence[int], books: tuple[_Book, _Book], into: list[Any]
+    ) -> None:
         """All statements but those that unpack."""
         bsyms = trace.bound_symbols
         back = {y: x for x, y in both.pairs.items()}
-        values, between, around = dict(self._arguments), _Book(), _Book()
+        values, (between, around) = dict(self._arguments), books
         chain = [self._names, *self._copies, {x: self._names[y] for x, y in both.pairs.items()}]
         copies = []
         for at in range(1, self._gap + 1):
@@ -471,21 +475,57 @@ class _Names(dict[str, str]):
         return self._others[name]
 
 
+type _Get = Callable[[Any], tuple[str, ...]]
+type _Tell = Callable[[Any, tuple[str, ...]], None]
+
+
 class _Book:
     """Statements of one trace, taken apart as they are met."""
 
     def __init__(self) -> None:
         self.recipes = Recipes(_check_leaf)
-        self._known: dict[int, tuple[Recipe, Any]] = {}
+        self._known: dict[int, tuple[Recipe, _Get, _Tell]] = {}
 
-    def of(self, bsym: Any) -> tuple[Recipe, Any]:
-        """A statement taken apart, and what looks up all names in it."""
+    def of(self, bsym: Any) -> tuple[Recipe, _Get, _Tell]:
+        """A statement taken apart, what looks up all names in it, and what tells one that is written of its own."""
         found = self._known.get(identity(bsym))
         if found is None:
-            names = names_in(bsym)
-            get = itemgetter(*names) if len(names) > 1 else lambda known: tuple([known[name] for name in names])
-            found = self._known[identity(bsym)] = self.recipes.statement(bsym), get
+            found = self.recipes.statement(bsym), _getter(names_in(bsym)), _teller(bsym)
+            self._known[identity(bsym)] = found
         return found
+
+
+def _getter(keys: Sequence[Any]) -> _Get:
+    """What gives a tuple of what stands at some keys."""
+    if len(keys) > 1:
+        return itemgetter(*keys)
+    return lambda known: tuple([known[key] for key in keys])
+
+
+def _teller(bsym: Any) -> _Tell:
+    """What tells a statement with other names which they are: found by their places, not by what is in it."""
+    at = {name: place for place, name in enumerate(names_in(bsym))}
+    read, made = (_getter([at[name] for name in names(bsym)]) for names in (read_names, made_names))
+    tell_inside = _inside_teller(bsym)
+
+    def tell(written: Any, names: tuple[str, ...]) -> None:
+        written.__dict__[READ], written.__dict__[MADE] = read(names), made(names)
+        tell_inside(written, names)
+
+    return tell
+
+
+def _inside_teller(bsym: Any) -> _Tell:
+    """The same of all names in a statement, and in those inside of it."""
+    at = {name: place for place, name in enumerate(names_in(bsym))}
+    inside = [(_getter([at[name] for name in names_in(sub)]), _inside_teller(sub)) for sub in bsym.subsymbols]
+
+    def tell(written: Any, names: tuple[str, ...]) -> None:
+        written.__dict__[NAMES] = written.subsymbols, names
+        for sub, (get, tell_sub) in zip(written.subsymbols, inside, strict=True):
+            tell_sub(sub, get(names))
+
+    return tell
 
 
 class _Writer:
@@ -522,11 +562,11 @@ class _Writer:
         names = self._names
         if not self._shift and all(names[name] == name for name in names_in(bsym)):
             return bsym
-        recipe, names_of = self._book.of(bsym)
+        recipe, names_of, tell = self._book.of(bsym)
         if len(self._marks) < len(self._book.recipes.marks):
             self._marks.extend(map(self._mark, self._book.recipes.marks[len(self._marks) :]))
         made = recipe.written(self._values, self._marks)
-        made.__dict__[NAMES] = made.subsymbols, tuple(dict.fromkeys(names_of(names)))
+        tell(made, names_of(names))
         return made
 
     def _mark(self, mark: Mark) -> Mark:
