@@ -138,6 +138,15 @@ class InPlace(Layer):
         return x.add_(super().forward(x.clone(), mask))
 
 
+class AddsTo(Layer):
+    """Writes, on the way, into what it made."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        h = super().forward(x, mask)
+        h += x * 0.5
+        return self.act(h) + x
+
+
 class Two(Layer):
     """Gives a pair, one of them what it was given."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,17 +53,35 @@ class Written:
     def blocks(self, graph: fx.Graph) -> dict[fx.Node, tuple[Block, Block]]:
         """By its first node each block of a graph that does to what it reads what another does, and that.
 
-        Only those whose nodes still follow each other, write nothing in place, and give tensors.
+        Only those whose nodes still follow each other. A node that writes in place, or gives anything but tensors, is
+        in none: what is before it is one block, and what is behind it another.
         """
         there = set(graph.nodes)
-        return {
-            block[0]: (block, first)
-            for first, others in self.nodes.items()
-            for block in (first, *others)
-            if there.issuperset(block)
-            and all(one.next is other for one, other in itertools.pairwise(block))
-            and all(writes(node) is None and _gives_tensors(node) for node in block)
-        }
+        found: dict[fx.Node, tuple[Block, Block]] = {}
+        for first, others in self.nodes.items():
+            # What is recorded of one is found again by the tuple that it is.
+            part = functools.cache(functools.partial(_part, first))
+            for block in (first, *others):
+                follows = there.issuperset(block) and all(one.next is other for one, other in itertools.pairwise(block))
+                for start, stop in _stretches(block, first) if follows else ():
+                    found[block[start]] = block[start:stop], part(start, stop)
+        return found
+
+
+def _part(block: Block, start: int, stop: int) -> Block:
+    return block[start:stop]
+
+
+def _stretches(block: Block, like: Block) -> Iterator[tuple[int, int]]:
+    """From where to where two blocks have nodes that are left to themselves in neither."""
+    start = 0
+    for at, pair in enumerate(zip(block, like, strict=True)):
+        if not all(writes(node) is None and _gives_tensors(node) for node in pair):
+            if start < at:
+                yield start, at
+            start = at + 1
+    if start < len(block):
+        yield start, len(block)
 
 
 def _gives_tensors(node: fx.Node) -> bool:
