@@ -92,7 +92,7 @@ class App:
         self.inspector = inspector.Inspector(self._on_inspector)
         self.memory = MemoryTab(self._on_message)
         self.alive = Alive(self._on_message)
-        self.worth = WorthTab(bench, self.graph.groups, self._on_message)
+        self.worth = WorthTab(bench, self.graph.groups, self._on_message, self.preview.learn)
         self.fit = FitTab(bench, self._in_background, self._on_message, self._say)
         asks = (self.graph.shown_ids, self.graph.reveal, self.choosing.choose, self.preview.ask)
         self.outline, self.beside = OutlineTab(bench, *asks), OutlinePane(bench, *asks)
@@ -589,7 +589,7 @@ class App:
                 if not self._questions.empty() or not current():
                     return
                 effects[site.id][option] = self.bench.effect(dict.fromkeys(peers, option))
-                self.preview.learn(plan, dict.fromkeys(peers, option), effects[site.id][option])
+                self.preview.learn(plan, dict.fromkeys(peers, option), effects[site.id][option], "the inspector")
                 with self._lock:
                     if self.graph.selected == id and current():
                         self._show_sites(sites, effects)
