@@ -188,6 +188,14 @@ def test_nobody_is_told_to_press_what_cannot_be_pressed(mount, module, content):
     assert page.get_by_role("checkbox").count() == 0
 
 
+def test_a_question_shows_what_it_emphasizes_and_its_code_without_their_marks(mount):
+    question = "How many *different* fusions has `a * b`, where 2 * x * y is read?"
+    page = mount("lesson.js", {"question": question, "kind": "number", "unit": "", "options": [], "given": []})
+    assert "How many different fusions has a * b, where 2 * x * y is read?" in page.locator("#view").inner_text()
+    assert page.locator("em").all_inner_texts() == ["different"]
+    assert page.locator("code").all_inner_texts() == ["a * b"]
+
+
 def test_an_option_that_has_the_focus_is_previewed_and_keeps_it_while_effects_come_in(mount):
     options = [{"name": "saved", "current": True, "reason": ""}]
     options += [{"name": name, "current": False, "reason": "", "waiting": True} for name in ("recompute", "offload")]
