@@ -15,6 +15,7 @@ from tests.runs.test_compare import around, recorded
 from tests.runs.test_following import live
 from tests.ui.apps import figure, legal, look, strip, until
 from workbench.cli import entry
+from workbench.errors import RunError
 from workbench.runs import events, jobs, logs, request, store
 from workbench.runs.snapshot import SNAPSHOT_FILE
 from workbench.ui.alive import measured_content
@@ -59,6 +60,9 @@ def test_a_program_that_is_only_planned_says_where_it_can_be_run_instead_of_what
     assert len(set(said)) == 1
     parsed = get_command(entry.app).commands["run"].make_context("run", shlex.split(command)[2:])
     assert (parsed.params["program"], parsed.params["device"].value) == ("mlp", "cuda")
+    with pytest.raises(RunError, match="not there to run on"):
+        app.bench.run()
+    assert not list(tmp_path.iterdir()), "what never ran would be listed as a failed run"
     app.close()
 
 
