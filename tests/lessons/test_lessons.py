@@ -12,6 +12,7 @@ from tests.browser.forked_kernels import served
 from tests.lessons.student import Student, student
 from tests.notebooks.run import environment
 from tests.notebooks.source import NOTEBOOKS, SOURCES, notebook_of, read
+from workbench.lessons.texts import plain
 
 CPU_S = 35
 """Less what a kernel imports: each is forked from a process that has done so."""
@@ -218,7 +219,7 @@ def test_each_wrong_answer_gets_the_hint_that_fits_it(at_work: tuple[str, Studen
         for answer, hint in answers:
             said = one.answers(question, answer)
             assert said.startswith("✗"), f"{question}: {answer}: {said}"
-            assert hint in said, f"{question}: {answer}: {said}"
+            assert plain(hint) in said, f"{question}: {answer}: {said}"
 
 
 def test_the_folded_solutions_are_right(at_work: tuple[str, Student]) -> None:

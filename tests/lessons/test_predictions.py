@@ -6,7 +6,9 @@ import doctest
 from typing import Any
 
 import pytest
+from IPython.core.formatters import DisplayFormatter
 
+import workbench as wb
 from workbench import lessons
 from workbench.errors import ChoiceError, LessonError
 from workbench.lessons import exercises, predictions
@@ -196,8 +198,30 @@ def test_a_notebook_shows_markdown_and_a_terminal_text() -> None:
     question.lock("red")
     question.reveal()
     bundle = question.reveal()._repr_mimebundle_()
-    assert bundle["text/markdown"] == bundle["text/plain"] == str(question.verdict)
-    assert repr(colours(Asked(()))).splitlines()[:2] == ["Which are `primary`?", "  red: a colour"]
+    assert bundle["text/markdown"] == str(question.verdict)
+    assert "the workbench says **red**." in bundle["text/markdown"]
+    assert bundle["text/plain"] == repr(question.verdict)
+    assert "the workbench says red." in bundle["text/plain"]
+    asked = repr(colours(Asked(()))).splitlines()
+    assert asked[:2] == ["Which are primary?", "  red: a colour"]
+    assert asked[-1] == "Lock in your prediction: tick all that hold and press Lock in, or call .lock('red', 'green')"
+    exercise = lessons.Exercise("Write `f` with **one** product, `x ** 2`.", abs, [exercises.Wrong(bool, "no")])
+    assert repr(exercise) == exercise._repr_mimebundle_()["text/plain"] == "Write f with one product, x ** 2."
+
+
+def test_a_picture_that_is_not_drawn_says_how_to_see_it() -> None:
+    picture = lessons.picture(wb.open("mlp", device="cpu", executor="torch", layers=1).plan)
+    data, _ = DisplayFormatter().format(picture)
+    assert data["image/svg+xml"].startswith("<svg")
+    assert data["text/plain"].startswith(repr(picture))
+    assert "trust the notebook" in data["text/plain"]
+
+
+def test_what_a_notebook_keeps_of_a_question_says_how_to_come_by_its_buttons(monkeypatch) -> None:
+    kept: list[dict[str, Any]] = []
+    monkeypatch.setattr("IPython.display.display", lambda bundle, raw: kept.append(bundle))
+    colours(Asked(()))._ipython_display_()
+    assert kept[0]["text/plain"].endswith("run the cells of this notebook from the first on.")
 
 
 def test_the_widget_follows_the_prediction() -> None:

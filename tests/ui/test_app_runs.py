@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import shlex
 import threading
 
 import pytest
+import torch
+from typer.main import get_command
 
 import workbench as wb
 from tests.runs.test_compare import around, recorded
 from tests.runs.test_following import live
 from tests.ui.apps import figure, legal, look, strip, until
+from workbench.cli import entry
+from workbench.errors import RunError
 from workbench.runs import events, jobs, logs, request, store
 from workbench.runs.snapshot import SNAPSHOT_FILE
 from workbench.ui.alive import measured_content
 from workbench.ui.app import TRACE_FILE, App
 from workbench.ui.compile_tab import Waterfall
 from workbench.ui.experiments import Experiments, run_row
+from workbench.ui.messages import why_not_run
 from workbench.ui.tables import RunsAsked, runs_content
 from workbench.ui.timeline import timeline_content
 
@@ -33,6 +39,42 @@ def app(bench):
     while bench.can_undo:
         bench.undo()
     app.close()
+
+
+def test_a_program_that_is_only_planned_says_where_it_can_be_run_instead_of_what_to_press(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORKBENCH_RUNS", str(tmp_path))
+    app = App(wb.open("mlp", device="planned", executor="torch", layers=1))
+    command = "thunder-workbench run mlp --device cuda --config choices.py"
+    look(app, "Timeline")
+    look(app, "Settings")
+    until(lambda: not app.experiments.content["loading"])
+    app._on_message({"type": "perfetto"})
+    said = [
+        app.compile.content["cannot_run"],
+        app.experiments.content["cannot_run"],
+        app.settings.content["runs"]["cannot_run"],
+        app.timeline.content["head"],
+        app.controls.content["message"]["text"],
+    ]
+    assert all(text.startswith(app.controls.content["cannot_run"]) and command in text for text in said), said
+    assert len(set(said)) == 1
+    parsed = get_command(entry.app).commands["run"].make_context("run", shlex.split(command)[2:])
+    assert (parsed.params["program"], parsed.params["device"].value) == ("mlp", "cuda")
+    with pytest.raises(RunError, match="not there to run on"):
+        app.bench.run()
+    assert not list(tmp_path.iterdir()), "what never ran would be listed as a failed run"
+    app.close()
+
+
+def test_a_program_of_ones_own_that_is_only_planned_is_opened_where_the_gpu_is():
+    bench = wb.open(torch.nn.Linear(4, 4), torch.ones(2, 4), device="planned", executor="torch")
+    assert "workbench.open(model, *inputs, device='cuda', config='choices.py').run()" in why_not_run(bench.program)
+
+
+def test_what_can_be_run_is_told_to_be_run(app):
+    assert app.controls.content["cannot_run"] == app.compile.content["cannot_run"] == ""
+    look(app, "Timeline")
+    assert "Compile & run" in app.timeline.content["head"]
 
 
 def test_what_is_alive_at_the_measured_peak_is_told_apart(app, bench, tmp_path):

@@ -167,6 +167,35 @@ def test_what_has_nothing_to_do_yet_is_not_shown(mount, module, content, part):
     assert not mount(module, content).locator(part).first.is_visible()
 
 
+@pytest.mark.parametrize(
+    ("module", "content"),
+    [
+        ("compile.js", {"rows": [], "state": "none"}),
+        (("beside.js", "experiments.js"), {"rows": []}),
+        ("settings.js", {"rows": [], "runs": {"ways": [{"name": "stock", "label": "without choices", "on": False}]}}),
+    ],
+    ids=["compile", "experiments", "settings"],
+)
+def test_nobody_is_told_to_press_what_cannot_be_pressed(mount, module, content):
+    text = mount(module, content).locator("#view").inner_text()
+    assert "Compile & run" in text
+    why = "Planned for a GPU that is not attached"
+    runs = {"runs": {**content["runs"], "cannot_run": why}} if "runs" in content else {}
+    page = mount(module, {**content, "cannot_run": why, **runs})
+    assert why in page.locator("#view").inner_text()
+    assert "Compile & run shows" not in page.locator("#view").inner_text()
+    assert "Compile & run makes" not in page.locator("#view").inner_text()
+    assert page.get_by_role("checkbox").count() == 0
+
+
+def test_a_question_shows_what_it_emphasizes_and_its_code_without_their_marks(mount):
+    question = "How many *different* fusions has `a * b`, where 2 * x * y is read?"
+    page = mount("lesson.js", {"question": question, "kind": "number", "unit": "", "options": [], "given": []})
+    assert "How many different fusions has a * b, where 2 * x * y is read?" in page.locator("#view").inner_text()
+    assert page.locator("em").all_inner_texts() == ["different"]
+    assert page.locator("code").all_inner_texts() == ["a * b"]
+
+
 def test_an_option_that_has_the_focus_is_previewed_and_keeps_it_while_effects_come_in(mount):
     options = [{"name": "saved", "current": True, "reason": ""}]
     options += [{"name": name, "current": False, "reason": "", "waiting": True} for name in ("recompute", "offload")]

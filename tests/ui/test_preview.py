@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
 
 import workbench as wb
+from tests.ui.apps import look, until
 from workbench.compiler import pipeline
 from workbench.summary import human_bytes
 from workbench.ui.app import App
+from workbench.ui.preview import ESTIMATING
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +39,7 @@ def legal(app: App) -> wb.Site:
 def shown(app: App, before: dict) -> dict:
     """What the line says once it says something else."""
     give_up = time.monotonic() + 30
-    while app.preview.content is before or ("figures" not in app.preview.content and "how" not in app.preview.content):
+    while app.preview.content is before or app.preview.content.get("how", ESTIMATING) == ESTIMATING:
         assert time.monotonic() < give_up, app.preview.content
         time.sleep(0.01)
     return app.preview.content
@@ -117,11 +120,43 @@ def test_where_fusions_are_made_anew_there_is_no_estimate_until_the_inspector_ha
     assert "no estimate: fusions are made anew" in content["how"]
     assert "figures" not in content
     app.graph.selected = site.id
-    give_up = time.monotonic() + 60
-    while any(option.get("waiting") for one in app.inspector.content["sites"] for option in one["options"]):
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
-    content = point(app, {"id": site.id, "option": "recompute"})
-    assert content["how"].startswith("worked out")
-    assert content["figures"]
+    # Without another move of the pointer.
+    until(lambda: app.preview.content["how"] == "worked out: the inspector has all of it")
+    assert app.preview.content["figures"]
+    app.close()
+
+
+def test_what_is_ranked_by_a_plan_is_shown_where_it_is_pointed_at():
+    app = App(wb.open("mlp", device="planned", layers=1, executor="nvfuser"))
+    choices = {"remat.preset": "off"}
+    assert "no estimate" in point(app, {"choices": choices})["how"]
+    look(app, "Worth it")
+    until(lambda: app.preview.content["how"] == "worked out: Worth it has all of it")
+    until(lambda: app.worth.content["left"] == 0)
+    row = next(row for row in app.worth.content["rows"] if row["choices"] == choices)
+    shown = {figure["name"]: figure["text"] for figure in app.preview.content["figures"]}
+    assert row["saved_bytes"]
+    assert shown["saved"] == human_bytes(row["saved_bytes"], signed=True)
+    app.preview.point({})
+    app.preview.learn(app.bench.plan, choices, app.bench.worth().exact(choices), "a test")
+    assert app.preview.content == {}
+    app.close()
+
+
+def test_nothing_says_that_there_is_no_estimate_while_one_is_being_made(monkeypatch):
+    app = App(wb.open("mlp", device="planned", layers=1, executor="nvfuser"))
+    site, let = legal(app), threading.Event()
+    gain = app.bench.worth().exact({site.id: "recompute"})
+
+    def slow(choices, newer):
+        assert let.wait(60)
+        return gain
+
+    monkeypatch.setattr(app.choosing, "look_ahead", slow)
+    app.preview.point({"id": site.id, "option": "recompute"})
+    until(lambda: "how" in app.preview.content)
+    assert app.preview.content["how"] == ESTIMATING
+    monkeypatch.setattr(app.choosing, "weigh", lambda choices: gain)
+    let.set()
+    until(lambda: "figures" in app.preview.content)
     app.close()

@@ -584,6 +584,7 @@ class Workbench(WayIn, Files):
             raise RunError(
                 f"{self.program.name} is planned as rank 0 of {self.ranks}; the others are not there: it cannot run"
             )
+        jobs.check_device(self.program.device)
         run_dir = self.prepare(name=name, folder=folder, options=options, against=against)
         run = jobs.start(run_dir)
         with self._lock:

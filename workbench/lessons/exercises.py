@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from workbench.errors import LessonError, WorkbenchError
-from workbench.lessons.texts import Marked
+from workbench.lessons.texts import Marked, plain
 
 RIGHT, WRONG, OPEN = "✓", "✗", "…"
 
@@ -49,10 +49,11 @@ class Verdict:
     def __str__(self) -> str:
         return f"{OPEN if self.right is None else RIGHT if self.right else WRONG} {self.text}"
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return plain(str(self))
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return {"text/markdown": Marked(self), "text/plain": str(self)}
+        return Marked(self)._repr_mimebundle_()
 
 
 class Exercise:
@@ -95,10 +96,10 @@ class Exercise:
         self.verdicts: list[Verdict] = []
 
     def __repr__(self) -> str:
-        return self.task
+        return plain(self.task)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return {"text/markdown": self.task, "text/plain": self.task}
+        return Marked(self.task)._repr_mimebundle_()
 
     def check(self, answer: Any = ...) -> Verdict:
         """Try an answer on the workbench.

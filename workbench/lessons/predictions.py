@@ -9,7 +9,7 @@ from typing import Any
 
 from workbench.errors import LessonError, nearest, shown
 from workbench.lessons.exercises import RIGHT, WRONG, Verdict, Wrong
-from workbench.lessons.texts import Text
+from workbench.lessons.texts import Text, plain
 
 
 class Prediction:
@@ -18,7 +18,7 @@ class Prediction:
     Parameters
     ----------
     question : str
-        Backticks mark code.
+        Backticks mark code, asterisks what is emphasized.
     answer : callable
         Finds the answer by the workbench; called once, and not before a prediction is locked in.
     why : str or callable
@@ -119,7 +119,7 @@ class Prediction:
         state = (
             f"Locked in: {self._written(self._locked)}" if self.locked else f"Lock in your prediction: {self._how()}"
         )
-        return "\n".join([self.question, *self._lines(), state])
+        return plain("\n".join([self.question, *self._lines(), state]))
 
     # What a kind of question says of itself.
 

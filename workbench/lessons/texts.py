@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 _SOURCE = re.compile(r"^(\s*)# \S.*?:\d+:\s*(.*)$")
 """A trace's comment on where a statement comes from: the file, the line's number, the line."""
 _PREAMBLE = ("import ", "from ", "@")
+_MARKS = re.compile(r"`([^`\n]+)`|(?<![\w*])(\*\*?)(?=\S)(.+?)(?<=\S)\2(?![\w*])")
+"""Markdown's code, and what is emphasized: a product or a power has a letter or a space beside its sign."""
 
 
 class Text(str):
@@ -23,10 +25,24 @@ class Text(str):
 
 
 class Marked(Text):
-    """Text in Markdown, which a notebook shows formatted."""
+    """Text in Markdown, which a notebook shows formatted, and a terminal without the marks."""
+
+    def __repr__(self) -> str:
+        return plain(self)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return {"text/markdown": str(self), "text/plain": str(self)}
+        return {"text/markdown": str(self), "text/plain": plain(self)}
+
+
+def plain(text: str) -> str:
+    """Text in Markdown without the marks of code and emphasis, to be read where nothing formats it.
+
+    Examples
+    --------
+    >>> plain("tick *all* that hold and press **Lock in**, or call `.lock('x ** 2')`; 2 * x * y")
+    "tick all that hold and press Lock in, or call .lock('x ** 2'); 2 * x * y"
+    """
+    return _MARKS.sub(lambda found: found[1] or plain(found[3]), text)
 
 
 def trace(plan: Plan) -> Text:
@@ -68,6 +84,10 @@ class Picture:
 
     def __repr__(self) -> str:
         return str(trace(self._plan))
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        # JupyterLab draws no SVG of a notebook from elsewhere that it was not told to trust.
+        return {"text/plain": f"{self!r}\n\n# Run this cell, or trust the notebook, to see it as a picture."}
 
     def _repr_svg_(self) -> str:
         from workbench.ui import svg

@@ -393,6 +393,18 @@ class _ExternallyLaunched:
         return ranks.last_output(ranks.folder_of(self._run_dir, 0))
 
 
+def check_device(device: str) -> None:
+    """Refuse to run what is only planned, before a folder is made for it.
+
+    Raises
+    ------
+    RunError
+        Saying what is legal.
+    """
+    if device == "planned":
+        raise RunError("a planned device is not there to run on; legal: cpu, or cuda where one is attached")
+
+
 def start(run_dir: Path) -> Run:
     """Start the run of a folder that `workbench.runs.request.prepare` made.
 
@@ -415,8 +427,7 @@ def start(run_dir: Path) -> Run:
     if (run_dir / logs.LOG_FILE).exists():
         raise RunError(f"{run_dir} was run before; its log would be lost")
     device = run.request.program.get("device", "")
-    if device == "planned":
-        raise RunError("a planned device is not there to run on; legal: cpu, or cuda where one is attached")
+    check_device(device)
     request.check(run.request.options, device, run.request.variants, ranks=run.request.ranks)
     shared = bool(run.request.parallel)
     if shared and device == "cuda":

@@ -33,7 +33,7 @@ from workbench.ui.fusions import Fusions
 from workbench.ui.graph_view import GraphView
 from workbench.ui.help import Help
 from workbench.ui.memory_tab import MemoryTab
-from workbench.ui.messages import limit_bytes_of, words_of_search
+from workbench.ui.messages import NOT_ATTACHED, limit_bytes_of, why_not_run, words_of_search
 from workbench.ui.outline import OutlinePane, OutlineTab
 from workbench.ui.passes import Passes
 from workbench.ui.preview import Preview
@@ -92,15 +92,18 @@ class App:
         self.inspector = inspector.Inspector(self._on_inspector)
         self.memory = MemoryTab(self._on_message)
         self.alive = Alive(self._on_message)
-        self.worth = WorthTab(bench, self.graph.groups, self._on_message)
+        self.worth = WorthTab(bench, self.graph.groups, self._on_message, self.preview.learn)
         self.fit = FitTab(bench, self._in_background, self._on_message, self._say)
         asks = (self.graph.shown_ids, self.graph.reveal, self.choosing.choose, self.preview.ask)
         self.outline, self.beside = OutlineTab(bench, *asks), OutlinePane(bench, *asks)
-        self.compile = CompileTab()
+        self._cannot_run = why_not_run(bench.program)
+        self.compile = CompileTab(self._cannot_run)
         self.fusions = Fusions(bench, self._in_background, self._on_message, self._say)
         self.passes = Passes(self.graph.reveal_value)
-        self.timeline = TimelineTab(self._on_message, content=first_content(bench.ranks))
-        self.experiments = Experiments(bench.program, on_pinned=self._on_pinned, act=self._act, bench=bench)
+        self.timeline = TimelineTab(self._on_message, content=first_content(bench.ranks, self._cannot_run))
+        self.experiments = Experiments(
+            bench.program, on_pinned=self._on_pinned, act=self._act, bench=bench, cannot_run=self._cannot_run
+        )
         self.sites = tables.SitesTable(self._on_message)
         self.settings = tables.Settings(self._on_message)
         self.trace = tables.TraceText(self._on_message)
@@ -129,9 +132,7 @@ class App:
         self.controls.content = {
             "program": bench.program.name,
             "place": f"{bench.program.device}, {bench.executor} executor",
-            "cannot_run": "Planned for a GPU that is not attached: nothing can be run here"
-            if bench.program.device == "planned"
-            else "",
+            "cannot_run": NOT_ATTACHED if self._cannot_run else "",
             "ranks": bench.ranks,
         }
         self._refresh()
@@ -317,7 +318,7 @@ class App:
             target = pathlib.Path(f"{bench.program.name}.{TRACE_FILE}")
             written = chrome.write(chrome.simulated_step(bench.plan.graph, overlap), target)
         else:
-            self._say("Nothing was measured yet: Compile & run first", bad=True)
+            self._say(self._cannot_run or "Nothing was measured yet: Compile & run first", bad=True)
             return
         self._say(f"Written to {written.absolute()}: open it in ui.perfetto.dev or chrome://tracing")
 
@@ -423,7 +424,7 @@ class App:
         self.sites.content = {"rows": tables.site_rows(self.bench.plan.sites)}
 
     def _show_settings(self) -> None:
-        runs = tables.runs_content(self._asked, self.bench.ranks)
+        runs = tables.runs_content(self._asked, self.bench.ranks, self._cannot_run)
         self.settings.content = {"rows": tables.setting_rows(self.bench.plan.sites), "runs": runs}
 
     def _show_figures(self) -> None:
@@ -480,6 +481,7 @@ class App:
             overlap,
             same_choices=self._has_choices(clocked),
             step_s=clocked.step_s if clocked is not None else None,
+            cannot_run=self._cannot_run,
         )
 
     def _show_memory(self) -> None:
@@ -587,7 +589,7 @@ class App:
                 if not self._questions.empty() or not current():
                     return
                 effects[site.id][option] = self.bench.effect(dict.fromkeys(peers, option))
-                self.preview.learn(plan, dict.fromkeys(peers, option), effects[site.id][option])
+                self.preview.learn(plan, dict.fromkeys(peers, option), effects[site.id][option], "the inspector")
                 with self._lock:
                     if self.graph.selected == id and current():
                         self._show_sites(sites, effects)

@@ -14,9 +14,9 @@ function render({ model, el }) {
   const color = (part) => `var(--wb-part-${colors.get(part) ?? 0})`;
 
   function words() {
-    const { state, open, fusions, hidden, cached, attributed, seconds: spent } = model.get("content");
+    const { state, cannot_run: never, open, fusions, hidden, cached, attributed, seconds: spent } = model.get("content");
     const far = state === "busy" ? spent + (performance.now() - received) / 1000 : spent;
-    if (state === "none") return ["Nothing was compiled yet. Compile & run shows here where the time goes, while it happens."];
+    if (state === "none") return [never || "Nothing was compiled yet. Compile & run shows here where the time goes, while it happens."];
     const told = [h("strong", {}, { busy: "Compiling", done: "Compiled", failed: "Failed", cancelled: "Cancelled", finished: "Compiled" }[state]), ` ${state === "busy" ? "for" : "in"} ${seconds(far)}`];
     if (open) told.push(`, now fusion ${open.index + 1} of ${open.count}: `, h("code", {}, open.name), ` for ${seconds(Math.max(0, far - open.start_s))}, ${open.count - open.index - 1} left`);
     else if (fusions) told.push(`, ${fusions} fusion${fusions === 1 ? "" : "s"}`);

@@ -22,12 +22,18 @@ MOST_FUSIONS = 400
 
 
 class CompileTab(Panel):
-    """A waterfall of one run's compilation; content as `Waterfall.content` makes it."""
+    """A waterfall of one run's compilation; content as `Waterfall.content` makes it.
+
+    Parameters
+    ----------
+    cannot_run : str
+        Why there will be none, and what to do.
+    """
 
     _esm = esm("compile.js")
 
-    def __init__(self, **traits: Any) -> None:
-        super().__init__(content=Waterfall().content(), **traits)
+    def __init__(self, cannot_run: str = "", **traits: Any) -> None:
+        super().__init__(content={**Waterfall().content(), "cannot_run": cannot_run}, **traits)
         self._lock = threading.Lock()
         self._shown: Waterfall | None = None
         self._shown_at = 0.0

@@ -46,6 +46,8 @@ class Experiments(Panel):
         Does what may fail, and tells how.
     bench : Workbench, optional
         Whose plans can be put beside runs; without one none can.
+    cannot_run : str
+        Why nothing can be run here, and what to do.
     """
 
     _esm = esm("beside.js", "experiments.js")
@@ -58,11 +60,12 @@ class Experiments(Panel):
         on_pinned: Callable[[], None],
         act: Callable[[Callable[[], Any]], Any],
         bench: Workbench | None = None,
+        cannot_run: str = "",
         **traits: Any,
     ) -> None:
         self._beside = None if bench is None else Beside(bench)
         plans = [] if self._beside is None else self._beside.plans()
-        content = {"rows": [], "unreadable": [], "loading": True, "plans": plans}
+        content = {"rows": [], "unreadable": [], "loading": True, "plans": plans, "cannot_run": cannot_run}
         super().__init__(self._receive, content=content, **traits)
         self._program, self._on_pinned, self._act = program, on_pinned, act
         self._known: dict[Path, tuple[tuple[int, ...], dict[str, Any] | None]] = {}

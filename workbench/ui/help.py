@@ -51,7 +51,7 @@ TABS: dict[str, tuple[str, ...]] = {
     ),
     "Compile": (
         "Where compile time goes, by stage and by fusion, while it happens and after.",
-        "Compile & run fills it. Point at a bar for its part and seconds.",
+        "A run fills it. Point at a bar for its part and seconds.",
     ),
     "Timeline": (
         "One step as it happened, statement by statement; with ranks also the simulated one, with its collectives.",

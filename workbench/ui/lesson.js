@@ -1,8 +1,9 @@
 // A prediction: boxes, circles or a number, and the button that locks it in. What is locked in cannot be changed.
 
-/** Text with `code` between backticks. */
+/** Text with `code` between backticks, and what is *emphasized*. */
 function marked(/** @type {string} */ text) {
-  return text.split("`").map((part, i) => (i % 2 ? h("code", {}, part) : part));
+  const emphasized = (/** @type {string} */ part) => part.split(/(?<![\w*])\*(?=\S)([^*]+)(?<=\S)\*(?![\w*])/).map((piece, i) => (i % 2 ? h("em", {}, piece) : piece));
+  return text.split("`").flatMap((part, i) => (i % 2 ? [h("code", {}, part)] : emphasized(part)));
 }
 
 let groups = 0;

@@ -53,8 +53,9 @@ class Question(Panel):
 
 
 def show(prediction: Prediction) -> None:
-    """Display a prediction in a notebook; where no kernel is alive, its text."""
+    """Display a prediction in a notebook; where no kernel is alive, its text, and how to come by the buttons."""
     from IPython.display import display
 
     drawn, _ = Question(prediction)._repr_mimebundle_() or ({}, {})
-    display({**drawn, "text/plain": repr(prediction)}, raw=True)
+    text = f"{prediction!r}\nWithout buttons here, run the cells of this notebook from the first on."
+    display({**drawn, "text/plain": text}, raw=True)

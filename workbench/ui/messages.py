@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.errors import ChoiceError
@@ -13,6 +15,24 @@ if TYPE_CHECKING:
     from workbench.analysis.search import Search
     from workbench.bench import PlanDiff, Workbench
     from workbench.lever import Site
+    from workbench.programs import Program
+
+NOT_ATTACHED = "Planned for a GPU that is not attached: nothing can be run here"
+"""Why a program that is only planned is not run."""
+
+
+def why_not_run(program: Program) -> str:
+    """Why nothing can be run here, and how it can elsewhere; empty where it can be run."""
+    if program.device != "planned":
+        return ""
+    name = program.spec["name"]
+    if program.spec["kind"] == "pickle":
+        how = "workbench.open(model, *inputs, device='cuda', config='choices.py').run() runs it there"
+    else:
+        # The file is in another folder there.
+        given = shlex.quote(Path(name).name if program.spec["kind"] == "file" else name)
+        how = f"thunder-workbench run {given} --device cuda --config choices.py runs it there"
+    return f"{NOT_ATTACHED}. Export writes the choices into a file; take that to the GPU's machine: {how}."
 
 
 def title_of_picture(bench: Workbench) -> str:

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 
+type _Found = tuple[Effect | Gain, str]
+"""What choices were found to do, and what has found it."""
+
+ESTIMATING = "being estimated, by plans of few of the layers where there are many…"
+"""What is said until it is known, or known that only a plan of the whole can tell."""
+
 _LEAST_S = 1e-9
 """Steps that differ by less are the same, added up in another order."""
 
@@ -29,8 +35,8 @@ _LEAST_S = 1e-9
 class Preview(Panel):
     """One line; content: ``what figures how bad``, empty while nothing is pointed at.
 
-    Arithmetic says what it can, and effects that the inspector has worked out are shown as they are. What is pointed at
-    for a moment is planned with few of the program's layers, where it has many. Of all else only a plan can tell.
+    Arithmetic says what it can, and what the inspector or *Worth it* has worked out is shown as it is. What is pointed
+    at for a moment is planned with few of the program's layers, where it has many. Of all else only a plan can tell.
 
     Parameters
     ----------
@@ -47,13 +53,23 @@ class Preview(Panel):
         self._lock = threading.Lock()
         self._turn = 0
         self._pointed: dict[str, Any] = {}
-        self._effects: tuple[Plan | None, dict[frozenset[tuple[str, str]], Effect]] = (None, {})
+        self._shown: tuple[dict[str, str], str] = ({}, "")
+        self._found: tuple[Plan | None, dict[frozenset[tuple[str, str]], _Found]] = (None, {})
 
-    def learn(self, plan: Plan, choices: Mapping[str, str], effect: Effect) -> None:
-        """Keep what choices on top of a plan were found to do, until there is another plan."""
-        if self._effects[0] is not plan:
-            self._effects = plan, {}
-        self._effects[1][frozenset(choices.items())] = effect
+    def learn(self, plan: Plan, choices: Mapping[str, str], found: Effect | Gain, by: str) -> None:
+        """Keep what choices on top of a plan were found to do, until there is another plan, and by what.
+
+        Where they are pointed at it is shown at once.
+        """
+        with self._lock:
+            if plan is not self._bench.plan:
+                return
+            if self._found[0] is not plan:
+                self._found = plan, {}
+            self._found[1][frozenset(choices.items())] = found, by
+            shown, what = self._shown
+        if shown == choices:
+            self._ask(shown, what)
 
     def point(self, message: Mapping[str, Any]) -> None:
         """Show what is pointed at: a site's ``id``, perhaps with an ``option``, or ``choices``; without, nothing."""
@@ -91,7 +107,7 @@ class Preview(Panel):
 
     def _ask(self, choices: Mapping[str, str], what: str) -> None:
         """Work out what choices would change away from the thread that answers clicks."""
-        turn = self._next_turn()
+        turn = self._next_turn(choices, what)
         if not choices:
             self._put(turn, {})
             return
@@ -100,9 +116,10 @@ class Preview(Panel):
         )
         work.start()
 
-    def _next_turn(self) -> int:
+    def _next_turn(self, choices: Mapping[str, str] | None = None, what: str = "") -> int:
         with self._lock:
             self._turn += 1
+            self._shown = dict(choices or {}), what
             return self._turn
 
     def _put(self, turn: int, content: dict[str, Any]) -> None:
@@ -115,9 +132,10 @@ class Preview(Panel):
 
         try:
             changes = self._changes(choices, self._choosing.weigh)
-            self._put(turn, {"what": what, **changes})
             if "figures" in changes or not self._bench.plan.census.count:
+                self._put(turn, {"what": what, **changes})
                 return
+            self._put(turn, {"what": what, "how": ESTIMATING})
             ahead = functools.partial(self._choosing.look_ahead, newer=lambda: turn != self._turn)
             self._put(turn, {"what": what, **self._changes(choices, ahead)})
         except Superseded:
@@ -128,10 +146,11 @@ class Preview(Panel):
 
     def _changes(self, choices: dict[str, str], weigh: Callable[[Mapping[str, str]], Gain | None]) -> dict[str, Any]:
         plan, pending = self._bench.plan, self._choosing.pending
-        effect = self._effects[1].get(frozenset(choices.items())) if self._effects[0] is plan and not pending else None
-        if effect is not None:
-            figures = [_figure("peak", effect.peak_bytes), _figure("saved", effect.saved_bytes)]
-            return {"figures": figures, "how": "worked out: the inspector has all of it"}
+        known = self._found[1].get(frozenset(choices.items())) if self._found[0] is plan and not pending else None
+        if known is not None:
+            found, by = known
+            figures = [_figure("peak", found.peak_bytes), _figure("saved", found.saved_bytes)]
+            return {"figures": figures, "how": f"worked out: {by} has all of it"}
         # On top of what is being planned already.
         now, then = self._choosing.estimate(), weigh({**pending, **choices})
         if then is None or (pending and now is None):

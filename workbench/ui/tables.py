@@ -106,9 +106,10 @@ def setting_rows(sites: Sequence[Site]) -> list[dict[str, Any]]:
     ]
 
 
-def runs_content(asked: RunsAsked, ranks: int) -> dict[str, Any]:
-    """What runs can measure beside themselves, and what of it is asked for."""
+def runs_content(asked: RunsAsked, ranks: int, cannot_run: str = "") -> dict[str, Any]:
+    """What runs can measure beside themselves, and what of it is asked for; or why nothing can be run here."""
     return {
+        "cannot_run": cannot_run,
         "ways": [{"name": name, "label": way.label, "on": name in asked.against} for name, way in VARIANTS.items()],
         "snapshot": asked.snapshot,
         "no_snapshot": f"a memory snapshot is of one process, and {ranks} ranks share the program" if ranks > 1 else "",

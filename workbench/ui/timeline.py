@@ -64,6 +64,7 @@ def timeline_content(
     *,
     same_choices: bool = True,
     step_s: float | None = None,
+    cannot_run: str = "",
 ) -> dict[str, Any]:
     """What the tab shows: one step that happened, and the medians of all steps as a table.
 
@@ -81,10 +82,13 @@ def timeline_content(
         Whether the run has the choices in force.
     step_s : float, optional
         The run's step time, of steps without clocks.
+    cannot_run : str
+        Why nothing can be measured here, and what to do.
     """
     simulated_text = _simulated_words(overlap) if overlap is not None else ""
     if times is None:
-        head = simulated_text or "Nothing was measured yet. Compile & run shows here when each statement runs."
+        nothing = cannot_run or "Nothing was measured yet. Compile & run shows here when each statement runs."
+        head = simulated_text or nothing
         whole = {} if overlap is None else {"step_s": overlap.simulation.step_s}
         return {"head": head, "says": "Simulated", "lanes": list(simulated), **whole}
     lanes: list[dict[str, Any]] = [
@@ -129,10 +133,10 @@ def timeline_content(
     }
 
 
-def first_content(ranks: int) -> dict[str, Any]:
+def first_content(ranks: int, cannot_run: str) -> dict[str, Any]:
     """What the tab shows until it is drawn: a step of ranks is simulated, which may take a second."""
     simulating = {"head": f"A step of {ranks} ranks is being simulated…"} if ranks > 1 else {}
-    return timeline_content(None, {}) | simulating
+    return timeline_content(None, {}, cannot_run=cannot_run) | simulating
 
 
 def clocks_words(times: StatementTimes) -> str:

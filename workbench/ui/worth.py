@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import traitlets
@@ -18,10 +18,13 @@ from workbench.ui.panel import Panel, esm
 if TYPE_CHECKING:
     from workbench.bench import Workbench
     from workbench.bench.worth import Worth
+    from workbench.compiler.pipeline import Plan
     from workbench.lever import Site
 
 _LOGGER = logging.getLogger(__name__)
 
+TITLE = "Worth it"
+"""Of the tab."""
 QUIET_S = 0.3
 """How long nothing may have been chosen before anything is worked out."""
 INTERVAL_S = 0.4
@@ -40,6 +43,8 @@ class WorthTab(Panel):
         Sites that are set alike, in the order of the program.
     on_message : callable
         As for `Panel`.
+    learn : callable
+        Told what was worked out by a plan, as `Preview.learn`.
     """
 
     _esm = esm("worth.js")
@@ -50,9 +55,10 @@ class WorthTab(Panel):
         bench: Workbench,
         groups: Callable[[], list[list[Site]]],
         on_message: Callable[[dict[str, Any]], None],
+        learn: Callable[[Plan, Mapping[str, str], Gain, str], None],
     ) -> None:
         super().__init__(on_message, content={"rows": [], "left": 0, "machine": ""})
-        self._bench, self._groups = bench, groups
+        self._bench, self._groups, self._learn = bench, groups, learn
         self._lock = threading.Lock()
         self._turn = 0
         self._open = self._stale = False
@@ -87,7 +93,8 @@ class WorthTab(Panel):
         if turn != self._turn:
             return
         try:
-            ranking = Ranking(self._bench.worth(), self._groups())
+            worth = self._bench.worth()
+            ranking = Ranking(worth, self._groups(), lambda gain: self._learn(worth.plan, gain.choices, gain, TITLE))
             shown_at = 0.0
             while turn == self._turn and ranking.step():
                 if time.monotonic() - shown_at > INTERVAL_S:
@@ -114,10 +121,14 @@ class Ranking:
     worth : Worth
     groups : sequence of list of Site
         Sites that are set alike.
+    found : callable, optional
+        Told each gain that was worked out by a plan.
     """
 
-    def __init__(self, worth: Worth, groups: Sequence[list[Site]]) -> None:
-        self._worth = worth
+    def __init__(
+        self, worth: Worth, groups: Sequence[list[Site]], found: Callable[[Gain], None] = lambda gain: None
+    ) -> None:
+        self._worth, self._found = worth, found
         self._rows = [(group, choices) for group in groups for choices in options_of(group)]
         self._gains: dict[int, Gain] = {}
         self._refused: dict[int, str] = {}
@@ -138,7 +149,8 @@ class Ranking:
             return False
         number = self._by_plan.pop()
         try:
-            self._gains[number] = self._worth.exact(self._rows[number][1])
+            self._gains[number] = gain = self._worth.exact(self._rows[number][1])
+            self._found(gain)
         except WorkbenchError as error:
             self._refused[number] = str(error)
         return True

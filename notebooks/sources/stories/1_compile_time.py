@@ -16,6 +16,7 @@ Lines({"reported, patched": reported_s}, title="Reported: seconds to compile on 
 # %% [markdown]
 # Here it is seen on the plan, solved by a choice, and measured. What nvFuser would get is **planned** for a GPU that is not there. Compile
 # times are **measured on the CPU**, with torch.compile in nvFuser's place, on the same regions. About a minute and a half on two free cores, under 2 GB.
+# JupyterLab draws the pictures that are kept here once the notebook is trusted (*Trust Notebook* among its commands) or run.
 #
 # ## Seen on the plan
 

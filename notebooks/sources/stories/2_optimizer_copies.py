@@ -17,6 +17,7 @@
 #
 # What nvFuser would get is **planned**, for a GPU that is not there: its definitions are built and counted, nothing runs. What is **measured on the CPU**
 # is the same question for torch.compile's regions. About a minute and a half on two free cores, under 2 GB.
+# JupyterLab draws the pictures that are kept here once the notebook is trusted (*Trust Notebook* among its commands) or run.
 
 # %%
 import workbench as wb

@@ -17,6 +17,7 @@
 #
 # Today's Thunder (0.2.7) has that order again. Here it is seen, put right, and trained. What is at 7B shapes is **planned** as rank 0 of 8,
 # its times **simulated** at published rates; what is **measured on the CPU** says so. About two minutes on two free cores, 2 GB.
+# JupyterLab draws the pictures that are kept here once the notebook is trusted (*Trust Notebook* among its commands) or run.
 
 # %%
 import workbench as wb

@@ -13,6 +13,7 @@
 #
 # What is **simulated** runs nowhere: rates are the published ones of an H100, the launch times the reported ones. What is **measured on the CPU** says so.
 # Half a minute on two free cores, 1.5 GB.
+# JupyterLab draws the pictures that are kept here once the notebook is trusted (*Trust Notebook* among its commands) or run.
 
 # %%
 import dataclasses

@@ -12,6 +12,7 @@
 #
 # Everything at 7B shapes is **planned** for a GPU that is not there: predicted by arithmetic on the plan, nothing runs. The small model at the
 # end is **measured on the CPU**. About two minutes on two free cores, 2 GB.
+# JupyterLab draws the pictures that are kept here once the notebook is trusted (*Trust Notebook* among its commands) or run.
 
 # %%
 import workbench as wb
