@@ -182,7 +182,7 @@ def predicted_as_stepped(bench: Workbench) -> int | None:
     its traces.
     """
     split, stage = bench.plan.split, bench._captured.stage
-    stepped = stepper.step(split.forward, split.backward, arguments=stage.arguments)
+    stepped = stepper.step(split.forward, split.backward, arguments=stage.arguments, beside=stage.beside)
     plan = bench.plan
     unread_bytes = sum(tensor.untyped_storage().nbytes() for tensor in stage.unread.values())
     assert plan.baseline_bytes == stepped.baseline_bytes + unread_bytes

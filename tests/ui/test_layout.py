@@ -193,9 +193,12 @@ def test_a_graph_without_statements_has_an_empty_layout():
     assert payload(Builder().graph(), layout, ())["tables"]["node"]["id"] == ["i", b""]
 
 
+@pytest.mark.parametrize("lane", [0, 44])
 @pytest.mark.parametrize("width", [300, 640, 900, 1600])
-def test_columns_stand_apart_inside_the_width(width):
-    columns = Columns.fit(width)
+def test_columns_stand_apart_inside_the_width(width, lane):
+    columns = Columns.fit(width, lane)
+    assert columns.forward[0] - columns.label[1] >= lane
+    assert columns.width - columns.backward[1] >= lane
     edges = [*columns.label, *columns.forward, *columns.backward, columns.width]
     assert edges == sorted(edges)
     assert columns.backward[0] - columns.forward[1] > 70

@@ -13,7 +13,9 @@ import pytest
 from nbconvert import HTMLExporter
 
 import workbench as wb
+from workbench.ui import lanes, layout
 from workbench.ui.app import App
+from workbench.ui.drawing import Columns
 from workbench.ui.picture import Head, Kept, data_of, mimebundles, render
 
 
@@ -66,6 +68,7 @@ def test_figures_choices_and_legend_stand_above_the_graph(app, bench):
     assert "Choices in force" in chosen
     assert any(line.startswith(f"recompute: {sites[0].id}") for line in chosen)
     assert any("vs stock" in line for line in chosen)
+    assert not any("collective" in line for line in chosen)
 
 
 def test_many_choices_and_figures_take_a_room_of_their_own():
@@ -82,6 +85,23 @@ def test_many_choices_and_figures_take_a_room_of_their_own():
     tops = [float(y) for part in head.parts for y in re.findall(r'<text x="[\d.]+" y="([\d.]+)"', part)]
     assert max(tops) < head.y
     assert figures < head.y
+
+
+def test_collectives_stand_beside_the_columns_and_figures_of_them_are_whole():
+    app = App(wb.open("fsdp_llama", layers=1, ranks=4, device="planned", executor="torch"))
+    picture = render(app)
+    plan = app.bench.plan
+    app.close()
+    drawn = lanes.bars(plan.graph, layout.compute(plan.graph, plan.sites, views=False), plan.sites)
+    columns = Columns.fit(900, lanes.LANE)
+    ends = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', picture.split("translate(0 ")[-1])]
+    assert len(ends) == 2 * len(drawn) > 8
+    assert all(columns.label[1] < x < columns.forward[0] or columns.backward[1] < x < columns.width for x in ends)
+    # Their figure has the longest title, and words, of all.
+    assert {"Communication,", "in flight"} <= set(words(picture))
+    assert any(line.startswith("simulated on ") for line in words(picture))
+    assert "…" not in picture.split("No choices")[0]
+    assert any("collective, from where" in line for line in words(picture))
 
 
 def test_what_a_notebook_keeps_follows_the_choices(app, bench):

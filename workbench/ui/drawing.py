@@ -266,13 +266,16 @@ class Columns:
     width: float
 
     @classmethod
-    def fit(cls, width: float) -> Columns:
-        """Share `width` among label, forward, gap and backward. ``graph_places.js`` computes the same."""
-        width = max(width, NARROWEST)
-        margin, space = 12.0, 18.0
-        free = width - 2 * margin - space
-        share = LEAST_SHARE + (SHARE - LEAST_SHARE) * min(1.0, (width - NARROWEST) / (ROOMY - NARROWEST))
+    def fit(cls, width: float, lane: float = 0.0) -> Columns:
+        """Share `width` among label, forward, gap and backward, with a lane beside each of the two columns.
+
+        ``graph_places.js`` computes the same.
+        """
+        width = max(width, NARROWEST + 2 * lane)
+        margin, space, inner = 12.0, 18.0, width - 2 * lane
+        free = inner - 2 * margin - space
+        share = LEAST_SHARE + (SHARE - LEAST_SHARE) * min(1.0, (inner - NARROWEST) / (ROOMY - NARROWEST))
         label, box = free * share, free * SHARE
-        forward = margin + label + space
-        backward = width - margin - box
+        forward = margin + label + space + lane
+        backward = width - margin - lane - box
         return cls((margin, margin + label), (forward, forward + box), (backward, backward + box), width)

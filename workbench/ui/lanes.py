@@ -17,6 +17,8 @@ from workbench.lever import Site
 from workbench.ui.drawing import Layout
 
 LEVER = "waits"
+LANE, FIRST, STEP = 44.0, 8.0, 8.0
+"""Width of the lane beside a column, from that to its first bar, and from bar to bar, in pixels: as on the page."""
 COLUMNS = 5
 """Bars beside each other; where more are on their way, they cover each other."""
 

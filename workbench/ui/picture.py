@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from workbench.graph import Kind
 from workbench.summary import text_summary
 from workbench.ui import svg
 from workbench.ui.app import App
@@ -23,10 +24,10 @@ QUIET_S = 1.0
 """How long nothing may have changed before the picture is made anew: choices come one after the other."""
 WIDTH = 900
 MOST_CHOICES = 12
-_MOST_LINES = 5
+_LEAST_LINES = 6
 _WIDE, _NARROW, _SMALL = 6.8, 6.0, 10
 """Width of a character of the two fonts, at most, and a size at which the narrower one is as wide as the fixed one."""
-_LINE, _CELL, _LEAST_CELL, _PAD = 15, 101, 120, 12
+_LINE, _LEAST_CELL, _PAD = 15, 120, 12
 _GOOD, _BAD = "#1a6b3c", "#b3261e"
 _LEGEND = (
     (svg.arc_sample(Style.SAVED), "saved for the backward"),
@@ -35,6 +36,7 @@ _LEGEND = (
     (svg.fusion_sample(), "fusion"),
     (svg.ghost_sample(), "not made in the forward any more"),
 )
+_OF_COLLECTIVES = (svg.bar_sample(), "collective, from where it is issued to where it is waited for (filled)")
 
 
 def mimebundles(bench: Workbench, *, tab: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -73,8 +75,8 @@ def render(app: App) -> str:
     head = Head(WIDTH)
     head.figures(app.strip.content["figures"])
     head.choices([group for group in app.graph.groups() if group[0].choice != group[0].default])
-    head.legend()
     plan, title = bench.plan, title_of_picture(bench)
+    head.legend(collectives=bool((plan.graph.statements.kind == Kind.COLLECTIVE).any()))
     return svg.render(plan.graph, plan.sites, title=title, width=WIDTH, views=False, head=head.parts, room=head.y)
 
 
@@ -103,14 +105,20 @@ class Head:
         """The strip of figures, as `workbench.ui.figures.figures` makes it."""
         columns = max(1, min(len(figures), (self._width - 2 * _PAD) // _LEAST_CELL))
         wide = (self._width - 2 * _PAD) / columns
-        for number, figure in enumerate(figures):
-            x, y = _PAD + wide * (number % columns), self.y + _CELL * (number // columns)
-            self.parts.append(svg.rule(x, y, wide, _CELL))
-            self.parts.append(svg.text(x + 8, y + 12, svg.fit(figure["title"], wide - 12, _SMALL), "s", svg.MUTED))
-            lines = [line for value in figure["values"] for line in _value_lines(value, wide - 12)]
-            for row, line in enumerate(lines[:_MOST_LINES]):
-                self.parts += [svg.text(x + 8 + right, y + 29 + _LINE * row, *words) for right, *words in line]
-        self.y += _CELL * -(-len(figures) // columns) + 8
+        cells = [
+            [
+                *([(0.0, title, "s", svg.MUTED)] for title in svg.wrap(figure["title"], wide - 12, _SMALL)),
+                *(line for value in figure["values"] for line in _value_lines(value, wide - 12)),
+            ]
+            for figure in figures
+        ]
+        tall = _LINE * max(_LEAST_LINES, *map(len, cells)) + 11
+        for number, lines in enumerate(cells):
+            x, y = _PAD + wide * (number % columns), self.y + tall * (number // columns)
+            self.parts.append(svg.rule(x, y, wide, tall))
+            for row, line in enumerate(lines):
+                self.parts += [svg.text(x + 8 + right, y + 13 + _LINE * row, *words) for right, *words in line]
+        self.y += tall * -(-len(figures) // columns) + 8
 
     def choices(self, groups: Sequence[Sequence[Site]]) -> None:
         """What is chosen otherwise than stock: sites that are set alike on one line."""
@@ -125,10 +133,12 @@ class Head:
             self._line(f"and {len(shown) - MOST_CHOICES} more", "s", svg.MUTED)
         self.y += 6
 
-    def legend(self) -> None:
-        """What lines and boxes mean."""
+    def legend(self, *, collectives: bool = False) -> None:
+        """What lines and boxes mean; of collectives where there are any, on a line of its own."""
         x = float(_PAD)
-        for sample, words in _LEGEND:
+        for sample, words in (*_LEGEND, *([_OF_COLLECTIVES] if collectives else [])):
+            if sample is _OF_COLLECTIVES[0]:
+                x, self.y = float(_PAD), self.y + 18
             self.parts.append(f'<g transform="translate({x:g} {self.y + 8:g})">{sample}</g>')
             self.parts.append(svg.text(x + 34, self.y + 8, words, "s", svg.MUTED))
             x += 34 + 6.2 * len(words) + 16
@@ -145,12 +155,13 @@ def _value_lines(value: Mapping[str, Any], width: float) -> list[list[tuple[floa
     number, kind = value["text"], value["kind"]
     first = [(0.0, svg.fit(number, width), "b", ink.get(value.get("tone", ""), svg.INK))]
     beside = len(number) * _WIDE + 6
-    what = (0.0, svg.fit(kind, width, _SMALL), "s", svg.MUTED)
+    what = [[(0.0, line, "s", svg.MUTED)] for line in svg.wrap(kind, width, _SMALL)]
     fits = beside + len(kind) * _NARROW <= width
-    found = [[*first, (beside, *what[1:])]] if fits else [first, [what]]
+    found = [[*first, (beside, kind, "s", svg.MUTED)]] if fits else [first, *what]
     if value.get("delta"):
         words = f"{value['delta']} {value.get('delta_vs', '')}".strip()
-        found.append([(0.0, svg.fit(words, width, _SMALL), "s", ink.get(value["delta_tone"], svg.MUTED))])
+        tone = ink.get(value["delta_tone"], svg.MUTED)
+        found += [[(0.0, line, "s", tone)] for line in svg.wrap(words, width, _SMALL)]
     return found
 
 

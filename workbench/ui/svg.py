@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from html import escape
 
 from workbench.graph import Graph
 from workbench.lever import Site
 from workbench.summary import human_bytes, human_shape
+from workbench.ui import lanes
 from workbench.ui import layout as u_layout
 from workbench.ui.drawing import HEADER, SECTION, Columns, Layout, Shape, Style
 from workbench.ui.folding import LOOP
@@ -26,6 +28,7 @@ _FILL, _STROKE, _INK, _SOFT = (
 )
 _ARC = {Style.SAVED: "#267044", Style.RECOMPUTED: "#b04a00", Style.OFFLOADED: "#0b6b85"}
 _DASH = {Style.SAVED: "", Style.RECOMPUTED: ' stroke-dasharray="6 4"', Style.OFFLOADED: ' stroke-dasharray="1.5 4"'}
+_OF_GROUP = ("", ' stroke-dasharray="6 3"', ' stroke-dasharray="2 3"', ' stroke-dasharray="9 3 2 3"')
 _FUSION = "#8b6fd0"
 INK, MUTED, _HAIR, _RULE = "#1f2328", "#59636e", "#e6e9ed", "#d0d7de"
 _STYLE = (
@@ -52,7 +55,7 @@ def render(
     ----------
     graph : Graph
     sites : sequence of Site
-        Drawn as arcs.
+        Drawn as arcs, and collectives as bars beside the columns.
     title : str
         Above the picture, and for those who cannot see it.
     width, max_height : int
@@ -70,7 +73,8 @@ def render(
         An ``<svg>`` element that needs nothing else.
     """
     layout = u_layout.compute(graph, sites, views=views)
-    columns = Columns.fit(width)
+    bars = lanes.bars(graph, layout, sites)
+    columns = Columns.fit(width, lanes.LANE if len(bars) else 0.0)
     top = 30.0 if title else 0.0
     height = min(layout.height, max_height)
     parts = [
@@ -78,6 +82,7 @@ def render(
         *_sections(layout, columns, height),
         *_runs(layout, columns, height),
         *_arcs(layout, columns, height),
+        *_bars(bars, columns, height),
         *_nodes(graph, sites, layout, columns, height),
         *_heads(columns),
     ]
@@ -109,6 +114,14 @@ def fit(words: str, width: float, size: float = 11) -> str:
     return words if len(words) <= room else f"{words[: max(0, room - 1)].rstrip()}…" if room > 1 else ""
 
 
+def wrap(words: str, width: float, size: float = 11) -> list[str]:
+    """`words` on lines that fit `width` in the fixed font, broken between words where they can be."""
+    lines = textwrap.wrap(
+        words, max(1, int(width / (size * _CHARACTER))), break_long_words=False, break_on_hyphens=False
+    )
+    return [fit(line, width, size) for line in lines]
+
+
 def rule(x: float, y: float, width: float, height: float) -> str:
     """A box that only its border shows."""
     return f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" fill="none" stroke="{_HAIR}"/>'
@@ -128,6 +141,35 @@ def ghost_sample() -> str:
     """A small box as a value is drawn that the forward does not make any more."""
     ink = _ARC[Style.RECOMPUTED]
     return f'<rect y="-6" width="28" height="12" rx="3" fill="none" stroke="{ink}" stroke-dasharray="4 3"/>'
+
+
+def bar_sample() -> str:
+    """A short bar as collectives are drawn: a filled end where one is waited for."""
+    return _bar((4.0, 0.0), (24.0, 0.0), 0)
+
+
+def _bar(issue: tuple[float, float], wait: tuple[float, float], group: int) -> str:
+    ink, (x0, y0), (x1, y1) = _ARC[Style.OFFLOADED], issue, wait
+    dash = _OF_GROUP[max(group, 0) % len(_OF_GROUP)]
+    end = f'r="3.5" stroke="{ink}" stroke-width="1.5"'
+    return (
+        f'<path d="M{x0:g} {y0:g}L{x1:g} {y1:g}" stroke="{ink}" stroke-width="2.5"{dash}/>'
+        f'<circle cx="{x0:g}" cy="{y0:g}" fill="#ffffff" {end}/><circle cx="{x1:g}" cy="{y1:g}" fill="{ink}" {end}/>'
+    )
+
+
+def _bars(bars: lanes.Bars, columns: Columns, limit: float) -> list[str]:
+    """Collectives on their way, beside the columns."""
+    parts = []
+    each = (column.tolist() for column in (bars.side, bars.column, bars.group, bars.y0, bars.y1))
+    for side, column, group, y0, y1 in zip(*each, strict=True):
+        if min(y0, y1) > limit:
+            continue
+        out = lanes.FIRST + lanes.STEP * column
+        x = columns.forward[0] - out if side == 0 else columns.backward[1] + out
+        # An end at the first statement is drawn whole, below the heads of the columns.
+        parts.append(_bar((x, max(y0, HEADER + 6)), (x, max(y1, HEADER + 6)), group))
+    return parts
 
 
 def _heads(columns: Columns) -> list[str]:
