@@ -163,7 +163,8 @@ def _copied_after(bench: Workbench) -> int:
     copied = 0
     gradients = [g for g in split.backward.bound_symbols[-1].flat_proxy_args if isinstance(g, TensorProxy)]
     held = np.flatnonzero(values.flags & (ValueFlag.ARGUMENT | ValueFlag.OUTPUT | ValueFlag.GRADIENT))
-    names = [values.name[v] for v in held if values.name[v] not in bench._captured.stage.unread]
+    # Not what no statement reads, nor gradients that wait beside the trace.
+    names = [values.name[v] for v in held if values.name[v] in found.storage_of]
     holders = Counter([*(found.storage_of[name] for name in names), *(found.storage_of[g.name] for g in gradients)])
     for gradient in gradients:
         nbytes = int(values.bytes[graph.value_index[gradient.name]])
