@@ -188,6 +188,16 @@ def test_nobody_is_told_to_press_what_cannot_be_pressed(mount, module, content):
     assert page.get_by_role("checkbox").count() == 0
 
 
+def test_a_snapshot_that_cannot_be_taken_says_why_beside_ways_that_can_be_timed(mount):
+    ways = [{"name": "thunder", "label": "as it comes", "on": False}]
+    page = mount(
+        "settings.js", {"rows": [], "runs": {"ways": ways, "snapshot": False, "no_snapshot": "of one process"}}
+    )
+    assert page.get_by_role("checkbox", name="time against thunder").is_enabled()
+    assert page.get_by_role("checkbox", name="memory snapshot").is_disabled()
+    assert "of one process" in page.locator("#view").inner_text()
+
+
 def test_a_question_shows_what_it_emphasizes_and_its_code_without_their_marks(mount):
     question = "How many *different* fusions has `a * b`, where 2 * x * y is read?"
     page = mount("lesson.js", {"question": question, "kind": "number", "unit": "", "options": [], "given": []})
