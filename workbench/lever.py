@@ -11,7 +11,9 @@ this file and knows none of them by name.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
+import os
 import pkgutil
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -297,10 +299,16 @@ def lever_named(name: str) -> Lever:
 
 def all_levers() -> tuple[Lever, ...]:
     """All levers, in the order of their names; every file in `workbench/levers/` is imported first."""
-    package = importlib.import_module("workbench.levers")
-    for module in pkgutil.iter_modules(package.__path__):
+    folders = importlib.import_module("workbench.levers").__path__
+    _import_levers(tuple([(folder, os.stat(folder).st_mtime_ns) for folder in folders]))
+    return tuple([_REGISTRY[name] for name in sorted(_REGISTRY)])
+
+
+@functools.lru_cache(maxsize=1)
+def _import_levers(folders: tuple[tuple[str, int], ...]) -> None:
+    # Once for what is there: each plan asks for the levers some ten times.
+    for module in pkgutil.iter_modules([folder for folder, _ in folders]):
         importlib.import_module(f"workbench.levers.{module.name}")
-    return tuple(_REGISTRY[name] for name in sorted(_REGISTRY))
 
 
 def widened(site: Site, option: str) -> Site:
