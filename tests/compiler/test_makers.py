@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -75,6 +76,21 @@ def test_a_generator_is_refused_by_the_line() -> None:
 
     with pytest.raises(ProgramError, match=r"test_makers\.py.*generator"):
         workbench.open(program, given(), device="cpu", capture="dynamo")
+
+
+def test_contractions_are_the_same_in_each_process() -> None:
+    # Labels were gone through as a set gives them, by hashes that Python draws for each process.
+    code = """if True:
+        import torch, workbench
+        x, w, b = torch.randn(3, 4, 5), torch.randn(5, 2, 6, requires_grad=True), torch.randn(4, 5, 6)
+        def program(x, w, b):
+            return torch.einsum("ibh,hnd->ibnd", x, w).sin().sum() + torch.einsum("bhd,hnd->bn", b, w).sum()
+        bench = workbench.open(program, x, w, b, device="planned", executor="torch")
+        print([site.id for site in bench.sites()], bench.plan.peak_bytes, bench.plan.text())
+    """
+    seeds = ({**os.environ, "PYTHONHASHSEED": seed} for seed in ("0", "1"))
+    first, second = (re.sub(r"took \d+ \w+", "", workbench_process(code, environment)) for environment in seeds)
+    assert first == second
 
 
 @pytest.mark.slow

@@ -54,6 +54,7 @@ from workbench.lever import Site, all_levers, widened
 patches.record_scopes()
 patches.name_by_path()
 patches.refuse_second_derivatives()
+patches.contract_in_order()
 quick.hasten()
 mended.mend()
 

@@ -16,7 +16,7 @@ import sysconfig
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from types import FunctionType, MappingProxyType
+from types import FunctionType, MappingProxyType, SimpleNamespace
 from typing import Any, Protocol
 from unittest import mock
 from weakref import WeakKeyDictionary
@@ -341,6 +341,39 @@ def refuse_second_derivatives() -> None:
     differentiable.
     """
     ThunderFunction.backward = staticmethod(backward_once)
+
+
+class _InOrder(frozenset[str]):
+    """Labels that are gone through in their order: that of a set hangs on hashes that Python draws for each process."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(super().__iter__()))
+
+    def __and__(self, other: Any) -> Any:
+        return _InOrder(super().__and__(other))
+
+    __rand__ = __and__
+
+    def __sub__(self, other: Any) -> Any:
+        return _InOrder(super().__sub__(other))
+
+
+def contract_in_order() -> None:
+    """Let ``einsum`` take the dimensions that it contracts, and those that are left, in the order of their labels.
+
+    Thunder goes through sets of them, so that statements, sites and memory were others in each process, and a config
+    that one exported had sites that another did not know. For all that Thunder compiles in this process. It can go once
+    ``torch.einsum("ibh,hnd->ibnd", x, w)`` is traced alike under all of Python's hash seeds.
+    """
+    stock = thunder.torch.opt_einsum.contract_path
+
+    def contract_path(*args: Any, **options: Any) -> Any:
+        path, found = stock(*args, **options)
+        found.contraction_list = [(each[0], _InOrder(each[1]), *each[2:]) for each in found.contraction_list]
+        return path, found
+
+    thunder.torch.frozenset = _InOrder
+    thunder.torch.opt_einsum = SimpleNamespace(contract_path=contract_path)
 
 
 def run_backward_outside_dynamo() -> None:

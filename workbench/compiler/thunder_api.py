@@ -350,6 +350,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "thunder_general_jit",
         "torch._fake_type_to_thunder",
         "torch._get_fake_arg",
+        "torch.opt_einsum.contract_path",
     ),
     "prims": (
         "OpTags.AUTO_REGISTERED",
