@@ -372,8 +372,8 @@ def contract_in_order() -> None:
         found.contraction_list = [(each[0], _InOrder(each[1]), *each[2:]) for each in found.contraction_list]
         return path, found
 
-    thunder.torch.frozenset = _InOrder
-    thunder.torch.opt_einsum = SimpleNamespace(contract_path=contract_path)
+    # Its module makes sets of labels nowhere else.
+    vars(thunder.torch).update(frozenset=_InOrder, opt_einsum=SimpleNamespace(contract_path=contract_path))
 
 
 def run_backward_outside_dynamo() -> None:
