@@ -78,6 +78,7 @@ def test_a_generator_is_refused_by_the_line() -> None:
         workbench.open(program, given(), device="cpu", capture="dynamo")
 
 
+@pytest.mark.slow
 def test_contractions_are_the_same_in_each_process() -> None:
     # Labels were gone through as a set gives them, by hashes that Python draws for each process.
     code = """if True:

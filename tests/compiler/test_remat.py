@@ -138,7 +138,9 @@ def test_a_tie_names_the_other_cut() -> None:
     assert not ties[0.6].ties
 
 
-@pytest.mark.parametrize(("program", "layers"), [("residual_chain", 4), ("llama", 2)])
+@pytest.mark.parametrize(
+    ("program", "layers"), [("residual_chain", 4), pytest.param("llama", 2, marks=pytest.mark.slow)]
+)
 def test_cuts_that_are_kept_are_those_of_their_options(program: str, layers: int) -> None:
     # What one plan's cuts were is asked for by the next, of which a weight, or a pin of some variable, is another.
     trace, kept, drawn = partitioned(workbench.open(program, layers=layers, executor="torchcompile")), Kept(), Random(3)
