@@ -1,9 +1,8 @@
 """Where the CPU time of a step of fused regions goes: calls of regions, kernels, PyTorch's ops between them, the rest.
 
 For a model of `fit_measured` under the stock plan of an executor with regions, on one thread: the step as it runs,
-with the code of its regions in it, with regions called straight and with all guards, and PyTorch's own
-`torch.compile` beside it; the statements of the straight step by their clocks, and each region called again on the
-inputs that it had, the three ways there are.
+through Thunder with regions called straight and with all guards, and PyTorch's own `torch.compile` beside it; the
+statements of the step by their clocks, and each region called again on the inputs that it had, in three ways.
 
 ``python -m benchmarks.region_calls [NAME] [--executor torchcompile_aten] [--steps 60] [--json FILE]``
 """
@@ -147,9 +146,9 @@ def main() -> int:
     for _ in range(4):
         ours.step()
         theirs.step()
-    samples: dict[str, list[float]] = {"inlined": [], "straight": [], "guarded": [], "torch.compile": []}
+    samples: dict[str, list[float]] = {"as it runs": [], "straight": [], "guarded": [], "torch.compile": []}
     for _ in range(options.steps):
-        samples["inlined"].append(step_s(ours))
+        samples["as it runs"].append(step_s(ours))
         with through_thunder():
             samples["straight"].append(step_s(ours))
         with all_guarded():
@@ -157,7 +156,7 @@ def main() -> int:
         samples["torch.compile"].append(step_s(theirs))
     steps = {name: statistics.median(each) for name, each in samples.items()}
     statements, regions = of_statements(ours, options.steps), of_regions(ours)
-    rest = steps["inlined"] - sum(statements.values())
+    rest = steps["as it runs"] - sum(statements.values())
     found = {"model": options.name, "step_s": steps, "statement_s": statements, "rest_s": rest, "region_s": regions}
     calls = regions["calls"]
     print(f"{options.name}: CPU ms of a step, the median of {options.steps}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,6 @@ import torch
 from torch import nn
 
 import workbench
-from workbench.compiler import inlined as inlining
 from workbench.compiler import steps
 from workbench.compiler.clocks import StatementClocks
 from workbench.compiler.steps import Steps
@@ -240,59 +238,6 @@ def test_inputs_that_are_given_back_keep_their_history(made: list[Steps]) -> Non
     assert made[0].straight
 
 
-class Turned(torch.nn.Module):
-    """Products, and views of products of which one alone is given back."""
-
-    def __init__(self, gives: bool) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.one, self.two = torch.nn.Linear(6, 8), torch.nn.Linear(6, 8)
-        self.gives = gives
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        one, two = (each(x).view(4, 2, 4).transpose(0, 1) for each in (self.one, self.two))
-        made = torch.nn.functional.scaled_dot_product_attention(one[None], two[None], two[None]).sum()
-        return (made, one) if self.gives else (made,)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("gives", [False, True])
-def test_a_saved_view_is_autograd_s_only_where_a_person_has_its_memory(
-    gives: bool, made: list[Steps], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    saved: list[torch.Tensor] = []
-    stock = steps.connect
-
-    def noting(backward: Any, inputs: Any, outputs: Any, kept: Any, others: Any) -> None:
-        saved[:] = kept
-        stock(backward, inputs, outputs, kept, others)
-
-    monkeypatch.setattr(steps, "connect", noting)
-    model = Turned(gives)
-    run = workbench.open(model, drawn(4, 6), device="cpu", executor="torchcompile_aten").config.jit(model)
-    for _ in range(4):
-        first, *others = run(drawn(4, 6))
-    assert made[0].straight
-    first.backward(retain_graph=True)
-    torch.testing.assert_close(model.one.weight.grad, eager_gradient(gives))
-    heads = [each for each in saved if each.shape[-3:] == (2, 4, 4) and each.stride(-2) == 8]
-    memory = {each.untyped_storage().data_ptr() for each in others}
-    assert len(heads) >= 2
-    assert {each._base is not None for each in heads if each.untyped_storage().data_ptr() not in memory} == {False}
-    if gives:
-        with torch.no_grad():
-            others[0].mul_(2)
-        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-            first.backward()
-
-
-def eager_gradient(gives: bool) -> torch.Tensor:
-    model = Turned(gives)
-    model(drawn(4, 6))[0].backward()
-    assert model.one.weight.grad is not None
-    return model.one.weight.grad
-
-
 def test_clocks_run_what_they_put_in(made: list[Steps]) -> None:
     model = small()
     run = compiled(model, drawn(4, 6))
@@ -309,51 +254,3 @@ def test_clocks_run_what_they_put_in(made: list[Steps]) -> None:
         clocks.clear()
         run(drawn(4, 6)).sum().backward()
         assert not clocks.times_ns
-
-
-@pytest.mark.slow
-def test_the_code_of_regions_stands_in_the_trace_and_checks_what_it_is_given(
-    made: list[Steps], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = {"layers": 1, "dim": 16, "vocab": 32, "sequence": 8}
-    bench = workbench.open("llama", device="cpu", executor="torchcompile_aten", settings=settings)
-    texts: list[str] = []
-
-    def keeping(tree: ast.AST, *rest: Any) -> Any:
-        texts.append(ast.unparse(tree))
-        return compile(tree, *rest)  # type: ignore[call-overload]
-
-    ran: list[Any] = []
-    stock = Steps._run
-
-    def noting(self: Steps, way: Any, args: tuple[Any, ...]) -> Any:
-        ran[:] = way.forward, *args
-        return stock(self, way, args)
-
-    monkeypatch.setattr(Steps, "_run", noting)
-    monkeypatch.setattr(inlining, "compile", keeping, raising=False)
-    results = []
-    for ways in (steps.WAYS, 0):
-        monkeypatch.setattr(steps, "WAYS", ways)
-        model, args, _ = bench.program.build()
-        run = bench.config.jit(model)
-        for _ in range(4):
-            model.zero_grad()
-            out = run(*args)
-            out.backward()
-        results.append([out.detach(), *(p.grad for p in model.parameters())])
-    assert made[0].straight == 2
-    regions = {b.sym.name for b in run._lc_cs.last_traces[-1].bound_symbols if b.sym.is_fusion}
-    regions |= {b.sym.name for b in run._lc_cs.last_backward_traces[-1].bound_symbols if b.sym.is_fusion}
-    # That all are given what they were is checked once; where that is not so, each is for itself, and called if not.
-    assert not [name for name in regions if any(f" {name}(" in text for text in texts)]
-    assert not any("_fits(" in text for text in texts)
-    for one, other in zip(*results, strict=True):
-        assert torch.equal(one, other)
-    texts.clear()
-    forward, weight, *given = inlining.inlined(made[0]._ways[0].entry.computation_fn), *ran[1:]
-    inlining.inlined(made[0]._ways[0].backward._function)
-    assert {name for name in regions if any(f"if wb_{name}_fits(" in text for text in texts)} == regions
-    spread = weight.detach().t().contiguous().t()
-    assert spread.stride() != weight.stride()
-    torch.testing.assert_close(forward(spread, *given)[0]["output"][0], results[0][0])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -24,20 +24,6 @@ type Fits = Callable[..., bool]
 type Runs = Callable[[tuple[Any, ...]], list[Any]]
 
 
-class Layout(NamedTuple):
-    """How a tensor lies in memory, and what of."""
-
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
-
-    @classmethod
-    def of(cls, tensor: torch.Tensor) -> Layout:
-        """That of a tensor."""
-        return cls(tuple(tensor.size()), tuple(tensor.stride()), tensor.dtype, tensor.device)
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Way:
     """How a kind of call goes straight to Inductor's code.
@@ -46,27 +32,12 @@ class Way:
     ----------
     fits : callable
         Whether a call is of the kind.
-    same_tensors : callable
-        The part of it that looks at the inputs.
     runs : callable
         Does what such a call does.
-    code : callable
-        Inductor's, a function of a list, which it empties.
-    order : tuple of int
-        Which input of the region each is that the code is given.
-    picks : tuple of Pick
-        How each output comes about.
-    layouts : tuple of Layout or None
-        How each output lies; None for what is no tensor.
     """
 
     fits: Fits
-    same_tensors: Fits
     runs: Runs
-    code: Callable[[list[Any]], Any]
-    order: tuple[int, ...]
-    picks: tuple[Pick, ...]
-    layouts: tuple[Layout | None, ...]
 
 
 class Direct:
@@ -87,11 +58,6 @@ class Direct:
     def ways(self) -> int:
         """Kinds of calls that go straight to Inductor's code."""
         return len(self._ways)
-
-    @property
-    def only_way(self) -> Way | None:
-        """How all calls so far went; None where there were several kinds, or one that needs its guards."""
-        return self._ways[0] if len(self._ways) == 1 and self._tries == WAYS - 1 else None
 
     def __call__(self, *args: Any) -> Any:
         """Run the region."""
@@ -128,17 +94,7 @@ def without_modes(args: Sequence[Any]) -> bool:
 
 def same_kind(args: Sequence[torch.Tensor]) -> Fits:
     """Whether a call is like this one, by the checks that Dynamo's guards are made of."""
-    return in_same_state(same_tensors(args))
-
-
-def same_tensors(args: Sequence[torch.Tensor]) -> Fits:
-    """Whether tensors are like these, each like its own, and no two of them one."""
-    check: Fits = TensorGuards(*args, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
-    return check
-
-
-def in_same_state(same_tensors: Fits) -> Fits:
-    """The same, and whether the global state is as it is now."""
+    same_tensors: Fits = TensorGuards(*args, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
     same_state, modes = GlobalStateGuard().check, _len_torch_function_stack
 
     def fits(*args: Any) -> bool:
@@ -159,11 +115,7 @@ def _straight(call: patches.Call, args: Sequence[torch.Tensor], outputs: Sequenc
     if -1 in order or None in picks:
         return None
     known = tuple(pick for pick in picks if pick is not None)
-    same = same_tensors(args)
-    code, ordered = graph.current_callable, tuple(order)
-    runs = _runs(code, ordered, len(args), len(call.gave), known)
-    layouts = tuple(Layout.of(output) if isinstance(output, torch.Tensor) else None for output in outputs)
-    return Way(in_same_state(same), same, runs, code, ordered, known, layouts)
+    return Way(same_kind(args), _runs(graph.current_callable, tuple(order), len(args), len(call.gave), known))
 
 
 def _runs(

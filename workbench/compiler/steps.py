@@ -16,13 +16,11 @@ from typing import Any
 
 import torch
 
-from workbench.compiler.connect import connect
+from workbench.compiler.connect import Backward, connect
 from workbench.compiler.copies import inside_of
-from workbench.compiler.direct import Fits, in_same_state, same_kind, same_tensors, without_modes
-from workbench.compiler.inlined import inlined, lies
+from workbench.compiler.direct import Fits, same_kind, without_modes
 from workbench.compiler.thunder_api import PrimIDs, TraceCtx
 from workbench.programs.modes import restored
-from workbench.torch_api import _set_grad_enabled
 
 WAYS = 4
 """Kinds of calls that are noted of one graph, such as with other strides; further ones go through Thunder."""
@@ -50,12 +48,6 @@ class _Way:
         Places of what the traces are given; None for all, in order.
     kept : tuple of int
         Places of what the last trace is given beside results.
-    gradients : bool
-        Whether autograd records outside.
-    forward : callable
-        The compilation's forward, with the code of its regions in it where that can be; called where it does not.
-    backward : Backward or None
-        Its backward.
     epilogue : callable or None
         What is done with results; None where they are what is given back.
     """
@@ -66,9 +58,6 @@ class _Way:
     shared: tuple[int, ...]
     taken: tuple[int, ...] | None
     kept: tuple[int, ...]
-    gradients: bool
-    forward: Callable[..., Any]
-    backward: Backward | None
     epilogue: Callable[..., Any] | None
 
 
@@ -113,14 +102,11 @@ class Steps:
         self.straight += 1
         entry, known = way.entry, self._lc_cs
         given = args if way.taken is None else [args[place] for place in way.taken]
-        _set_grad_enabled(False)
-        try:
-            result = way.forward(*given)
-        finally:
-            _set_grad_enabled(way.gradients)
-        if way.backward is not None:
+        result = entry.computation_fn(*given)
+        if entry.backward_fn is not None:
             data, (saved, others) = result
-            connect(way.backward, data["flat_args"], data["flat_output"], saved, others)
+            backward: Backward = entry.backward_fn
+            connect(backward, data["flat_args"], data["flat_output"], saved, others)
             result = tuple(data["output"])
         if way.epilogue is not None:
             result = way.epilogue(*(args[place] for place in way.kept), *result)
@@ -155,64 +141,16 @@ class Steps:
             return None
         if not _writes(entry):
             plain = shared = ()
-        with torch.no_grad():
-            forward = inlined(entry.computation_fn, [lies(args[place]) for place in taken])
         return _Way(
             entry, fits, plain, shared,
             taken=None if taken == tuple(range(len(args))) else taken,
             kept=further,
-            gradients=torch.is_grad_enabled(),
-            forward=forward,
-            backward=None if entry.backward_fn is None else Backward(entry.backward_fn),
             epilogue=None if _gives_all(entry.epilogue_traces[-1]) else entry.epilogue_fn,
         )  # fmt: skip
 
     def _there(self, entry: Any) -> bool:
         """Whether Thunder still has a compilation."""
         return id(entry) in map(id, self._lc_cs.interpreter_cache)
-
-
-class Backward:
-    """A compilation's backward, with the code of its regions in it once it has run.
-
-    Parameters
-    ----------
-    function : callable
-        As Thunder made it of a trace.
-    """
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-        self._straight: Callable[..., Any] | None = None
-        self._checking: Callable[..., Any] | None = None
-        self._same_tensors: Fits | None = None
-        self._same_state: Callable[..., bool] | None = None
-
-    def __call__(self, saved: list[Any], cotangents: list[Any]) -> Any:
-        """Give gradients."""
-        if self._same_state is None:
-            return self._noted(saved, cotangents)
-        if not self._same_state():
-            return self._function(saved, cotangents)
-        # What was saved may have been unpacked as something else, by a person's hook.
-        if self._same_tensors is not None and self._same_tensors(*saved[0], *cotangents):
-            assert self._straight is not None
-            return self._straight(saved, cotangents)
-        if self._checking is None:
-            self._checking = inlined(self._function)
-        return self._checking(saved, cotangents)
-
-    def _noted(self, saved: list[Any], cotangents: list[Any]) -> Any:
-        given = (*saved[0], *cotangents)
-        layouts = [lies(saved), lies(cotangents)]
-        same = same_tensors(given) if without_modes(given) else None
-        # What is saved is to leave memory where the function deletes it.
-        del given
-        gradients = self._function(saved, cotangents)
-        if same is not None:
-            self._straight = inlined(self._function, layouts)
-        self._same_tensors, self._same_state = same, in_same_state(lambda: True)
-        return gradients
 
 
 def _gives_all(trace: TraceCtx) -> bool:
