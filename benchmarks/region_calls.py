@@ -1,10 +1,10 @@
 """Where the CPU time of a step of fused regions goes: calls of regions, kernels, PyTorch's ops between them, the rest.
 
 For a model of `fit_measured` under the stock plan of an executor with regions, on one thread: the step as it runs,
-through Thunder with regions called straight and with all guards, and PyTorch's own `torch.compile` beside it; the
-statements of the step by their clocks, and each region called again on the inputs that it had, in three ways.
+the step with all guards, and PyTorch's own `torch.compile` beside it; the statements of the step by their clocks, and
+each region called again on the inputs that it had, in three ways.
 
-``python -m benchmarks.region_calls [NAME] [--executor torchcompile_aten] [--steps 60] [--json FILE]``
+``python -m benchmarks.region_calls [NAME] [--executor torchcompile_aten] [--scale 1] [--steps 60] [--json FILE]``
 """
 
 from __future__ import annotations
@@ -26,30 +26,14 @@ from benchmarks.fit_measured import MODELS, built, step_s
 from workbench.compiler import fusion
 from workbench.compiler.clocks import StatementClocks
 from workbench.compiler.patches import inductor_noted
-from workbench.compiler.steps import Steps
 from workbench.runs.accuracy import Stepper
 
 REPEATS = 200
 
 
 @contextmanager
-def through_thunder() -> Iterator[None]:
-    """Inside, each step goes through Thunder, and each region is called."""
-    stock = Steps.__call__
-
-    def looked_through(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._jitted(*args, **kwargs)
-
-    Steps.__call__ = looked_through  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        Steps.__call__ = stock  # type: ignore[method-assign]
-
-
-@contextmanager
 def all_guarded() -> Iterator[None]:
-    """Inside, regions are called through `torch.compile` as Thunder does it, and steps go through Thunder."""
+    """Inside, regions are called through `torch.compile`, as Thunder does it."""
     stock = fusion.LazyRegion.__call__
 
     def guarded(self: Any, *args: Any) -> Any:
@@ -57,8 +41,7 @@ def all_guarded() -> Iterator[None]:
 
     fusion.LazyRegion.__call__ = guarded  # type: ignore[method-assign]
     try:
-        with through_thunder():
-            yield
+        yield
     finally:
         fusion.LazyRegion.__call__ = stock  # type: ignore[method-assign]
 
@@ -74,8 +57,7 @@ def inputs_of(stepper: Stepper) -> list[tuple[Any, tuple[Any, ...]]]:
 
     fusion.LazyRegion.__call__ = noting  # type: ignore[method-assign]
     try:
-        with through_thunder():
-            stepper.step()
+        stepper.step()
     finally:
         fusion.LazyRegion.__call__ = stock  # type: ignore[method-assign]
     return found
@@ -133,24 +115,23 @@ def main() -> int:
     asked = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     asked.add_argument("name", nargs="?", choices=list(MODELS), default="llama")
     asked.add_argument("--executor", choices=("torchcompile", "torchcompile_aten"), default="torchcompile")
+    asked.add_argument("--scale", type=int, default=1, help="times the width and the sequence")
     asked.add_argument("--steps", type=int, default=60)
     asked.add_argument("--json", type=Path)
     options = asked.parse_args()
     torch.set_num_threads(1)
-    model, args = built(options.name)
+    model, args = built(options.name, options.scale)
     config = workbench.open(model, *args, device="cpu", executor=options.executor).config
-    model, args = built(options.name)
+    model, args = built(options.name, options.scale)
     ours = Stepper(model, args, {}, config.jit(model))
-    model, args = built(options.name)
+    model, args = built(options.name, options.scale)
     theirs = Stepper(model, args, {}, torch.compile(model, dynamic=False))
     for _ in range(4):
         ours.step()
         theirs.step()
-    samples: dict[str, list[float]] = {"as it runs": [], "straight": [], "guarded": [], "torch.compile": []}
+    samples: dict[str, list[float]] = {"as it runs": [], "guarded": [], "torch.compile": []}
     for _ in range(options.steps):
         samples["as it runs"].append(step_s(ours))
-        with through_thunder():
-            samples["straight"].append(step_s(ours))
         with all_guarded():
             samples["guarded"].append(step_s(ours))
         samples["torch.compile"].append(step_s(theirs))

@@ -41,7 +41,7 @@ from workbench.compiler.names import told_place
 from workbench.compiler.repeats import Written, traced_once
 from workbench.compiler.thunder_api import Transform
 from workbench.errors import ProgramError, WorkbenchError
-from workbench.programs.modes import are_as_outside, restored
+from workbench.programs.modes import restored
 from workbench.torch_api import (
     BackendCompilerFailed,
     FailOnRecompileLimitHit,
@@ -193,10 +193,8 @@ class Compiled:
         self._since = time.perf_counter()
         self._given = (args, kwargs)
         usual = _AS_IT_IS if stance.is_usual() else stance.usual()
-        # What was compiled reads no modes; what compiles now, by Dynamo or by Thunder, waits by itself.
-        alone = self._whole and not self._modes and are_as_outside()
         through = layers_read_through() if self._asks else _AS_IT_IS
-        with usual, _AS_IT_IS if alone else restored(self._modes), through:
+        with usual, restored(self._modes), through:
             try:
                 return _hooked(self._program, functools.partial(self._call, *args, **kwargs))
             except BackendCompilerFailed as error:

@@ -17,7 +17,6 @@ from workbench.compiler.fusion import (
     Observer,
 )
 from workbench.compiler.hooks import Hooks
-from workbench.compiler.steps import Steps
 from workbench.compiler.thunder_api import (
     Transform,
 )
@@ -80,7 +79,7 @@ def jit(config: Config, fn: Callable[..., Any], *, observer: Observer | None = N
         jitted = _in_parts(config, fn, observer, shared, options)
     else:
         sharing = shared if config.parallel else ()
-        jitted = _compiled(fn, config.capture, compiled, sharing, observer, config.modes, Steps)
+        jitted = _compiled(fn, config.capture, compiled, sharing, observer, config.modes)
         jitted._workbench_proofs = proofs
     if isinstance(jitted, dynamo.CompiledModule) and again is not None:
         jitted.made_by(again)
@@ -94,11 +93,10 @@ def _compiled(
     sharing: Sequence[Transform],
     observer: Observer | None = None,
     modes: Mapping[str, str] = MappingProxyType({}),
-    called: Callable[[Any], Any] = lambda jitted: jitted,
 ) -> Any:
-    """A program of one graph, compiled the way that it was captured in; what a graph became is called some way."""
+    """A program of one graph, compiled the way that it was captured in."""
     if capture == "dynamo" and not sharing:
-        return dynamo.jit(fn, lambda function: called(compiler(function)), observer, modes)
+        return dynamo.jit(fn, compiler, observer, modes)
     if capture == "dynamo" and isinstance(fn, torch.nn.Module) and not among_ranks.moved(fn, sharing):
         return dynamo.jit_among_ranks(fn, sharing, compiler, observer, modes)
     # By the interpreter, ids are the same: it takes what a rank moves to its device, too.
@@ -133,7 +131,7 @@ def _in_parts(
             hooks.restart()
             first, *rest = hooks.transforms()
             transforms = [first, *shared, *rest]
-            return Steps(thunder_api.jit(function, executors=hooks.executors(), transforms=transforms, **options))
+            return thunder_api.jit(function, executors=hooks.executors(), transforms=transforms, **options)
 
         return compiled, bool(name)
 

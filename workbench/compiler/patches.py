@@ -24,7 +24,6 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import fx
 
-from workbench.compiler.connect import Both, Inputs, Outputs
 from workbench.compiler.copies import goes_without
 from workbench.compiler.once import backward_once
 from workbench.compiler.thunder_api import (
@@ -382,7 +381,7 @@ def run_backward_outside_dynamo() -> None:
     Dynamo compiles whatever Python runs between the graphs of such a program, Thunder's own code for autograd with it.
     It can go once the stack of a compilation by Dynamo in such a program never holds ``torch_autograd.py``.
     """
-    kinds: tuple[Any, ...] = (ThunderFunction, ThunderOutputFunction, Inputs, Outputs, Both)
+    kinds: tuple[Any, ...] = (ThunderFunction, ThunderOutputFunction)
     for kind in kinds:
         if not hasattr(kind.backward, "_torchdynamo_orig_callable"):
             kind.backward = staticmethod(torch.compiler.disable(kind.backward))

@@ -51,11 +51,6 @@ def _restored(modes: Mapping[str, str]) -> Iterator[None]:
         yield
 
 
-def are_as_outside() -> bool:
-    """Whether no thread has put the process otherwise here: what was compiled for no modes then need not wait."""
-    return _turns.put is None
-
-
 class _OfProcess(NamedTuple):
     """What PyTorch keeps once for all threads."""
 
