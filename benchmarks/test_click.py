@@ -52,8 +52,6 @@ class Clicked:
 
     def __init__(self, bench: wb.Workbench) -> None:
         self.app, self.drawing_s = App(bench), 0.0
-        # What is done once nobody asks for anything is not waited for.
-        self.app.choosing._resting.cancel()
         bench.warm()
         gc.collect()
         self.app._forget()
@@ -72,7 +70,6 @@ class Clicked:
         assert self.app.choosing.settle(60)
         assert self.app.bench.site(id).choice == option
         took = time.process_time() - begun
-        self.app.choosing._resting.cancel()
         return asked, self.drawing_s, took
 
 
@@ -115,30 +112,6 @@ def test_from_click_to_figures(benchmark: Any, name: str) -> None:
         f"planned with nothing kept {1e3 * scratch_s:.0f} ms, {ratio:.1f} times as long"
     )
     assert ratio > 1
-
-
-@pytest.mark.timeout(1200)
-def test_from_click_to_an_estimate_where_the_same_was_chosen_in_another_layer(benchmark: Any) -> None:
-    program, settings = PROGRAMS["llama of 7B, 32 layers, nvfuser"]
-    bench = wb.open(program, **settings)
-    clicked = Clicked(bench)
-    drawn, found = random.Random(2), []
-    able = [s for s in bench.sites("saved") if ":layers.6." in s.id and "recompute" not in s.illegal]
-
-    def same() -> None:
-        for site in drawn.sample(able, 4):
-            for layer in (6, 12, 18, 24):
-                took = clicked.choose(site.id.replace("layers.6.", f"layers.{layer}."), "recompute")
-                found.append((layer, *took))
-
-    benchmark.pedantic(same, rounds=1)
-    clicked.app.close()
-    asked = [took for layer, took, _, _ in found if layer > 6]
-    print(
-        f"\n{program}, {len(bench.plan.graph.statements)} statements: estimated on the page after "
-        f"{1e3 * float(np.median(asked)):.0f} ms (most {1e3 * max(asked):.0f}), planned after "
-        f"{1e3 * float(np.median([took for _, _, _, took in found])):.0f}"
-    )
 
 
 @pytest.mark.timeout(1200)

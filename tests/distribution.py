@@ -13,7 +13,6 @@ LONGEST = (
     "tests/waits/test_gloo.py",
     "tests/models/test_models.py",
     "tests/compiler/test_layers.py",
-    "tests/test_few.py",
     "tests/levers/test_random_choices.py",
     "tests/runs/test_jobs.py",
     "tests/levers/test_order.py",

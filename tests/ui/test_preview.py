@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 
 import pytest
@@ -12,7 +11,6 @@ from tests.ui.apps import look, until
 from workbench.compiler import pipeline
 from workbench.summary import human_bytes
 from workbench.ui.app import App
-from workbench.ui.preview import ESTIMATING
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +37,7 @@ def legal(app: App) -> wb.Site:
 def shown(app: App, before: dict) -> dict:
     """What the line says once it says something else."""
     give_up = time.monotonic() + 30
-    while app.preview.content is before or app.preview.content.get("how", ESTIMATING) == ESTIMATING:
+    while app.preview.content is before or "how" not in app.preview.content:
         assert time.monotonic() < give_up, app.preview.content
         time.sleep(0.01)
     return app.preview.content
@@ -140,23 +138,4 @@ def test_what_is_ranked_by_a_plan_is_shown_where_it_is_pointed_at():
     app.preview.point({})
     app.preview.learn(app.bench.plan, choices, app.bench.worth().exact(choices), "a test")
     assert app.preview.content == {}
-    app.close()
-
-
-def test_nothing_says_that_there_is_no_estimate_while_one_is_being_made(monkeypatch):
-    app = App(wb.open("mlp", device="planned", layers=1, executor="nvfuser"))
-    site, let = legal(app), threading.Event()
-    gain = app.bench.worth().exact({site.id: "recompute"})
-
-    def slow(choices, newer):
-        assert let.wait(60)
-        return gain
-
-    monkeypatch.setattr(app.choosing, "look_ahead", slow)
-    app.preview.point({"id": site.id, "option": "recompute"})
-    until(lambda: "how" in app.preview.content)
-    assert app.preview.content["how"] == ESTIMATING
-    monkeypatch.setattr(app.choosing, "weigh", lambda choices: gain)
-    let.set()
-    until(lambda: "figures" in app.preview.content)
     app.close()

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.analysis.machines import H100, Machine
 from workbench.analysis.overlap import Overlap
-from workbench.bench.alike import Alike
 from workbench.bench.changes import Effects, PlanDiff, diff, effect_of
-from workbench.bench.few import Few
 from workbench.bench.files import Files
 from workbench.bench.history import History
 from workbench.bench.listed import Sites
@@ -58,10 +56,6 @@ class Workbench(WayIn, Files):
         Those of a program of several graphs; empty where it is one, as here.
     unmatched : dict of str to str
         Choices of the config given that do not fit this program, each with the reason.
-    alike : Alike
-        What choices came to in one of identical layers, as estimates for the others.
-    few : Few
-        What choices come to by plans of few of these layers.
     """
 
     parts: tuple[Part | OpaquePart, ...] = ()
@@ -76,8 +70,6 @@ class Workbench(WayIn, Files):
         self._lock = threading.RLock()
         self._observers: list[Callable[[], None]] = []
         self._planner = Planner(self._captured)
-        self.alike = Alike()
-        self.few = Few(self._captured, self.alike)
         fitting, self.unmatched = self._planner.fitting(choices or {})
         self._history = History(fitting)
 
@@ -281,8 +273,6 @@ class Workbench(WayIn, Files):
                     self._history.make(wanted)
                     break
         done = diff(before, after, self.machine)
-        if len(given) == 1 and {id for id in {*in_force, *wanted} if in_force.get(id) != wanted.get(id)} == given:
-            self.alike.learn(before, after, requests[-1].choices)
         for request in requests:
             request.done = done
 
@@ -334,7 +324,6 @@ class Workbench(WayIn, Files):
         now, then = self.predict({}), self.predict(choices)
         if isinstance(then, Plan):
             now = self.plan
-            self.alike.learn(now, then, choices)
         return effect_of(now, then, choices, self.machine)
 
     def worth(self) -> Worth:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -11,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.analysis.overlap import costs
-from workbench.bench.alike import layer_in, local
 from workbench.bench.around import shares
 from workbench.compiler.cycles import few_collections
 from workbench.errors import ChoiceError, PlanError
-from workbench.graph import Kind
+from workbench.graph import Kind, layer_of
 from workbench.summary import html_columns, human_bytes, human_seconds, text_columns
 
 if TYPE_CHECKING:
@@ -338,7 +338,11 @@ def in_words(choices: Mapping[str, str]) -> str:
     return "; ".join([*([", ".join(presets)] if presets else []), *kinds])
 
 
+@functools.lru_cache(maxsize=1 << 15)
 def kind_of(id: str) -> str:
     """A site's id without the layer that it is in; outside of layers without numbers, so that repeats are one kind."""
-    layer = layer_in(id)
-    return local(id, layer).replace("#", _NUMBER.sub(".*", f".{layer}")[1:], 1) if layer else _NUMBER.sub("", id)
+    layer = layer_of(id.partition(":")[2].partition("/")[0])
+    if not layer:
+        return _NUMBER.sub("", id)
+    local = id.replace(f"{layer}.", "#.").replace(f"{layer}/", "#/")
+    return local.replace("#", _NUMBER.sub(".*", f".{layer}")[1:], 1)

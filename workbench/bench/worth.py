@@ -49,9 +49,6 @@ class Gain:
         Whether the bytes are of the joint trace's arithmetic where only a plan is exact.
     why : str
         Why the peak stays, and what holds it; empty where it does not.
-    like : str
-        The layer in which the same choice was planned, where that is all there is to go by: then nothing is said of the
-        step. Else empty.
     """
 
     choices: Mapping[str, str]
@@ -60,7 +57,6 @@ class Gain:
     step_s: float
     estimated: bool
     why: str = ""
-    like: str = ""
 
 
 class Gains(tuple[Gain, ...]):

@@ -6,19 +6,16 @@ from workbench.compiler.jit import jit, proofs_of, unmodified
 from workbench.compiler.plan import Plan
 from workbench.compiler.reopened import capture
 from workbench.compiler.replan import plan, predict, replan
-from workbench.compiler.sketch import Sketch, sketch
 
 __all__ = [
     "Capture",
     "Hooks",
     "Plan",
-    "Sketch",
     "capture",
     "jit",
     "plan",
     "predict",
     "proofs_of",
     "replan",
-    "sketch",
     "unmodified",
 ]

@@ -186,8 +186,8 @@ _NO_ROWS: dict[str, tuple[Any, ...]] = dict.fromkeys(_COLUMNS, ())
 class _Builder:
     """Collects rows, statement by statement."""
 
-    def __init__(self, random: frozenset[str], *, members: bool = True) -> None:
-        self.random, self.members = random, members
+    def __init__(self, random: frozenset[str]) -> None:
+        self.random = random
         self.index: dict[str, int] = {}
         self.proxies: list[Any] = []
         self.flags: list[int] = []
@@ -218,13 +218,12 @@ class _Builder:
         return found
 
     def statement(self, bsym: BoundSymbol, side: int, found: TraceFacts, at: int) -> int:
-        """Enter a statement, of which facts are known, and its members if they are asked for; its kind."""
+        """Enter a statement, of which facts are known, and its members; return its kind."""
         row = self._row(bsym, side, -1, found.transient_bytes[at], found.flops[at], found.computes[at])
         self.last_top = row
         if bsym.sym.is_fusion:
-            if self.members:
-                for member, computed in zip(bsym.subsymbols, found.members[at], strict=True):
-                    self._row(member, side, row, 0, 0, computed)
+            for member, computed in zip(bsym.subsymbols, found.members[at], strict=True):
+                self._row(member, side, row, 0, 0, computed)
             self.origins[row] = next((o for o, _ in map(_tagged, bsym.subsymbols) if o >= 0), -1)
         return int(self.rows[row][_KIND])
 
@@ -482,15 +481,10 @@ def read_execution(
     forward: TraceCtx,
     backward: TraceCtx | None,
     stage: Stage,
-    *,
-    members: bool = True,
 ) -> Graph:
-    """Tables of the traces that run, forward then backward, with what each statement frees.
-
-    Without `members` nothing that is inside a fusion has a row; all else is the same.
-    """
+    """Tables of the traces that run, forward then backward, with what each statement frees."""
     first = facts(forward, cache=stage.cache, arguments=stage.arguments)
-    builder = _Builder(stage.random, members=members)
+    builder = _Builder(stage.random)
     for proxy in _arguments(forward):
         builder.value(proxy, ValueFlag.ARGUMENT)
     _read_side(builder, forward, FORWARD, first, 0)

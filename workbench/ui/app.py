@@ -149,7 +149,6 @@ class App:
     def close(self) -> None:
         """Stop following the bench."""
         self._forget()
-        self.choosing.close()
         self._questions.put(None)
         self.fit.close()
         self.fusions.close()

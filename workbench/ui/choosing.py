@@ -1,4 +1,4 @@
-"""What is clicked: asked of the bench on a thread of its own, and what arithmetic says of it until it is planned."""
+"""Apply clicks on a worker thread; until the plan is there, arithmetic estimates it where nothing is fused."""
 
 from __future__ import annotations
 
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from workbench.compiler.pipeline import Plan
     from workbench.ui.graph_view import GraphView
 
-UNTOLD_S = 0.05
-"""What is planned sooner is shown as it is: without an estimate there is nothing to say meanwhile."""
-
 
 class _Say(Protocol):
     def __call__(self, text: str | None, *, bad: bool = False) -> None: ...
@@ -39,10 +36,6 @@ class _Named:
     """What the places are."""
     alike: int
     """How many layers were shown as one there."""
-
-
-REST_S = 1.0
-"""Once nothing was asked for that long, what would hold up the next choice is done before that is asked for."""
 
 
 class Choosing:
@@ -77,20 +70,6 @@ class Choosing:
         self._numbers = itertools.count()
         self._weigher: tuple[Plan, Worth] | None = None
         self._weighed: tuple[Plan | None, dict[str, str], Gain | None] = (None, {}, None)
-        self._resting = threading.Timer(REST_S, self._prepare)
-        self._resting.daemon = True
-        self._resting.start()
-
-    def close(self) -> None:
-        """No choice will be made here."""
-        self._resting.cancel()
-
-    def _prepare(self) -> None:
-        """Make what the next choice needs of a plan from disk, and what its estimate does."""
-        self._bench.warm()
-        self._bench.alike.prepare(self._bench.plan)
-        if self._bench.plan.census.count:
-            self._bench.few.prepare()
 
     def turn(self, sites: Sequence[Site]) -> None:
         """Choose the next option of a site, or of those of folded layers."""
@@ -122,16 +101,10 @@ class Choosing:
             self._working.add(number)
         named = self._named(choices)
         asking = threading.Thread(target=self._make, args=(number, named), name="workbench-choosing", daemon=True)
-        if self.estimate() is None:
-            asking.start()
-            asking.join(UNTOLD_S)
-            if asking.is_alive():
-                self._show()
-        else:
-            # Before it is planned: that keeps the interpreter busy.
-            self._say(f"Planning {named.label}: {named.option}…")
-            self._show()
-            asking.start()
+        # Before the thread starts: planning keeps the interpreter busy.
+        self._say(f"Planning {named.label}: {named.option}…")
+        self._show()
+        asking.start()
 
     def _named(self, choices: Mapping[str, str]) -> _Named:
         id, option = next(iter(choices.items()))
@@ -144,7 +117,6 @@ class Choosing:
         choices = self._asked[number]
         try:
             with few_collections():
-                self._act(lambda: self._foresee(number))
                 diff = self._act(lambda: self._bench.choose(choices))
                 if diff is not None:
                     self._say(self._told(choices, named, diff))
@@ -152,17 +124,9 @@ class Choosing:
             self._forget({number})
             # What was refused must not stay on the screen as if it were chosen.
             self._act(self._show)
-            self._act(lambda: self._bench.alike.prepare(self._bench.plan))
             with self._changed:
                 self._working.remove(number)
                 self._changed.notify_all()
-
-    def _foresee(self, number: int) -> None:
-        """Estimate what is asked for by plans of few layers, unless something else is being planned, and show it."""
-        with self._changed:
-            alone = self._working == {number}
-        if alone and self.estimate() is None and self.look_ahead(self.pending) is not None:
-            self._show()
 
     def _told(self, choices: Mapping[str, str], named: _Named, diff: PlanDiff) -> str:
         """What choices did; where the peak stays which statement has it, and what it holds instead."""
@@ -224,50 +188,19 @@ class Choosing:
         with self._changed:
             return self._changed.wait_for(lambda: not self._working, timeout_s)
 
-    def _as_elsewhere(self, choices: Mapping[str, str]) -> Gain | None:
-        from workbench.bench.worth import Gain
-
-        plan = self._bench.plan
-        found = self._bench.few.known(plan, choices) or self._bench.alike.estimate(plan, choices)
-        if found is None:
-            return None
-        return Gain(
-            choices=dict(choices),
-            peak_bytes=found.peak_bytes,
-            saved_bytes=found.saved_bytes,
-            step_s=0.0,
-            estimated=True,
-            like=found.words,
-        )
-
     def estimate(self) -> Gain | None:
         """What is asked for comes to by arithmetic; None where nothing is, and where only a plan can tell."""
         pending = self.pending
         return self.weigh(pending) if pending else None
 
-    def look_ahead(self, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> Gain | None:
-        """As `weigh`, by plans of few layers where nothing is known yet: in tenths of a second.
-
-        Raises
-        ------
-        Superseded
-            If `newer` says that something else is to be found.
-        """
-        known = self.weigh(choices)
-        if known is None and self._bench.plan.census.count:
-            self._bench.few.estimate(self._bench.plan, self._bench.choices, choices, newer)
-            return self.weigh(choices)
-        return known
-
     def weigh(self, choices: Mapping[str, str]) -> Gain | None:
-        """What further choices come to, in milliseconds; None where only a plan can tell.
+        """Estimate further choices by arithmetic, in milliseconds; None where only a plan can tell.
 
-        By arithmetic; where statements are fused, which are cut and computed again in ways of their own, arithmetic can
-        be off by the sign: there by what a plan said of the same choice in another layer, or with few of the layers.
+        Where statements are fused, arithmetic can be wrong by the sign: fusions are made anew under each choice.
         """
         plan = self._bench.plan
         if plan.census.count:
-            return self._as_elsewhere(choices)
+            return None
         weigher = self._weigher
         if weigher is None or weigher[0] is not plan:
             self._weigher = weigher = plan, self._bench.worth()

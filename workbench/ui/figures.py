@@ -167,8 +167,6 @@ def while_planned(shown: list[dict[str, Any]], plan: Plan, gain: Gain | None, ag
             now = getattr(plan, name) + getattr(gain, name)
             text, change = f"≈ {human_bytes(now)}", now - getattr(start, name)
             first = _value(text, "estimated", change, human_bytes, against.name)
-            if gain.like:
-                first["tip"] = f"as the same choice came to in {gain.like}; the plan is on its way"
         older = any("predicted" in value["kind"] for value in figure["values"]) and first is figure["values"][0]
         found.append({**figure, "values": [first, *others], "older": older})
     return found

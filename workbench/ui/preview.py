@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.summary import human_bytes, human_seconds
@@ -25,9 +24,6 @@ _LOGGER = logging.getLogger(__name__)
 type _Found = tuple[Effect | Gain, str]
 """What choices were found to do, and what has found it."""
 
-ESTIMATING = "being estimated, by plans of few of the layers where there are many…"
-"""What is said until it is known, or known that only a plan of the whole can tell."""
-
 _LEAST_S = 1e-9
 """Steps that differ by less are the same, added up in another order."""
 
@@ -35,8 +31,8 @@ _LEAST_S = 1e-9
 class Preview(Panel):
     """One line; content: ``what figures how bad``, empty while nothing is pointed at.
 
-    Arithmetic says what it can, and what the inspector or *Worth it* has worked out is shown as it is. What is pointed
-    at for a moment is planned with few of the program's layers, where it has many. Of all else only a plan can tell.
+    Arithmetic estimates where nothing is fused; figures that the inspector or *Worth it* has worked out are shown as
+    they are. Only a plan can tell the rest, and a preview makes none.
 
     Parameters
     ----------
@@ -128,23 +124,13 @@ class Preview(Panel):
                 self.content = content
 
     def _work(self, turn: int, choices: dict[str, str], what: str) -> None:
-        from workbench.compiler.hooks import Superseded
-
         try:
-            changes = self._changes(choices, self._choosing.weigh)
-            if "figures" in changes or not self._bench.plan.census.count:
-                self._put(turn, {"what": what, **changes})
-                return
-            self._put(turn, {"what": what, "how": ESTIMATING})
-            ahead = functools.partial(self._choosing.look_ahead, newer=lambda: turn != self._turn)
-            self._put(turn, {"what": what, **self._changes(choices, ahead)})
-        except Superseded:
-            return
+            self._put(turn, {"what": what, **self._changes(choices)})
         except Exception:
             _LOGGER.exception("what %s would change could not be estimated", choices)
             self._put(turn, {"what": what, "how": "this could not be estimated: choose it to see"})
 
-    def _changes(self, choices: dict[str, str], weigh: Callable[[Mapping[str, str]], Gain | None]) -> dict[str, Any]:
+    def _changes(self, choices: dict[str, str]) -> dict[str, Any]:
         plan, pending = self._bench.plan, self._choosing.pending
         known = self._found[1].get(frozenset(choices.items())) if self._found[0] is plan and not pending else None
         if known is not None:
@@ -152,7 +138,7 @@ class Preview(Panel):
             figures = [_figure("peak", found.peak_bytes), _figure("saved", found.saved_bytes)]
             return {"figures": figures, "how": f"worked out: {by} has all of it"}
         # On top of what is being planned already.
-        now, then = self._choosing.estimate(), weigh({**pending, **choices})
+        now, then = self._choosing.estimate(), self._choosing.weigh({**pending, **choices})
         if then is None or (pending and now is None):
             return {"how": self._unknown(plan)}
         peak_bytes = then.peak_bytes - (now.peak_bytes if now is not None else 0)
@@ -164,8 +150,6 @@ class Preview(Panel):
             text = f"{'+' if step_s > 0 else '−'}{human_seconds(abs(step_s))}"
             figures.append({"name": "step, predicted", "text": text, "tone": "bad" if step_s > 0 else "good"})
         how = "estimated; the plan may differ a little" if then.estimated else "by arithmetic, as the plan will have it"
-        if then.like:
-            how = f"estimated: it came to that in {then.like}"
         return {"figures": figures, "how": how}
 
     @staticmethod
