@@ -16,11 +16,10 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-from workbench.compiler import copies, patches
+from workbench.compiler import copies, patches, stance
 from workbench.compiler.compile_times import RegionTimes
 from workbench.compiler.detached import kept_apart
 from workbench.compiler.devices import nvfuser_module
-from workbench.compiler.direct import Direct
 from workbench.compiler.kept import STRUCTURE, Kept, Structure, identity, ids, made_names
 from workbench.compiler.keys import fusion_key
 from workbench.compiler.neighbours import made_one
@@ -249,7 +248,7 @@ class LazyRegion:
         with FirstCall(compilation, self.name) as first:
             with patches.inductor_options(compiles=not seen_twice(members, inputs)):
                 compiled = self._context.run(make_compiled, members, inputs, outputs, mode=self.mode)
-            self.compiled = compilation.shared[key] = Direct(compiled)
+            self.compiled = compilation.shared[key] = stance.ignored(compiled)
             first.defined()
             return self.compiled(*args)
 

@@ -45,7 +45,6 @@ from workbench.compiler.thunder_api import (
 from workbench.compiler.together import together
 from workbench.torch_api import (
     _C,
-    CompiledFxGraph,
     DictGetItemSource,
     FakeTensorMode,
     GlobalSource,
@@ -631,54 +630,6 @@ def dynamo_watched(watcher: Watcher) -> Iterator[None]:
             mock.patch.object(fx.Node, "_rename", renamed),
         ):
             yield
-
-
-@dataclasses.dataclass(frozen=True)
-class Call:
-    """One call of code of Inductor's: the code, what it was given and what it gave."""
-
-    graph: Any
-    given: tuple[Any, ...]
-    gave: Sequence[Any]
-
-
-_NOTES = threading.local()
-_NOTING = threading.Lock()
-_noting_now = 0
-_inductor_call: Any = None
-
-
-@contextlib.contextmanager
-def inductor_noted() -> Iterator[list[Call]]:
-    """Inside, what this thread calls of Inductor's code is noted.
-
-    PyTorch has no hook there. It can go once a function that `torch.compile` gave can be had without its guards.
-    """
-    global _noting_now, _inductor_call
-    calls: list[Call] = []
-    before, _NOTES.calls = getattr(_NOTES, "calls", None), calls
-    with _NOTING:
-        if not _noting_now:
-            _inductor_call, CompiledFxGraph.__call__ = CompiledFxGraph.__call__, _note_call
-        _noting_now += 1
-    try:
-        yield calls
-    finally:
-        _NOTES.calls = before
-        with _NOTING:
-            _noting_now -= 1
-            if not _noting_now:
-                CompiledFxGraph.__call__ = _inductor_call
-
-
-def _note_call(graph: Any, inputs: Sequence[Any]) -> Any:
-    calls: list[Call] | None = getattr(_NOTES, "calls", None)
-    # The code empties the list that it is given.
-    given = tuple(inputs)
-    gave = _inductor_call(graph, inputs)
-    if calls is not None:
-        calls.append(Call(graph, given, gave))
-    return gave
 
 
 def _keep_missing_gpu() -> None:

@@ -5,7 +5,9 @@ A program is captured, and a config's callable compiled, as without it; outside,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from workbench.compiler.together import together
 from workbench.torch_api import eval_frame
@@ -28,3 +30,21 @@ def usual() -> Iterator[None]:
         yield
     finally:
         eval_frame._set_stance(before)
+
+
+def ignored(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function of `torch.compile`, called without the stance that the user has set.
+
+    Parameters
+    ----------
+    compiled : callable
+    """
+
+    @functools.wraps(compiled)
+    def call(*args: Any) -> Any:
+        if is_usual():
+            return compiled(*args)
+        with usual():
+            return compiled(*args)
+
+    return call
