@@ -10,6 +10,7 @@ import contextvars
 import copy
 import dataclasses
 import re
+import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import partial
@@ -127,6 +128,9 @@ class Compilation:
         What is compiled already, by structure.
     begun, count : int
         How many have been compiled so far, and how many there are.
+    lock : threading.RLock
+        Held while a fusion is defined, compiled and run for the first time: threads that call a program first together
+        compile each fusion once.
     """
 
     def __init__(self, observer: Observer | None = None) -> None:
@@ -135,6 +139,7 @@ class Compilation:
         self.shared: dict[Any, Any] = {}
         self.begun = 0
         self.count = 0
+        self.lock = threading.RLock()
 
 
 class Control:
@@ -234,7 +239,10 @@ class LazyRegion:
     def __call__(self, *args: Any) -> Any:
         """Run the region, compiling it first if need be."""
         if self.compiled is None:
-            return self._first(*args)
+            with self.compilation.lock:
+                # Another thread may have compiled it meanwhile.
+                if self.compiled is None:
+                    return self._first(*args)
         return self.compiled(*args)
 
     def _first(self, *args: Any) -> Any:
@@ -247,10 +255,14 @@ class LazyRegion:
         members, inputs, outputs = list(bsym.subsymbols), list(bsym.args), list(bsym.output)
         with FirstCall(compilation, self.name) as first:
             with patches.inductor_options(compiles=not seen_twice(members, inputs)):
-                compiled = self._context.run(make_compiled, members, inputs, outputs, mode=self.mode)
-            self.compiled = compilation.shared[key] = stance.ignored(compiled)
+                made = self._context.run(make_compiled, members, inputs, outputs, mode=self.mode)
+            compiled = stance.ignored(made)
             first.defined()
-            return self.compiled(*args)
+            try:
+                return compiled(*args)
+            finally:
+                # It is compiled by its first call: other threads wait for that.
+                self.compiled = compilation.shared[key] = compiled
 
 
 class FirstCall:
@@ -486,12 +498,13 @@ def _control_definition(bsym: BoundSymbol, compilation: Compilation) -> None:
         )
         structure = fusion_key(bsym) if options.share else bsym.sym.name
         key = (structure, tuple((fact.source, fact.destination) in without for fact in found), descriptors)
-        if key not in compilation.shared:
-            start = time.perf_counter()
-            with copies.skip_set(without):
-                definition = build(descriptors)
-            compilation.shared[key] = _timed(definition, compilation, bsym.sym.name, time.perf_counter() - start)
-        return compilation.shared[key]
+        with compilation.lock:
+            if key not in compilation.shared:
+                start = time.perf_counter()
+                with copies.skip_set(without):
+                    definition = build(descriptors)
+                compilation.shared[key] = _timed(definition, compilation, bsym.sym.name, time.perf_counter() - start)
+            return compilation.shared[key]
 
     wrapper.get_fd = get_fd
 
@@ -501,9 +514,13 @@ def _timed(definition: Any, compilation: Compilation, name: str, defined_s: floa
     execute = definition.execute
 
     def first(*args: Any, **kwargs: Any) -> Any:
-        definition.execute = execute
-        with FirstCall(compilation, name, defined_s):
-            return execute(*args, **kwargs)
+        with compilation.lock:
+            # Another thread may have executed it meanwhile.
+            if definition.execute is first:
+                definition.execute = execute
+                with FirstCall(compilation, name, defined_s):
+                    return execute(*args, **kwargs)
+        return execute(*args, **kwargs)
 
     definition.execute = first
     return definition
