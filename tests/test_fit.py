@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import re
@@ -29,7 +30,7 @@ from workbench.analysis.relaxed import Under
 from workbench.analysis.solve import solve, solve_whole
 from workbench.bench.fitting import Fitter
 from workbench.errors import ChoiceError, PlanError
-from workbench.limits import size_bytes
+from workbench.limits import STORAGES, size_bytes
 
 
 def chain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -307,6 +308,49 @@ def test_no_point_of_a_curve_is_beaten_by_another(tall: Workbench) -> None:
     assert (tall.choices, tall.pinned) == (dict(lowest.choices), {})
     # The curve is the same wherever one stands on it.
     assert tall.curve(points=8).wait().points == points
+
+
+@pytest.mark.parametrize(
+    ("using", "asked"),
+    [
+        (("recompute",), "offload"),
+        (("offload",), "recompute"),
+        (("recompute",), "order"),
+        (("offload", "order"), "recompute"),
+    ],
+)
+def test_choices_that_a_fitter_may_not_use_are_weighed_and_never_found(using: tuple[str, ...], asked: str) -> None:
+    given = torch.randn(256, 64, requires_grad=True), torch.randn(64, 64, requires_grad=True)
+    bench = workbench.open(blocks, *given, device="planned", executor="torch", capture="interpreter")
+    fast = dataclasses.replace(H100, bytes_per_s=1e9, flops_per_s={"float32": 1e9})  # transfers cost nothing beside it
+    stock = bench.plan.peak_bytes
+    fitter = Fitter(bench, bench._captured, fast if asked != "recompute" else H100, using=using)
+    free = [s for s in bench.sites("saved") if s.values and asked in s.options and asked not in s.illegal]
+    choices = {site.id: asked for site in free[::2]} if asked != "order" else {"order.statements": "least peak"}
+    found, plan = fitter.found_of(choices)
+    assert fitter.explained(found, plan, stock).choices == choices
+    legal = {option for option in using if option in STORAGES}
+    for limit in np.linspace(stock // 2, stock, 8).astype(int).tolist():
+        fit = fitter.find(limit)
+        assert fit is None or set(fit.options.values()) <= legal
+        assert fit is None or not fit.beside or "order" in using
+    least, _ = fitter.least()
+    assert set(least.options.values()) <= legal
+
+
+def test_a_curve_of_what_each_adds_goes_on_beside_a_plan_in_force_that_has_more() -> None:
+    given = torch.randn(256, 64, requires_grad=True), torch.randn(64, 64, requires_grad=True)
+    bench = workbench.open(blocks, *given, device="planned", executor="torch", capture="interpreter")
+    slow = dataclasses.replace(H100, bytes_per_s=1e9, flops_per_s={"float32": 1e9})
+    bench.fit("70%", using=("offload",), machine=slow)
+    assert set(bench.choices.values()) == {"offload"}
+    curve = bench.curve(using=("recompute", "offload", "order"), each=True, points=4, machine=slow)
+    curve.observe(lambda: curve.step_s(bench.choices) and None)  # as the Fit tab does
+    assert curve.wait().state == "done"
+    for line in curve.lines:
+        for point in line.points:
+            assert point.offloaded == 0 or "offload" in line.using
+            assert not point.beside or "order" in line.using
 
 
 def test_nobody_waits_for_a_solver_after_a_cancel() -> None:

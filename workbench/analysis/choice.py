@@ -119,11 +119,8 @@ class Chooser:
             for option in (RECOMPUTE, OFFLOAD)
             if option in options
         ]
-        self._chains = {
-            storage: work.again(self._with_read({storage: RECOMPUTE}, self._dragged), along=along, gather=gather)
-            for storage, option in self._variables
-            if option == RECOMPUTE
-        }
+        self._legal = frozenset(self._variables)
+        self._chains = {storage: self._chain(storage) for storage, option in self._variables if option == RECOMPUTE}
         self._bytes = work.graph.storages.bytes
         self._known: dict[frozenset[tuple[int, str]], tuple[Point, NDArray[np.int64]]] = {}
         self._weighed: dict[frozenset[tuple[int, str]], tuple[Point, NDArray[np.int64]]] = {}
@@ -491,6 +488,7 @@ class Chooser:
         return int(first), int(ends[np.searchsorted(ends, end - 1, side="right")])
 
     def _evaluate(self, options: Mapping[int, str]) -> tuple[Point, NDArray[np.int64]]:
+        """A point and its peaks; it is a candidate for a limit only where all its options may be chosen here."""
         key = frozenset(options.items())
         if key not in self._known:
             if key not in self._weighed:
@@ -499,6 +497,8 @@ class Chooser:
             if self._more is not None:
                 peaks = peaks + self._more
                 point = dataclasses.replace(point, peak_bytes=int(peaks.max()))
+            if not self._legal.issuperset(key):
+                return point, peaks
             self._known[key] = point, peaks
         return self._known[key]
 
@@ -523,7 +523,7 @@ class Chooser:
         chosen = {storage for storage, option in options.items() if option == RECOMPUTE}
         again = self._work.again(chosen, along=self._along, gather=self._gather)
         if self._dragged:
-            again = again.union(*(self._chains[storage] for storage in chosen))
+            again = again.union(*(self._chains.get(storage) or self._chain(storage) for storage in chosen))
         again_s = float(self._again.seconds[sorted(again)].sum()) + self._each_s(chosen)
         moved = sum(int(self._bytes[s]) for s, o in {**self._fixed, **options}.items() if o == OFFLOAD)
         way_s = moved / self._rates.offload_bytes_per_s
@@ -532,9 +532,16 @@ class Chooser:
     def _each_s(self, chosen: Collection[int]) -> float:
         return sum(self._again.each_s.get(storage, 0.0) for storage in sorted(chosen))
 
+    def _chain(self, storage: int) -> frozenset[int]:
+        """Statements that are run again to recompute a storage alone."""
+        options = self._with_read({storage: RECOMPUTE}, self._dragged)
+        return frozenset(self._work.again(options, along=self._along, gather=self._gather))
+
     def _chain_s(self, storage: int) -> float:
         """Seconds of making a storage again as the only one."""
-        return float(self._again.seconds[sorted(self._chains[storage])].sum()) + self._each_s((storage,))
+        # A plan in force may recompute a storage that is not a variable here.
+        chain = self._chains[storage] if storage in self._chains else self._chain(storage)
+        return float(self._again.seconds[sorted(chain)].sum()) + self._each_s((storage,))
 
     # The linear model.
 

@@ -25,7 +25,8 @@ from workbench.bench.fits import Chosen, Fit, Step
 from workbench.bench.unmet import held, peak_line, too_many, too_quick, too_small
 from workbench.compiler.cycles import few_collections
 from workbench.errors import PlanError
-from workbench.limits import STORAGES, uses
+from workbench.lever import lever_of
+from workbench.limits import ORDER, STORAGES, WAITS, uses
 
 if TYPE_CHECKING:
     from workbench.analysis.machines import Machine
@@ -224,11 +225,13 @@ class Fitter:
     def plan(self, point: Point) -> Plan:
         """The plan of a point, beside what is pinned."""
         self._go_on()
+        return self._planned_point(point)[1]
+
+    def _planned_point(self, point: Point) -> tuple[Found, Plan]:
         made = self.choices(point)
         plan = self._planned({**self.pinned, **made}) if made else self.before
         compilations = plan.counts["compilations"]
-        self._keep(point, _beside(point), plan.peak_bytes, self._waiting_s(plan), compilations)
-        return plan
+        return self._keep(point, _beside(point), plan.peak_bytes, self._waiting_s(plan), compilations), plan
 
     def _keep(
         self, point: Point, beside: Mapping[str, str], planned_bytes: int, waiting_s: float, compilations: int
@@ -236,8 +239,16 @@ class Fitter:
         found = dataclasses.replace(
             _moved_by(point, beside), planned_bytes=planned_bytes, waiting_s=waiting_s, compilations=compilations
         )
-        self._found[_key(point.options, beside)] = found
+        if self._may_choose(found):
+            self._found[_key(point.options, beside)] = found
         return found
+
+    def _may_choose(self, found: Found) -> bool:
+        """Return whether a point has only what may be chosen here: another's is weighed, and is not a candidate."""
+        levers = {ORDER, WAITS}.intersection(self.using)
+        return all(option in self._free.get(storage, ()) for storage, option in found.options.items()) and all(
+            lever_of(id) in levers for id in found.beside
+        )
 
     def _compute_s(self, plan: Plan) -> float:
         return compute_s(self._bench, plan, self.machine)
@@ -326,9 +337,8 @@ class Fitter:
         """The same with what the choices move, and the plan."""
         moving = ("order.", "order:", "waits.", "waits:")
         beside = {id: option for id, option in choices.items() if id.startswith(moving) and id not in self.pinned}
-        point = self.point(choices)
-        plan = self.plan(_moved_by(point, beside))
-        return self._found[_key(point.options, beside)], plan
+        self._go_on()
+        return self._planned_point(_moved_by(self.point(choices), beside))
 
     def _by_arithmetic(self, options: Mapping[int, str]) -> Weighed:
         self._go_on()
