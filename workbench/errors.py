@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import os
 import reprlib
+import traceback
 from typing import Any, NamedTuple
 
 _SHOWN = 200
@@ -96,6 +98,17 @@ class RunError(WorkbenchError):
 
 class LessonError(WorkbenchError):
     """A lesson was answered in a way it cannot take, such as a prediction changed after it was locked in."""
+
+
+class DefectError(WorkbenchError):
+    """The workbench itself failed in the background: an exception that it does not raise on purpose."""
+
+    @classmethod
+    def of(cls, error: BaseException) -> DefectError:
+        """The error for an unexpected exception, with its kind and where it was raised."""
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+        return cls(f"a defect of the workbench, please report it: {type(error).__name__}: {error}{place}")
 
 
 class UnknownRunError(RunError):

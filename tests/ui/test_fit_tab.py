@@ -10,6 +10,9 @@ import pytest
 import torch
 
 import workbench as wb
+from workbench.bench.among import Among
+from workbench.errors import DefectError
+from workbench.runs import store
 from workbench.ui.app import App
 from workbench.ui.fit import CurvePlot, FitTab
 
@@ -100,6 +103,90 @@ def test_what_each_adds_is_a_line_of_its_own_that_can_be_clicked() -> None:
         assert bench.plan.peak_bytes == sources[source]["x"][0]
     assert bench.choices["order.statements"] == "least peak"
     assert bench.pinned == {}
+
+
+def failing(*_: object) -> None:
+    raise KeyError((81, "offload"))
+
+
+def test_a_curve_that_fails_says_why_and_leaves_the_one_before(
+    opened: wb.Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tab, _ = tab_of(opened)
+    points = tab.plot.content["sources"]["points"]
+    monkeypatch.setattr(Among, "least", failing)
+    tab.panel._handle_custom_msg({"type": "each"}, [])
+    until(lambda: tab.panel.content["state"] == "failed")
+    assert "KeyError: (81, 'offload')" in tab.panel.content["error"]
+    assert "please report it" in tab.panel.content["error"]
+    assert tab.panel.content["least_bytes"] == points["x"][0]
+    monkeypatch.undo()
+    tab.show_plan()
+    until(lambda: tab.plot.content["sources"]["points"] == points)
+    tab.plot._handle_custom_msg({"type": "pick", "source": "points", "index": 0}, [])
+    assert opened.plan.peak_bytes == points["x"][0]
+    while opened.can_undo:
+        opened.undo()
+
+
+def test_a_curve_that_fails_after_some_points_keeps_them(opened: wb.Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    within = Among.within
+
+    def some(among: Among, limit_bytes: int) -> object:
+        return failing() if len(seen) == 3 else (seen.append(limit_bytes), within(among, limit_bytes))[1]
+
+    seen: list[int] = []
+    monkeypatch.setattr(Among, "within", some)
+    curve = opened.curve(points=6)
+    with pytest.raises(DefectError, match=r"KeyError: \(81, 'offload'\) \(test_fit_tab.py:"):
+        curve.wait(60)
+    assert curve.state == "failed"
+    assert curve.points
+    assert "failed" in repr(curve)
+    assert isinstance(curve.error.__cause__, KeyError)
+
+
+def test_an_observer_that_fails_does_not_end_a_curve(opened: wb.Workbench, caplog: pytest.LogCaptureFixture) -> None:
+    curve, called = opened.curve(points=4), []
+    curve.observe(failing)
+    curve.observe(lambda: called.append(curve.state))
+    assert curve.wait(60).state == "done"
+    assert len(curve.points) > 1
+    assert called[-1] == "done"
+    assert "an observer of workbench-curve failed" in caplog.text
+
+
+def test_a_curve_that_is_cancelled_while_an_observer_asks_it_ends_as_cancelled(opened: wb.Workbench) -> None:
+    curve = opened.curve(points=24)
+    curve.observe(lambda: (curve.cancel(), curve.step_s({}), curve.explained({}))[0])
+    assert curve.wait(60).state == "cancelled"
+    assert curve.error is None
+
+
+@pytest.mark.parametrize("panel", ["worth", "outline", "passes", "experiments"])
+def test_an_unexpected_error_in_the_background_is_shown(
+    opened: wb.Workbench, monkeypatch: pytest.MonkeyPatch, panel: str
+) -> None:
+    app = App(opened)
+    until(lambda: not app.experiments.content["loading"])
+    app.controls.update(message=None)
+    target = getattr(app, panel)
+    if panel == "worth":
+        monkeypatch.setattr(wb.Workbench, "worth", failing)
+        target.show_plan()
+        target.look(True)
+    elif panel == "outline":
+        monkeypatch.setattr(wb.Workbench, "worth", failing)
+        target.show_plan()
+    elif panel == "passes":
+        monkeypatch.setattr(type(opened.plan), "passes", property(failing))
+        target.show_plan(opened.plan)
+    else:
+        monkeypatch.setattr(store, "folders", failing)
+        target.refresh()
+    until(lambda: app.controls.content.get("message") is not None)
+    assert app.controls.content["message"] == {"text": "KeyError: (81, 'offload')", "bad": True}
+    app.close()
 
 
 def test_a_choice_by_hand_makes_another_curve(bench: wb.Workbench) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
 from collections.abc import Callable
 from typing import Self
 
-from workbench.errors import WorkbenchError
+from workbench.errors import DefectError, WorkbenchError
+from workbench.runs import delivery
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class _Cancelled(Exception):
@@ -19,7 +24,7 @@ class Background:
     Attributes
     ----------
     error : WorkbenchError or None
-        What ended it, if something did.
+        The error that ended it; a `DefectError` for an exception that is not raised on purpose.
     """
 
     def __init__(self) -> None:
@@ -69,6 +74,10 @@ class Background:
                 pass
             except WorkbenchError as error:
                 self.error = error
+            except BaseException as error:
+                _LOGGER.exception("%s failed", name)
+                self.error = DefectError.of(error)
+                self.error.__cause__ = error
             finally:
                 self._ended = True
                 ended()
@@ -84,4 +93,6 @@ class Background:
 
     def _tell(self) -> None:
         for callback in tuple(self._observers):
-            callback()
+            # An observer that fails ends neither the work nor the calls of others; one may ask and be cancelled.
+            with contextlib.suppress(_Cancelled):
+                delivery.call(callback, of=self._thread.name, passes=_Cancelled)

@@ -22,7 +22,7 @@ from workbench.cli.report import report
 from workbench.cli.run import run as run_program
 from workbench.cli.statuses import BAD_USAGE, DONE, FAILED, INTERRUPTED, UNREAD
 from workbench.cli.sweep import sweep
-from workbench.errors import PlanError, RunError, UnknownRunError, WorkbenchError
+from workbench.errors import DefectError, PlanError, RunError, UnknownRunError, WorkbenchError
 
 NAME = "thunder-workbench"
 TRACEBACK_VARIABLE = "WORKBENCH_TRACEBACK"
@@ -118,8 +118,4 @@ def _command() -> typer.core.TyperGroup:
 def _defect(error: BaseException) -> str:
     if os.environ.get(TRACEBACK_VARIABLE):
         output.complain("".join(traceback.format_exception(error)))
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return (
-        f"a defect of the workbench, please report it: {type(error).__name__}: {error} "
-        f"({os.path.basename(frame.filename)}:{frame.lineno}); {TRACEBACK_VARIABLE}=1 shows all of it"
-    )
+    return f"{DefectError.of(error)}; {TRACEBACK_VARIABLE}=1 shows all of it"

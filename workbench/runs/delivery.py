@@ -49,7 +49,9 @@ def post(act: Callable[[], None]) -> None:
     _QUEUE.put(act)
 
 
-def call(callback: Callable[..., object], *arguments: Any, of: str) -> None:
+def call(
+    callback: Callable[..., object], *arguments: Any, of: str, passes: type[BaseException] | tuple[()] = ()
+) -> None:
     """Call an observer; what it raises goes to the log, for a view that breaks must harm nothing but itself.
 
     Parameters
@@ -58,9 +60,13 @@ def call(callback: Callable[..., object], *arguments: Any, of: str) -> None:
     *arguments
     of : str
         What it observes, for the log.
+    passes : type, optional
+        An exception that is not the observer's, and is raised again.
     """
     try:
         callback(*arguments)
+    except passes:
+        raise
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise  # a person's own, and not the observer's

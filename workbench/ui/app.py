@@ -108,6 +108,8 @@ class App:
         self.settings = tables.Settings(self._on_message)
         self.trace = tables.TraceText(self._on_message)
         self.help = Help()
+        for panel in (self.worth, self.fit.panel, self.outline, self.beside, self.passes, self.experiments):
+            panel.guard = self._act
         self._drawn_by: dict[str, Callable[[], None]] = {
             "Memory": self._show_memory,
             "Worth it": self.worth.show_plan,

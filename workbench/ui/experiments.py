@@ -75,7 +75,7 @@ class Experiments(Panel):
 
     def refresh(self) -> None:
         """Read the runs again, away from the thread that asks."""
-        threading.Thread(target=self._load, name="workbench-experiments", daemon=True).start()
+        self.in_thread("experiments", self._load)
 
     def _load(self) -> None:
         self._again = True
@@ -149,7 +149,7 @@ class Experiments(Panel):
                 self._show(busy="", **({"beside": found} if found is not None else {}))
 
             # Plans that nobody has asked for before take seconds.
-            threading.Thread(target=put, name="workbench-beside", daemon=True).start()
+            self.in_thread("beside", put)
         elif message["type"] == "write":
             written = self._act(lambda: beside.write(message["path"]))
             self._show(written=None if written is None else str(written))

@@ -69,6 +69,8 @@ class FitTab:
     ) -> None:
         self._bench, self._in_background, self._say, self._on_message = bench, in_background, say, on_message
         self._curve: Curve | None = None
+        self._former: Curve | None = None
+        """The last curve with points beside the same choices by hand, shown where a newer one ends without any."""
         self._fit: Fit | None = None
         self._now: tuple[dict[str, str], float] | None = None
         self._error = ""
@@ -98,11 +100,11 @@ class FitTab:
         if curve is None or curve.pinned != self._bench.pinned or (by_machine and curve.machine != self._bench.machine):
             self._begin()
         else:
-            threading.Thread(target=self._show, name="workbench-fit", daemon=True).start()
+            self.panel.in_thread("fit", self._show)
 
     def _begin(self, *, each: bool = False) -> None:
         self.close()
-        self._error, self._now = "", None
+        self._former, self._error, self._now = self._drawn, "", None
         try:
             self._curve = curve = self._bench.curve(using=self._all if each else STORAGES, each=each)
         except WorkbenchError as error:
@@ -111,6 +113,15 @@ class FitTab:
             return
         curve.observe(self._show)
         self._show()
+
+    @property
+    def _drawn(self) -> Curve | None:
+        """The curve whose points are shown."""
+        curve, former = self._curve, self._former
+        if former is None or former.pinned != self._bench.pinned:
+            return curve
+        ended = curve is None or (not curve.points and curve.state in ("failed", "cancelled"))
+        return former if ended else curve
 
     @property
     def _all(self) -> tuple[str, ...]:
@@ -131,7 +142,7 @@ class FitTab:
             self._on_message(message)
 
     def _picked(self, source: str, index: int) -> None:
-        lines = self._curve.lines if self._curve is not None else ()
+        lines = self._drawn.lines if self._drawn is not None else ()
         of = {line.using[-1]: line.points for line in lines[:-1]}
         points = lines[-1].points if lines and source == "points" else of.get(source, ())
         if 0 <= index < len(points):
@@ -140,9 +151,9 @@ class FitTab:
 
     def _choose(self, found: Callable[[Curve], Fit]) -> None:
         """Find a plan, and put its choices in force."""
-        if self._curve is None:
+        if self._drawn is None:
             self._begin()
-        curve = self._curve
+        curve = self._drawn
         if curve is None:
             self._say(self._error)
             return
@@ -153,14 +164,14 @@ class FitTab:
 
     def _show(self) -> None:
         """Draw what is known. Not from a thread that holds the app's lock: the curve may have to be waited for."""
-        curve = self._curve
+        curve = self._drawn
         if curve is None:
             return
         choices = self._bench.choices
         if curve.points and (self._now is None or self._now[0] != choices):
             self._now = choices, curve.step_s(choices)
         with self._lock:
-            if curve is self._curve:
+            if curve is self._drawn:
                 now = None if self._now is None else (self._bench.plan.peak_bytes, self._now[1])
                 stock = self._bench.stock_plan.peak_bytes
                 self.plot.show(curve.lines, now, _measured(self._bench), curve.machine.name, stock)
@@ -168,7 +179,7 @@ class FitTab:
 
     def _content(self) -> dict[str, Any]:
         curve, fit, plan = self._curve, self._fit, self._bench.plan
-        points = curve.points if curve is not None else ()
+        points = self._drawn.points if self._drawn is not None else ()
         in_force = fit is not None and self._bench.choices == {**self._bench.pinned, **fit.choices}
         failed = str(curve.error) if curve is not None and curve.error is not None else ""
         return {

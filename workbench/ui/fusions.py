@@ -18,7 +18,7 @@ from workbench.ui.panel import Panel, esm
 
 if TYPE_CHECKING:
     from workbench.bench import Workbench
-    from workbench.bench.cutting import Cut
+    from workbench.bench.cutting import Cut, Cuts
     from workbench.bench.weighing import Weighing
     from workbench.compiler.pipeline import Plan
 
@@ -53,6 +53,8 @@ class Fusions(Panel):
         super().__init__(self._receive)
         self._bench, self._in_background, self._on_message, self._say = bench, in_background, on_message, say
         self._weighing: Weighing | None = None
+        self._former: Weighing | None = None
+        """The last with a table, shown where a newer one fails before it has one."""
         self._told: Weighing | None = None
         self._lock = threading.RLock()
 
@@ -81,6 +83,8 @@ class Fusions(Panel):
         """Weigh cuts beside other work; what was under way of it before is stopped."""
         with self._lock:
             self.close()
+            if self._weighing is not None and self._weighing.table is not None:
+                self._former = self._weighing
             self._weighing = weighing = self._bench.weigh_cuts()
         weighing.observe(lambda: self._go_on(weighing))
         self._go_on(weighing)
@@ -102,14 +106,22 @@ class Fusions(Panel):
             if weighing is not None and weighing.pinned != self._bench.pinned:
                 # They are beside choices by hand.
                 weighing.cancel()
-                self._weighing = None
+                self._weighing = self._former = None
                 if weighing.state == "working":
                     self._say("The choices changed while cuts were weighed: weigh them again")
-            self.cuts = cuts_content(self._weighing, self._bench.choices)
+            self.cuts = cuts_content(self._weighing, self._bench.choices, self._table)
+
+    @property
+    def _table(self) -> Cuts | None:
+        """The table of what was weighed last; the former one's where that failed before it had any."""
+        weighing, former = self._weighing, self._former
+        if weighing is not None and weighing.table is None and weighing.state == "failed" and former is not None:
+            return former.table
+        return weighing.table if weighing is not None else None
 
     def _take(self, index: int) -> None:
         with self._lock:
-            table = self._weighing.table if self._weighing is not None else None
+            table = self._table
         if table is not None and index in range(len(table.every)):
             choices = table.every[index].choices
             self._in_background("choosing cuts", lambda: self._choose(choices))
@@ -118,19 +130,19 @@ class Fusions(Panel):
         self._bench.choose_found(choices)
 
 
-def cuts_content(weighing: Weighing | None, choices: Mapping[str, str]) -> dict[str, Any]:
+def cuts_content(weighing: Weighing | None, choices: Mapping[str, str], table: Cuts | None = None) -> dict[str, Any]:
     """What the tab shows of cuts: how far it is; then columns, and rows with what is in force marked."""
     if weighing is None:
         return {"state": "", "done": 0, "most": 0, "said": "", "heads": [], "rows": []}
-    state, table = weighing.state, weighing.table
+    state, table = weighing.state, table or weighing.table
     by = f"Predicted, identical fusions compiled once; steps by {weighing.machine.name}'s rates."
     said = {
         "working": f"best so far: {table.best}" if table is not None else "",
         "cancelled": f"Cancelled after {weighing.done} plans. {by}" if table is not None else "Cancelled.",
-        "failed": str(weighing.error),
+        "failed": f"{weighing.error}. {by}" if table is not None else str(weighing.error),
         "done": by,
     }
-    shown = table if state in ("done", "cancelled") else None
+    shown = table if state != "working" else None
     return {
         "state": state,
         "done": weighing.done,

@@ -62,16 +62,13 @@ class OutlineTab(Panel):
         """Show the plan in force at once, and its times when they are known."""
         plan = self._bench.plan
         self._put(plan, outline(plan), "")
-        threading.Thread(target=self._time, name="workbench-outline", daemon=True).start()
+        self.in_thread("outline", self._time)
 
     def _time(self) -> None:
-        try:
-            worth = self._bench.worth()
-            parts = outline(worth.plan, worth.statement_s)
-            if self._bench.plan is worth.plan:
-                self._put(worth.plan, parts, worth.machine.name)
-        except Exception:
-            _LOGGER.exception("the times of the program's parts could not be worked out")
+        worth = self._bench.worth()
+        parts = outline(worth.plan, worth.statement_s)
+        if self._bench.plan is worth.plan:
+            self._put(worth.plan, parts, worth.machine.name)
 
     def _put(self, plan: Plan | None, parts: tuple[Part, ...], machine: str) -> None:
         if plan is None:

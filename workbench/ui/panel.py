@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import pathlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +12,7 @@ import anywidget
 import traitlets
 
 HERE = pathlib.Path(__file__).parent
+_LOGGER = logging.getLogger(__name__)
 
 
 class Answering(anywidget.AnyWidget):
@@ -51,6 +54,18 @@ class Panel(Answering):
         super().__init__(**traits)
         if on_message is not None:
             self.on_msg(lambda _widget, message, _buffers: on_message(message))
+
+    def guard(self, act: Callable[[], Any]) -> Any:
+        """Do something in the background whose failure is reported; an app reports it in its message line, too."""
+        try:
+            return act()
+        except Exception:
+            _LOGGER.exception("%s could not be worked out", type(self).__name__)
+            return None
+
+    def in_thread(self, name: str, act: Callable[[], Any]) -> None:
+        """Do something in a thread of its own, under `guard`."""
+        threading.Thread(target=lambda: self.guard(act), name=f"workbench-{name}", daemon=True).start()
 
 
 def esm(*modules: str) -> str:

@@ -53,7 +53,7 @@ class Passes(Panel):
             self._on_value(str(message["value"]))
 
     def _work(self) -> None:
-        threading.Thread(target=self._show, name="workbench-passes", daemon=True).start()
+        self.in_thread("passes", self._show)
 
     def _show(self) -> None:
         with self._lock:

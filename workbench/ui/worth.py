@@ -84,7 +84,7 @@ class WorthTab(Panel):
                 return
             self._stale = False
             turn = self._turn
-        threading.Thread(target=self._work, args=(turn,), name="workbench-worth", daemon=True).start()
+        self.in_thread("worth", lambda: self._work(turn))
 
     def _work(self, turn: int) -> None:
         from workbench.compiler.hooks import Superseded
@@ -104,8 +104,6 @@ class WorthTab(Panel):
         except Superseded:
             # Something was chosen: the new plan is ranked then.
             return
-        except Exception:
-            _LOGGER.exception("choices could not be ranked")
 
     def _put(self, turn: int, content: dict[str, Any]) -> None:
         with self._lock:
