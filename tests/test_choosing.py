@@ -139,3 +139,57 @@ def test_an_undo_meanwhile_is_not_undone(bench: Workbench, sites: list[str], mon
     undone.set()
     assert chooser.ended() is not None
     assert bench.choices == later
+
+
+_WRONG: list[tuple[dict[Any, Any], str]] = [
+    ({"saved:SITE": "sav"}, "saved:SITE: 'sav' is no option here; legal: save, recompute, offload"),
+    ({"saved:SITE": "auto"}, "saved:SITE: 'auto' is no option here; legal: save, recompute, offload"),
+    ({"saved:SITES": "save"}, "has no site 'saved:SITES'; did you mean saved:SITE"),
+    ({"saved:nothing/here": "save"}, "has no site 'saved:nothing/here'"),
+    ({"remat:nothing/here": "save"}, "has no site 'remat:nothing/here'"),
+    ({"nothing": "save"}, "has no site 'nothing'"),
+    ({"saved.ahead": "soon"}, "saved.ahead: 'soon' is no option here; legal: 0, 2, 4, 8, 16 or any whole number"),
+    ({"saved.inputs": "sav"}, "saved.inputs: 'sav' is no option here; legal: "),
+    ({"remat.weight": "2"}, "remat.weight: '2' is no option here; legal: "),
+    ({"remat.preset": "every=x"}, "remat.preset: 'every=x' is no option here; legal: "),
+    ({"order.statements": "leastpeak"}, "order.statements: 'leastpeak' is no option here; legal: stock, "),
+    ({"remat.preset": "off"}, "remat.preset: 'off' is refused: the torch executor makes no fusions"),
+    ({"saved:SITE": 3}, "a choice is a site id and an option, both texts; given "),
+    ({7: "save"}, "a choice is a site id and an option, both texts; given 7: 'save'"),
+    ({"saved:SITE": "recompute", "saved:nothing": "save"}, "has no site 'saved:nothing'"),
+]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "choose",
+        "plan_under",
+        "predict",
+        "effect",
+        lambda bench, choices: bench.worth().exact(choices),
+        lambda bench, choices: bench.prepare(against={"other": choices}),
+        lambda bench, choices: bench.plan_under({**bench.choices, **choices}),
+    ],
+    ids=["choose", "plan_under", "predict", "effect", "worth", "against", "beside others"],
+)
+@pytest.mark.parametrize(("choices", "said"), _WRONG, ids=[f"{i}" for i in range(len(_WRONG))])
+def test_all_that_takes_choices_refuses_with_the_same_words(
+    bench: Workbench, sites: list[str], asked: Any, choices: dict[Any, Any], said: str
+) -> None:
+    place = sites[0].removeprefix("saved:")
+    given = {id.replace("SITE", place) if isinstance(id, str) else id: option for id, option in choices.items()}
+    with pytest.raises(ChoiceError) as refused:
+        getattr(bench, asked)(given) if isinstance(asked, str) else asked(bench, given)
+    assert said.replace("SITE", place) in str(refused.value)
+    assert bench.choices == {}
+
+
+def test_an_option_that_other_choices_make_legal_is_not_refused(bench: Workbench, sites: list[str]) -> None:
+    for site in bench.sites():
+        for option in site.options:
+            if option in site.illegal:
+                with pytest.raises(ChoiceError, match="is refused"):
+                    bench.plan_under({site.id: option})
+            else:
+                assert bench.plan_under({site.id: option}, keep=False).proof.proven

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from workbench.errors import ChoiceError, shown
+from workbench.errors import Advice, ChoiceError, nearest, shown
 
 if TYPE_CHECKING:
     from workbench.analysis.memory import Prediction
@@ -261,6 +261,48 @@ class Lever:
             None where it takes a plan to know.
         """
         return None
+
+
+def check_choices(choices: Mapping[str, str], *known: Mapping[str, Site], legal: bool = True) -> None:
+    """Refuse choices that are not texts, and options that their site does not have or refuses.
+
+    Parameters
+    ----------
+    choices : mapping of str to str
+    *known : mapping of str to Site
+        Sites by id, before the choices or with them. An option that one of them refuses and another takes is legal:
+        other choices can make it so.
+    legal : bool
+        Without it only options that a site does not have are refused.
+
+    Raises
+    ------
+    ChoiceError
+        Saying what was given and what is legal.
+    """
+    check_texts(choices)
+    for id, option in choices.items():
+        sites = [sites[id] for sites in known if id in sites]
+        if any(option not in site.options for site in sites):
+            sites = [widened(site, option) for site in sites]
+        if sites and all(option not in site.options or (legal and option in site.illegal) for site in sites):
+            sites[0].check(option)
+
+
+def check_texts(choices: Mapping[str, str]) -> None:
+    """Refuse choices that are not texts."""
+    for id, option in choices.items():
+        if not all(isinstance(given, str) for given in (id, option)):
+            raise ChoiceError(f"a choice is a site id and an option, both texts; given {shown(id)}: {shown(option)}")
+
+
+def no_site(program: str, id: str, known: Collection[str]) -> ChoiceError:
+    """The error for an id that no site of a program has, naming the nearest."""
+    return ChoiceError(
+        f"{program} has no site {shown(id)}{nearest(id, list(known))}",
+        id,
+        advice=Advice("bench.sites() lists them all", "plan --sites LEVER lists those of a lever"),
+    )
 
 
 def only_with_fusions(stage: Stage) -> str:

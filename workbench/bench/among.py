@@ -52,7 +52,7 @@ class Among:
     ) -> None:
         self._bench, self.machine, self.using, self._most = bench, machine, uses(using), compilations
         self._go_on, self._keep, self._captured, self._after = go_on, keep, captured, after
-        self.before = bench.plan_under(bench.pinned)
+        self.before = bench.plan_with(bench.pinned)
         self.step_s = compute_s(bench, self.before, machine)
         once = compilations is not None and around.shares(self.before, bench.pinned)
         self._bases: list[dict[str, str]] = [dict(SHARED) if once else {}]
@@ -236,7 +236,7 @@ class Among:
             return fit
         beside = {**fitter.base, **fit.beside}
         still = {id: option for id, option in fit.choices.items() if id not in beside}
-        without = self._bench.plan_under({**self._bench.pinned, **still}, keep=self._keep)
+        without = self._bench.plan_with({**self._bench.pinned, **still}, keep=self._keep)
         return dataclasses.replace(
             fit,
             before_peak_bytes=self.before.peak_bytes,

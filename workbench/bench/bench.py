@@ -18,8 +18,8 @@ from workbench.bench.planning import Planner, Request
 from workbench.bench.rates import machine_of, of_device
 from workbench.bench.way_in import WayIn
 from workbench.config import Config, installed_versions
-from workbench.errors import Advice, ChoiceError, RunError, nearest, shown
-from workbench.lever import Effect, Site, all_levers, widened
+from workbench.errors import ChoiceError, RunError, shown
+from workbench.lever import Effect, Site, all_levers, check_choices, check_texts, no_site, widened
 
 if TYPE_CHECKING:
     from workbench.analysis.memory import Prediction
@@ -171,7 +171,29 @@ class Workbench(WayIn, Files):
     def plan_under(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
         """What Thunder would execute under other choices, all of them; those in force stay. `keep` it for later calls.
 
-        A choice that fits no site is left out, and named by the plan's `unmatched`; `choose` refuses it.
+        Raises
+        ------
+        ChoiceError
+            If a site or option is unknown or refused.
+        """
+        known = self.stock_plan.site_of
+        check_choices(choices, known, legal=False)
+        plan = self.plan_with(choices, keep=keep)
+        check_choices(choices, known, plan.site_of)
+        for id in plan.unmatched:
+            if id in known:
+                raise ChoiceError(f"{id}: the other choices take the site away", id)
+            raise no_site(self.program.name, id, plan.site_of)
+        return plan
+
+    def check_choices(self, choices: Mapping[str, str]) -> None:
+        """Refuse choices, all of them, that `plan_under` refuses."""
+        self.plan_under(choices)
+
+    def plan_with(self, choices: Mapping[str, str], *, keep: bool = True) -> Plan:
+        """The plan under choices that were checked when they were made, all of them.
+
+        A choice that fits no site is left out, and named by the plan's `unmatched`.
 
         Raises
         ------
@@ -179,17 +201,6 @@ class Workbench(WayIn, Files):
             If a choice is refused.
         """
         return self._planner.plan(choices, keep=keep)
-
-    def unfit(self, choices: Mapping[str, str]) -> tuple[str, Collection[str]]:
-        """A choice that fits no site, if there is one, and the ids that there are.
-
-        Raises
-        ------
-        ChoiceError
-            If a choice is refused.
-        """
-        plan = self.plan_under(choices)
-        return next(iter(plan.unmatched), ""), list(plan.site_of)
 
     def sites(self, lever: str | None = None) -> Sites:
         """All sites under the choices in force, or those of one lever: a tuple that is shown as a table.
@@ -214,11 +225,7 @@ class Workbench(WayIn, Files):
         """
         known = self.plan.site_of
         if id not in known:
-            raise ChoiceError(
-                f"{self.program.name} has no site {shown(id)}{nearest(id, list(known))}",
-                id,
-                advice=Advice("bench.sites() lists them all", "plan --sites LEVER lists those of a lever"),
-            )
+            raise no_site(self.program.name, id, known)
         return known[id]
 
     def choose(self, choices: Mapping[str, str]) -> PlanDiff:
@@ -239,11 +246,7 @@ class Workbench(WayIn, Files):
         ChoiceError
             If a site or option is unknown or refused; nothing is changed then.
         """
-        for id, option in choices.items():
-            if not all(isinstance(given, str) for given in (id, option)):
-                raise ChoiceError(
-                    f"a choice is a site id and an option, both texts; given {shown(id)}: {shown(option)}"
-                )
+        check_texts(choices)
         self._history.pin(choices)
         return self._chosen(choices)
 
@@ -307,7 +310,11 @@ class Workbench(WayIn, Files):
         """
         from workbench.compiler import pipeline
 
+        known = self.plan.site_of
+        check_choices(choices, known)
         wanted = {**self.choices, **choices}
+        if not choices.keys() <= known.keys():
+            return self._settle(wanted, choices, self._planner.plan)
         quick = pipeline.predict(self._captured, wanted)
         return quick if quick is not None else self._settle(wanted, choices, self._planner.plan)
 

@@ -205,7 +205,7 @@ class Cutter:
     ) -> None:
         self._bench, self._machine, self._go_on, self._keep = bench, machine, go_on, keep
         self.pinned = bench.pinned
-        self.stock = bench.plan_under(self.pinned, keep=keep)
+        self.stock = bench.plan_with(self.pinned, keep=keep)
         if not self.stock.census.count:
             raise PlanError(
                 f"nothing of {bench.program.name} is fused by the executor {bench.executor}: there is nothing to cut"
@@ -274,7 +274,7 @@ class Cutter:
             self._go_on()
             choices = {**self._shares, **dict(sorted(made))}
             try:
-                plan = self._bench.plan_under({**self.pinned, **choices}, keep=self._keep)
+                plan = self._bench.plan_with({**self.pinned, **choices}, keep=self._keep)
             except (ChoiceError, PlanError):
                 self._weighed[made] = None
             else:

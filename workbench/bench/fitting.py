@@ -100,14 +100,14 @@ class Fitter:
         from workbench.compiler.devices import copy_bandwidth
 
         self._bench, self._stage, self.machine, self._go_on = bench, stage, machine, go_on
-        self._planned = functools.partial(bench.plan_under, keep=keep)
+        self._planned = functools.partial(bench.plan_with, keep=keep)
         self.using = uses(using)
         self._options = (SAVE, *(option for option in STORAGES if option in self.using))
         self._found: dict[_Key, Found] = {_key(found.options, found.beside): found for found in known}
         self._least: Point | None = None
         self.base, self._most = dict(base), compilations
         self.pinned = {**bench.pinned, **base}
-        self.before = bench.plan_under(self.pinned)
+        self.before = bench.plan_with(self.pinned)
         self.before_waiting_s = self._waiting_s(self.before)
         self.step_s = self._compute_s(self.before)
         self._orders = around.orders(self.before, self.using, self.pinned)

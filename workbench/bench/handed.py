@@ -24,7 +24,7 @@ from workbench.bench.saving import FORMAT, FORMAT_VERSION, write_document
 from workbench.config import Config
 from workbench.errors import ChoiceError, ConfigError, one_line, shown
 from workbench.graph import BACKWARD, FORWARD, Graph, Kind
-from workbench.lever import Site
+from workbench.lever import Site, check_choices, check_texts
 from workbench.summary import human_bytes
 
 MOST_BYTES = 1 << 30
@@ -221,10 +221,11 @@ class SavedPlan:
             If a site is not there, or the document says that the option is refused, and why.
         """
         known = {site.id: site for site in self.sites()}
-        for id, option in choices.items():
+        check_texts(choices)
+        for id in choices:
             if id not in known:
                 raise ChoiceError(f"there is no site {shown(id)} in this plan; .sites() has those there are", id)
-            known[id].check(option)
+        check_choices(choices, known)
         saved = {site["id"]: site["choice"] for site in self.document["sites"]}
         wanted = {**self.changed, **choices}
         return SavedPlan(self.document, {id: option for id, option in wanted.items() if option != saved[id]})

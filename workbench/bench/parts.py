@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,7 +15,7 @@ from workbench.bench.changes import PlanDiff
 from workbench.bench.listed import Sites
 from workbench.config import EAGER, THUNDER, Config, choices_of_part, installed_versions
 from workbench.errors import Advice, ChoiceError, PlanError, nearest, shown
-from workbench.lever import Effect, Site
+from workbench.lever import Effect, Site, check_texts
 from workbench.summary import against, chosen_text, human_bytes, place_text, run_line
 
 if TYPE_CHECKING:
@@ -326,11 +326,8 @@ class PartsBench(Workbench):
 
     def _by_part(self, choices: Mapping[str, str]) -> dict[Part, dict[str, str]]:
         found: dict[Part, dict[str, str]] = {}
+        check_texts(choices)
         for id, option in choices.items():
-            if not all(isinstance(given, str) for given in (id, option)):
-                raise ChoiceError(
-                    f"a choice is a site id and an option, both texts; given {shown(id)}: {shown(option)}"
-                )
             part, own = self._of(id)
             found.setdefault(part, {})[own] = option
         return found
@@ -464,13 +461,10 @@ class PartsBench(Workbench):
         ready = [part for part in self.benches if part._history.can_go(by)]
         return (max if by < 0 else min)(ready, key=lambda part: part._history.stamp(by), default=None)
 
-    def unfit(self, choices: Mapping[str, str]) -> tuple[str, Collection[str]]:
-        """A choice that fits no site, if there is one, and the ids that there are; see `Workbench.unfit`."""
+    def check_choices(self, choices: Mapping[str, str]) -> None:
+        """Refuse choices that a part refuses; see `Workbench.check_choices`."""
         for part, own in self._by_part(choices).items():
-            gone, known = part.unfit(own)
-            if gone:
-                return f"{part.name}:{gone}", [f"{part.name}:{id}" for id in known]
-        return "", ()
+            part.check_choices(own)
 
     def notes(self) -> dict[str, str]:
         """What each site is, and the person's own line, as exported configs have them."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from workbench.config import Config
-from workbench.errors import ChoiceError, RunError, nearest, shown
+from workbench.errors import ChoiceError, RunError
 
 if TYPE_CHECKING:
     from workbench.bench.bench import Workbench
@@ -28,11 +28,10 @@ def variants_of(bench: Workbench, against: Mapping[str, Mapping[str, str] | Conf
         if not name:
             raise RunError("what a run is compared with needs a name: against={'stock': {}}")
         if way is not None and not isinstance(way, Config):
-            gone, known = bench.unfit(way)
-            if gone:
-                raise ChoiceError(
-                    f"{name}: {bench.program.name} has no site {shown(gone)}{nearest(gone, list(known))}", gone
-                )
+            try:
+                bench.check_choices(way)
+            except ChoiceError as error:
+                raise ChoiceError(f"{name}: {error}", error.site) from error
             way = dataclasses.replace(bench.config, choices=dict(way))
         found[name] = None if way is None else way.text()
     return found

@@ -15,7 +15,7 @@ from workbench.analysis.overlap import costs
 from workbench.analysis.places import OFFLOAD, RECOMPUTE
 from workbench.analysis.transfers import exposed_s, hidden_s
 from workbench.graph import Kind
-from workbench.lever import lever_of
+from workbench.lever import check_choices, lever_of, no_site
 from workbench.summary import html_columns, human_bytes, human_seconds, text_columns
 
 if TYPE_CHECKING:
@@ -143,6 +143,7 @@ class Worth:
     def quick(self, choices: Mapping[str, str]) -> Gain | None:
         """What choices come to, in milliseconds; None where only a plan can tell."""
         stage = self._captured.stage
+        check_choices(choices, self.plan.site_of)
         if not stage.has_backward or any(id not in self._storage_of for id in choices):
             return None
         chosen = {**self._options, **{self._storage_of[id]: option for id, option in choices.items()}}
@@ -176,7 +177,10 @@ class Worth:
         Superseded
             If something newer is to be planned.
         """
+        check_choices(choices, self.plan.site_of)
         then = self._planned({**self._in_force, **choices})
+        for id in set(then.unmatched) & set(choices):
+            raise no_site(self.plan.program, id, self.plan.site_of)
         saved_bytes, peak_bytes = then.saved_bytes - self.plan.saved_bytes, then.peak_bytes - self.plan.peak_bytes
         return Gain(
             choices=dict(choices),

@@ -448,7 +448,7 @@ class App:
             return Against("stock", self.bench.stock_plan, self._stock_run(shown), interleaved="stock")
         choices = choices_of(pinned)
         try:
-            plan = None if choices is None else self.bench.plan_under(choices)
+            plan = None if choices is None else self.bench.plan_with(choices)
         except WorkbenchError:
             plan = None
         name = f"pinned: {pinned.name or pinned.run_dir.name}"

@@ -95,12 +95,12 @@ class Beside:
             return self._bench.stock_plan
         if key not in self._kept:
             raise RunError(f"the plan {key} is kept no longer: tick another")
-        return self._bench.plan_under(self._kept[key])
+        return self._bench.plan_with(self._kept[key])
 
     def _measured(self, name: str, run: Run) -> Side:
         choices = store.choices_of(run)
         try:
-            plan = None if choices is None else self._bench.plan_under(choices)
+            plan = None if choices is None else self._bench.plan_with(choices)
         except WorkbenchError:  # choices of a program that has changed since
             plan = None
         if plan is None or plan.unmatched:
