@@ -77,13 +77,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays to the end: Python looks no more for cycles among it, nor does pytest when all ended.
-
-    Fixtures keep programs, and nobody waits for a test: all objects are looked through a sixth as often.
-    """
-    from workbench.compiler import cycles
-
-    cycles.MANY = 3_000_000
+    """What was imported stays to the end: Python looks no more for cycles among it, nor does pytest when all ended."""
     # pytest would hang handlers on the log of all that PyTorch compiles, which is put together once it has one.
     logging.getLogger("torch.__trace").propagate = True
     gc.collect()

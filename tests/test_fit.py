@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -377,8 +378,45 @@ def market_split() -> dict[str, Any]:
     return {"constraints": [split], "integrality": np.ones(40), "bounds": (0, 1)}
 
 
+def end_idle_solvers() -> None:
+    """Have the next program solved in a process of its own."""
+    workbench.analysis.solve._end_all()
+
+
+def test_a_solver_s_process_is_used_again_and_ends_when_it_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    end_idle_solvers()
+    monkeypatch.setattr(workbench.analysis.solve, "_IDLE_S", 0.5)
+    before = set(os.listdir("/proc/self/fd"))
+    small = {"constraints": [LinearConstraint(np.ones((1, 3)), 2, 3)], "integrality": np.ones(3), "bounds": (0, 1)}
+    for _ in range(3):
+        assert solve_whole(lambda: None, np.array([1.0, 2.0, 3.0]), **small, nodes=10).fun == 3
+        assert len(workbench.analysis.solve._idle) == 1
+    until = time.monotonic() + 30
+    while workbench.analysis.solve._idle or set(os.listdir("/proc/self/fd")) != before:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_solvers_side_by_side_have_processes_of_their_own() -> None:
+    end_idle_solvers()
+    small = {"constraints": [LinearConstraint(np.ones((1, 3)), 2, 3)], "integrality": np.ones(3), "bounds": (0, 1)}
+    found: list[float] = []
+
+    def work(scale: float) -> None:
+        found.append(solve_whole(lambda: None, scale * np.array([1.0, 2.0, 3.0]), **small, nodes=10).fun / scale)
+
+    threads = [threading.Thread(target=work, args=(float(n),)) for n in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [3.0] * 4
+    end_idle_solvers()
+
+
 @pytest.mark.slow
 def test_a_solver_whose_process_is_killed_says_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    end_idle_solvers()
     started: list[subprocess.Popen[bytes]] = []
     popen = subprocess.Popen
 
@@ -408,14 +446,14 @@ def test_a_solver_whose_process_is_killed_says_so_at_once(monkeypatch: pytest.Mo
     ],
 )
 def test_a_solver_whose_process_fails_says_why(monkeypatch: pytest.MonkeyPatch, there: str, said: str) -> None:
+    end_idle_solvers()
     monkeypatch.setattr(workbench.analysis.solve, "_THERE", there)
-    monkeypatch.setattr(workbench.analysis.solve, "_HERE_S", 0.05)
     with pytest.raises(PlanError, match=f"the solver's process {said}"):
         solve_whole(lambda: None, np.ones(40), **market_split(), nodes=10**9)
 
 
 def test_a_solver_whose_process_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workbench.analysis.solve, "_HERE_S", 0.05)
+    end_idle_solvers()
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(PlanError, match=r"the solver's process did not start: .*'/nowhere/python'; nothing was chosen"):
         solve_whole(lambda: None, np.ones(40), **market_split(), nodes=10**9)
@@ -423,6 +461,7 @@ def test_a_solver_whose_process_does_not_start_says_why(monkeypatch: pytest.Monk
 
 @pytest.mark.slow
 def test_a_solver_that_takes_long_ends_at_once_with_the_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    end_idle_solvers()
     started: list[subprocess.Popen[bytes]] = []
     popen = subprocess.Popen
 
@@ -443,8 +482,12 @@ def test_a_solver_that_takes_long_ends_at_once_with_the_waiting(monkeypatch: pyt
     monkeypatch.setattr(workbench.analysis.solve, "_LONGEST_S", 0.75)
     found = solve_whole(lambda: None, np.ones(40), **hard, nodes=10**9)
     assert len(started) == 1
-    assert started[0].returncode == 0
     assert found.status == 1
+    again = solve_whole(lambda: None, np.ones(40), **hard, nodes=10**9)
+    assert len(started) == 1
+    assert again.status == 1
+    end_idle_solvers()
+    assert started[0].poll() is not None
 
 
 def test_a_curve_can_be_cancelled(tall: Workbench) -> None:

@@ -1,11 +1,10 @@
-"""Python looks for cycles as before once nothing was planned for a while, and not while something is."""
+"""Python searches for garbage cycles as before once nothing is planned; thresholds of others stay."""
 
 from __future__ import annotations
 
 import gc
 import os
-import time
-import weakref
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -16,98 +15,77 @@ from workbench.compiler import cycles
 from workbench.torch_api import dynamo_config
 
 
-class Node:
-    """What refers to itself, so that only a look for cycles finds it."""
-
-    def __init__(self) -> None:
-        self.itself = self
-
-
-def a_cycle() -> weakref.ref[Node]:
-    return weakref.ref(Node())
-
-
-def until(found: Callable[[], bool], within_s: float = 20.0) -> None:
-    last_s = time.monotonic() + within_s
-    while not found():
-        assert time.monotonic() < last_s
-        time.sleep(0.01)
-
-
 @pytest.fixture(autouse=True)
-def none_put_off(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each test begins and ends as if nothing had been planned for a while."""
-    monkeypatch.setattr(cycles, "REST_S", 0.02)
-    until(lambda: cycles._resting is None)
-    yield
-    until(lambda: cycles._resting is None)
+def thresholds() -> Iterator[tuple[int, int, int]]:
+    before = gc.get_threshold()
+    assert before != cycles.THRESHOLDS
+    yield before
+    assert not cycles._inside
+    gc.set_threshold(*before)
 
 
-def test_they_are_looked_for_as_before_once_nothing_is_planned() -> None:
-    before, cycle = gc.get_threshold(), None
-
+def test_thresholds_are_restored_when_the_outermost_block_ends(thresholds: tuple[int, int, int]) -> None:
     @cycles.few_collections()
     def fails() -> None:
-        nonlocal cycle
         with cycles.few_collections():
             assert gc.get_threshold() == cycles.THRESHOLDS
         assert gc.get_threshold() == cycles.THRESHOLDS
-        cycle = a_cycle()
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
         fails()
-    assert before != cycles.THRESHOLDS
-    until(lambda: gc.get_threshold() == before)
-    assert cycle is not None
-    until(lambda: cycle() is None)
+    assert gc.get_threshold() == thresholds
 
 
-def test_they_wait_for_all_that_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
-    with cycles.few_collections():
-        cycle = a_cycle()
+def test_thresholds_are_restored_when_the_last_thread_leaves(thresholds: tuple[int, int, int]) -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def other() -> None:
         with cycles.few_collections():
-            pass
-        time.sleep(0.2)
-        assert cycle() is not None
-    # One plan after the other is no rest.
-    monkeypatch.setattr(cycles, "REST_S", 0.5)
-    for _ in range(8):
-        with cycles.few_collections():
-            time.sleep(0.1)
-        assert cycle() is not None
+            inside.set()
+            leave.wait(60)
+
+    thread = threading.Thread(target=other)
+    with cycles.few_collections():
+        thread.start()
+        assert inside.wait(60)
+    assert gc.get_threshold() == cycles.THRESHOLDS
+    leave.set()
+    thread.join()
+    assert gc.get_threshold() == thresholds
 
 
-def test_they_do_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cycles, "REST_S", 1.0)
+def test_thresholds_that_somebody_sets_meanwhile_stay() -> None:
+    with cycles.few_collections(), cycles.few_collections():
+        gc.set_threshold(5_000, 7, 7)
+    assert gc.get_threshold() == (5_000, 7, 7)
     with cycles.few_collections():
-        cycle = a_cycle()
-    with cycles.few_collections():
-        assert cycle() is not None
-    monkeypatch.setattr(cycles, "LONGEST_S", -1.0)
-    with cycles.few_collections():
-        assert cycle() is None
         assert gc.get_threshold() == cycles.THRESHOLDS
+    assert gc.get_threshold() == (5_000, 7, 7)
 
 
-def test_all_objects_are_looked_through_once_many_were_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_at: list[int] = []
-    collect_them = gc.collect
+@pytest.mark.parametrize("given", [(0, 10, 10), (50_000_000, 10, 10)])
+def test_who_searches_less_or_never_keeps_that(given: tuple[int, int, int]) -> None:
+    gc.set_threshold(*given)
+    with cycles.few_collections():
+        assert gc.get_threshold() == given
+    assert gc.get_threshold() == given
 
-    def collect(generation: int) -> None:
-        looked_at.append(generation)
-        collect_them(generation)
 
-    monkeypatch.setattr(cycles, "MANY", 10_000)
-    kept: list[list[None]] = []
-    gc.collect()
-    monkeypatch.setattr(cycles.gc, "collect", collect)
-    monkeypatch.setattr(cycles, "_made", 0)
-    for count in range(1, 4):
-        with cycles.few_collections():
-            kept.extend([None] for _ in range(6_000))
-        until(lambda count=count: len(looked_at) == count)  # type: ignore[misc]
-    assert looked_at == [1, 2, 1]
+def test_nothing_is_collected_and_no_thread_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    collected: list[object] = []
+    monkeypatch.setattr(gc, "collect", lambda *given: collected.append(given))
+    threads = set(threading.enumerate())
+    gc.disable()
+    try:
+        for _ in range(3):
+            with cycles.few_collections():
+                assert not gc.isenabled()
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+    assert collected == []
+    assert set(threading.enumerate()) == threads
 
 
 def breaks(x: torch.Tensor) -> torch.Tensor:
@@ -136,23 +114,14 @@ def test_a_program_is_opened_without_a_look(program: Callable[[torch.Tensor], to
         dynamo_config.run_gc_after_compile = before
 
 
-def test_who_has_them_off_keeps_them_off() -> None:
-    gc.disable()
-    try:
-        with cycles.few_collections():
-            cycle = a_cycle()
-        until(lambda: cycles._resting is None)
-        assert cycle() is not None
-        assert not gc.isenabled()
-    finally:
-        gc.enable()
-
-
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_forked_process_looks_for_them() -> None:
+def test_a_forked_process_has_the_thresholds_of_before() -> None:
     before = gc.get_threshold()
     with cycles.few_collections():
         child = os.fork()
         if not child:
-            os._exit(gc.get_threshold() != before)
+            ok = gc.get_threshold() == before
+            with cycles.few_collections():
+                ok = ok and gc.get_threshold() == cycles.THRESHOLDS
+            os._exit(not (ok and gc.get_threshold() == before))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

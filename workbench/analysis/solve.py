@@ -1,38 +1,36 @@
-"""A solver of linear programs, waited for by someone who may stop waiting."""
+"""Linear programs solved in a thread; programs of whole choices in a process that ends with the waiting."""
 
 from __future__ import annotations
 
-import ctypes
+import atexit
 import os
-import pickle
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from multiprocessing import Pipe
 from types import MappingProxyType
 from typing import Any
-
-from scipy.optimize import milp
 
 from workbench.errors import PlanError
 
 _LOOK_S = 0.02
-_HERE_S = 2.0
-"""Seconds that a program of whole choices is solved in this process, before it goes to one that can be ended."""
 _LONGEST_S = 120.0
-"""Seconds that it may take there. Far more than what is asked for takes, for what a clock ends is another each time."""
-_TIME_IS_UP = 1
-"""The status of a solution that is only what was found in its time."""
+"""Seconds that one program may take. The search ends by its nodes, because an end by the clock is not reproducible."""
+_IDLE_S = 5.0
+"""A solver's process that has nothing to do for as long ends."""
 _THERE = """\
-import pickle, sys
+import sys
+from multiprocessing.connection import Connection
 from scipy.optimize import milp
-with open(sys.argv[1], "rb") as asked:
-    given, options = pickle.load(asked)
-with open(sys.argv[2], "wb") as answer:
-    pickle.dump(milp(*given, **options), answer)
+with Connection(int(sys.argv[1])) as asked:
+    while True:
+        try:
+            given, options = asked.recv()
+        except EOFError:
+            break
+        asked.send(milp(*given, **options))
 """
 
 
@@ -74,44 +72,108 @@ def solve(go_on: Callable[[], None], solver: Callable[..., Any], *given: Any, **
     return solving.found
 
 
-class _Quiet:
-    """Keeps from this process's standard output what HiGHS prints now and then, which nobody asked for."""
+class _Process:
+    """A process that solves one program after another; it ends when this process does.
+
+    HiGHS prints a line now and then that no option turns off. It goes nowhere there; in this process it would go to
+    file descriptor 1, which belongs to everyone.
+
+    Raises
+    ------
+    PlanError
+        If it does not start.
+    """
 
     def __init__(self) -> None:
-        self._lock, self._inside, self._kept = threading.Lock(), 0, -1
+        self._connection, there = Pipe()
+        self._ending: threading.Timer | None = None
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _THERE, str(there.fileno())],
+                pass_fds=[there.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            )
+        except OSError as error:
+            self._connection.close()
+            raise PlanError(_dead(f"did not start: {error}")) from error
+        finally:
+            there.close()
 
-    def __enter__(self) -> None:
-        with self._lock:
-            self._inside += 1
-            if self._inside > 1:
-                return
-            ctypes.CDLL(None).fflush(None)
-            try:
-                self._kept = os.dup(1)
-            except OSError:
-                return
-            nothing = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nothing, 1)
-            os.close(nothing)
+    def answer(self, go_on: Callable[[], None], asked: Any) -> Any:
+        """What it finds; `go_on` is called meanwhile."""
+        try:
+            self._connection.send(asked)
+        except OSError:
+            raise self._why_it_ended() from None
+        while not self._connection.poll(_LOOK_S):
+            go_on()
+        try:
+            return self._connection.recv()
+        except (EOFError, OSError):
+            raise self._why_it_ended() from None
 
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside or self._kept < 0:
-                return
-            # What C has not written yet would go out once its standard output is back.
-            ctypes.CDLL(None).fflush(None)
-            os.dup2(self._kept, 1)
-            os.close(self._kept)
-            self._kept = -1
+    def _why_it_ended(self) -> PlanError:
+        assert self._process.stderr is not None
+        last = self._process.stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
+        return PlanError(_dead(f"{_ended(self._process.wait())}{f': {last}' if last else ''}"))
+
+    def end(self) -> None:
+        """Kill it, and leave nothing of it."""
+        self.keep_on()
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+
+    def end_later(self) -> None:
+        """End it unless it is wanted soon."""
+        self._ending = threading.Timer(_IDLE_S, _end_idle, (self,))
+        self._ending.daemon = True
+        self._ending.start()
+
+    def keep_on(self) -> None:
+        """Do not end it: it is wanted."""
+        if self._ending is not None:
+            self._ending.cancel()
+
+    def forget(self) -> None:
+        """Leave it to the process that this one was forked from."""
+        self._connection.close()
 
 
-_quiet = _Quiet()
+_lock = threading.Lock()
+_idle: list[_Process] = []
+_of_parent: list[_Process] = []
+"""Those of the process that this one was forked from: they are not children of this one."""
 
 
-def _quietly(*given: Any, **options: Any) -> Any:
-    with _quiet:
-        return milp(*given, **options)
+def _end_idle(process: _Process) -> None:
+    with _lock:
+        if process not in _idle:
+            return
+        _idle.remove(process)
+    process.end()
+
+
+@atexit.register
+def _end_all() -> None:
+    while _idle:
+        _idle.pop().end()
+
+
+def _forked() -> None:
+    global _lock
+    _lock = threading.Lock()
+    for process in _idle:
+        process.forget()
+    _of_parent.extend(_idle)
+    _idle.clear()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 def solve_whole(
@@ -121,7 +183,7 @@ def solve_whole(
     options: Mapping[str, Any] = MappingProxyType({}),
     **program: Any,
 ) -> Any:
-    """What `scipy.optimize.milp` finds; what takes long is solved in a process that ends at once with the waiting.
+    """What `scipy.optimize.milp` finds, in a process that ends at once with the waiting.
 
     It ends by how far it has come, not by the clock, so that the same program has the same answer each time.
 
@@ -141,38 +203,21 @@ def solve_whole(
     PlanError
         If that process ends without an answer, or never starts.
     """
-    ends = {**options, "node_limit": nodes}
-    found = solve(go_on, _quietly, *given, **program, options={**ends, "time_limit": _HERE_S})
-    if found.status != _TIME_IS_UP:
-        return found
-    with tempfile.TemporaryDirectory(prefix="workbench-solver-") as folder:
-        asked, answer = Path(folder, "asked"), Path(folder, "answer")
-        asked.write_bytes(pickle.dumps((given, {**program, "options": {**ends, "time_limit": _LONGEST_S}})))
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-c", _THERE, str(asked), str(answer)],
-                stdin=subprocess.DEVNULL,
-                # HiGHS prints a line now and then that nobody asked for: not into a command's document.
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-            )
-        except OSError as error:
-            raise PlanError(_dead(f"did not start: {error}")) from error
-        said = b""
-        try:
-            while process.returncode is None:
-                go_on()
-                try:
-                    _, said = process.communicate(timeout=_LOOK_S)
-                except subprocess.TimeoutExpired:
-                    continue
-        finally:
-            process.kill()
-            process.communicate()
-        if process.returncode == 0:
-            return pickle.loads(answer.read_bytes())
-        last = said.decode(errors="replace").strip().rpartition("\n")[2]
-        raise PlanError(_dead(f"{_ended(process.returncode)}{f': {last}' if last else ''}"))
+    asked = (given, {**program, "options": {**options, "node_limit": nodes, "time_limit": _LONGEST_S}})
+    with _lock:
+        process = _idle.pop() if _idle else None
+    if process is None:
+        process = _Process()
+    process.keep_on()
+    try:
+        found = process.answer(go_on, asked)
+    except BaseException:
+        process.end()
+        raise
+    with _lock:
+        _idle.append(process)
+    process.end_later()
+    return found
 
 
 def _ended(status: int) -> str:

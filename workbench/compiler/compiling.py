@@ -170,7 +170,7 @@ def no_collections() -> Iterator[None]:
     """Inside, Dynamo looks for no cycles each time it has compiled.
 
     It would look through all traces made since, those of programs opened before included, which was up to a third of
-    what a small program took to open; `workbench.compiler.cycles` says when that is done instead.
+    what a small program took to open.
     """
     before = dynamo_config.run_gc_after_compile
     dynamo_config.run_gc_after_compile = False
