@@ -11,7 +11,6 @@ import torch
 from thunder.executors.torch_compile import torch_compile_ex
 
 import workbench
-from workbench.analysis.effects import compared
 from workbench.analysis.equivalence import prove
 from workbench.bench import Workbench
 from workbench.compiler.pipeline import proofs_of
@@ -106,16 +105,6 @@ def test_an_update_that_thunder_loses_is_found_by_the_proof() -> None:
     assert not proof.proven
     assert "a.view(-1).add_(b.view(-1))" in proof.source
     assert "writes in place in the stock plan, and nothing does here" in proof.difference
-
-
-def test_a_draw_that_a_checkpoint_repeats_is_found_by_what_the_program_draws() -> None:
-    for checkpointed, found in ((True, 1), (False, 0)):
-        bench = workbench.open(
-            "checkpoint_dropout", device="cpu", executor="torch", settings={"checkpointed": checkpointed}
-        )
-        stage = bench._captured.stage
-        assert stage.program is not None
-        assert len(compared(stage.read(stage.program), bench.plan.graph).drawn_again) == found
 
 
 @pytest.mark.slow

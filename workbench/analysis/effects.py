@@ -1,35 +1,18 @@
-"""What a program draws and writes against what Thunder made of it: the check of the stock plan itself."""
+"""Compare the writes of a program with those of what Thunder made of it: the check of the stock plan itself."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 
 import numpy as np
 
 from workbench.analysis.numbering import Walk
-from workbench.analysis.terms import DRAW, Terms, may_write
+from workbench.analysis.terms import Terms, may_write
 from workbench.graph import BACKWARD, Graph, Kind, StatementFlag, ValueFlag
 
 
-@dataclasses.dataclass(frozen=True)
-class Effects:
-    """How what was made of a program differs from it, as far as anyone else could tell.
-
-    Attributes
-    ----------
-    drawn_again : tuple of int
-        Origins that draw random numbers more often than the program does.
-    lost : tuple of str
-        Arguments that the program writes into and that nothing writes into any more.
-    """
-
-    drawn_again: tuple[int, ...]
-    lost: tuple[str, ...]
-
-
-def compared(program: Graph, made: Graph) -> Effects:
-    """Compare the effects of a program's own trace with those of what was made of it.
+def lost_writes(program: Graph, made: Graph) -> tuple[str, ...]:
+    """Arguments that a program writes into and that nothing made of it writes into any more.
 
     What values are is not compared: gradient rules and executors take composite ops apart in ways of their own.
 
@@ -41,13 +24,11 @@ def compared(program: Graph, made: Graph) -> Effects:
         The joint graph, or an execution graph, of the same origins.
     """
     terms = Terms()
-    before, after = _draws(program, terms), _draws(made, terms)
-    told, lost = _told(program), tuple[str, ...]()
-    if may_write(told, terms):
-        written = [Walk(terms, graph, drops_casts=False).result().written for graph in (told, _told(made))]
-        lost = tuple(name for name in written[0] if name not in written[1])
-    drawn_again = sorted(o for o, count in after.items() if o >= 0 and count > before[o])
-    return Effects(drawn_again=tuple(drawn_again), lost=lost)
+    told = _told(program)
+    if not may_write(told, terms):
+        return ()
+    before, after = (Walk(terms, graph, drops_casts=False).result().written for graph in (told, _told(made)))
+    return tuple(name for name in before if name not in after)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,12 +116,3 @@ def _told(graph: Graph) -> Graph:
     """The graph without writes of which no step says where they go: an op taken whole may write into any input."""
     statements = dataclasses.replace(graph.statements, flags=graph.statements.flags & ~StatementFlag.INPLACE)
     return dataclasses.replace(graph, statements=statements)
-
-
-def _draws(graph: Graph, terms: Terms) -> Counter[int]:
-    found: Counter[int] = Counter()
-    for text, origin in zip(graph.statements.computes, graph.statements.origin.tolist(), strict=True):
-        if text:
-            steps, _ = terms.steps(text)
-            found[origin] += sum(step.action == DRAW for step in steps)
-    return found

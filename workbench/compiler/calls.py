@@ -15,6 +15,7 @@ from torch import fx
 from torch.fx.operator_schemas import get_signature_for_torch_op
 from torch.nn import functional
 
+from workbench.compiler.kept import structure_of
 from workbench.compiler.operators import fakes
 from workbench.compiler.thunder_api import BoundSymbol, TensorProxy, dtypes, prims, thunder_functions
 from workbench.torch_api import FakeTensorMode, TorchDispatchMode
@@ -111,7 +112,25 @@ def draws(bsym: BoundSymbol) -> bool:
 
     Thunder marks some of its primitives alone, and nothing that it takes from PyTorch as it is.
     """
-    return (bsym.sym.is_prim or _as_it_is(bsym.sym)) and _draws(bsym.sym.name)
+    return (bsym.sym.is_prim or _as_it_is(bsym.sym)) and (_draws(bsym.sym.name) or _drops(bsym))
+
+
+def draws_inside(bsym: BoundSymbol) -> bool:
+    """Whether a statement draws random numbers, or is made of one that does, tagged as random by Thunder or not."""
+    if prims.OpTags.RANDOM_OP in (bsym.sym.tags or ()) or prims.OpTags.RANDOM_OP in bsym.tags or draws(bsym):
+        return True
+    return any(map(draws_inside, bsym.subsymbols))
+
+
+def _drops(bsym: BoundSymbol) -> bool:
+    """Whether a statement is a whole attention that drops weights: its backward takes the seed, and drops the same."""
+    if bsym.sym.executor is None or bsym.sym.meta is None:
+        return False
+    named = {each.name: at for at, each in enumerate(_parameters(bsym.sym.meta) or ())}
+    if "dropout_p" not in named or any("seed" in name for name in named):
+        return False
+    place = named["dropout_p"]
+    return bool(bsym.args[place] if place < len(bsym.args) else bsym.kwargs.get("dropout_p"))
 
 
 @functools.cache
@@ -123,6 +142,11 @@ def draws_again(bsym: BoundSymbol) -> bool:
     """Whether a statement is taken from PyTorch as it is and draws: run once more for its gradient it draws others."""
     if not _as_it_is(bsym.sym):
         return False
+    found: bool = structure_of(bsym).once("draws again", lambda: _draws_as_it_is(bsym))
+    return found
+
+
+def _draws_as_it_is(bsym: BoundSymbol) -> bool:
     function = next(function for function, symbol in thunder_functions.items() if symbol is bsym.sym)
     drawn = False
 

@@ -22,6 +22,9 @@ UNREAD = "nothing is read of the gradients that are given to the backward of the
 DECIDES = "a number that is read from a tensor decides what is done"
 """How the reason goes of a program that Thunder would trace as if there were no such number."""
 
+DRAWS_AGAIN = "Thunder draws other numbers for its gradient than for itself"
+"""How the reason goes of an operator that draws random numbers and that Thunder runs again for its gradient."""
+
 ASSERTED = "asserted by the program"
 """Said of a check of values that a person wrote, which PyTorch adds, too."""
 
@@ -206,6 +209,10 @@ _CAUSES = (
         "seed before the program, and draw inside of it without a generator of its own, or give it what is drawn",
     ),
     (
+        DRAWS_AGAIN,
+        "give it numbers that are drawn before, by torch.rand; PyTorch runs it where the program comes in as parts",
+    ),
+    (
         r"drawn by Python's random or NumPy's",
         "draw with torch.rand, or give the number to the program",
     ),
@@ -228,6 +235,7 @@ _IN_PARTS = re.compile(
     r"with max_norm writes|statistics that are views|torch\.bincount|aten\.equal|"
     r"builtin operator `(print|bool|min)`|multi_head_attention_forward|integrations/moe\.py.*data_ptr|_get_data_attr|"
     r"`manual_seed`|Generator\.__new__|Unknown attribute data|lacks a conjugate|op returned non-Tensor|"
+    rf"{DRAWS_AGAIN}|"
     rf"Function writes in place what it is given|{UNREAD}"
 )
 """Known causes that a program is cut at, and comes in as parts."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from workbench.compiler.calls import draws_inside
 from workbench.compiler.kept import CROSSING, made_names, read_names
 from workbench.compiler.thunder_api import (
     BoundSymbol,
@@ -42,9 +43,14 @@ class Crossing:
 
 def tagged(bsym: BoundSymbol) -> bool:
     """Whether a statement is a reduction, a random op or a matmul, or has one inside: it is not computed again."""
+    return tagged_by_thunder(bsym) or draws_inside(bsym)
+
+
+def tagged_by_thunder(bsym: BoundSymbol) -> bool:
+    """Whether Thunder knows that a statement is not to be computed again: `randn` and `randint` have no tag there."""
     if not (_NEVER_RECOMPUTED.isdisjoint(bsym.sym.tags or ()) and _NEVER_RECOMPUTED.isdisjoint(bsym.tags)):
         return True
-    return any(map(tagged, bsym.subsymbols))
+    return any(map(tagged_by_thunder, bsym.subsymbols))
 
 
 def crossings(trace: TraceCtx) -> list[Crossing]:

@@ -44,6 +44,20 @@ def _bernoulli(a: TensorProxy, p: float | None = None, *, generator: Any = None)
     return known_as(torch.bernoulli)(a) if p is None else drawn("bernoulli", a, a.shape, p)
 
 
+def _randint_like(a: TensorProxy, *bounds: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> Any:
+    """Thunder runs it again for a gradient, which no program asks for.
+
+    The bounds are one or two numbers, by place or by the keywords ``low`` and ``high``.
+    """
+    low, high = kwargs.pop("low", None), kwargs.pop("high", None)
+    bounds = (*(() if low is None else (low,)), *bounds, *(() if high is None else (high,)))
+    if kwargs.pop("requires_grad", False) or any(value is not None for value in kwargs.values()):
+        raise NotImplementedError(f"randint_like with {', '.join(kwargs) or 'requires_grad'}")
+    low, high = bounds if len(bounds) == 2 else (0, *bounds)
+    like = a if dtype is None and device is None else known_as(torch.empty_like)(a, dtype=dtype, device=device)
+    return drawn("random", like, a.shape, low, high)
+
+
 def _dropped(
     dims: int | None,
     alpha: bool,
@@ -109,10 +123,11 @@ def _native_dropout(a: TensorProxy, p: float, train: bool | None) -> tuple[Any, 
 DRAWN: dict[Any, Callable[..., Any]] = {
     torch.Tensor.bernoulli_: _bernoulli_in_place,
     torch.bernoulli: _bernoulli,
+    torch.randint_like: _randint_like,
     torch.Tensor.bernoulli: _bernoulli,
     **{
         getattr(torch.Tensor, f"{kind}_"): functools.partial(_in_place, kind)
-        for kind in ("log_normal", "cauchy", "geometric")
+        for kind in ("log_normal", "cauchy", "geometric", "random")
     },
     **{getattr(functional, f"dropout{dims}d"): functools.partial(_dropped, dims, False) for dims in (1, 2, 3)},
     functional.alpha_dropout: _alpha_dropout,

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from workbench.analysis.equivalence import fault
 from workbench.compiler.chains import Chain, Numbering, Rows, inserted, known, number_of
+from workbench.compiler.draws_once import differences
 from workbench.compiler.extended_ends import EndsOfAll
 from workbench.compiler.extended_names import fused_alike, states_of
 from workbench.compiler.extended_sites import Sites
@@ -98,7 +99,7 @@ def written_on(few: Stage, unfolder: Unfolder, executor: str, kept: Kept) -> Wri
         hooks.mark("sites")
     except KeyError as error:  # a value that no layer that stayed has
         raise OtherwiseError from error
-    if hooks.made.communication or fault(few.graph, graph):
+    if hooks.made.communication or fault(few.graph, graph) or differences(few, hooks.made):
         raise OtherwiseError
     hooks.mark("prove")
     return Written(few, log, found, tables, sites)

@@ -25,15 +25,25 @@ from torch import fx
 
 from workbench.compiler import defaults, operators, patches, templates
 from workbench.compiler.aliases import READ_BEHIND, Aliases, Shared, index_of, is_part, overwrites, undone, writes
-from workbench.compiler.calls import IN_PLACE, SOFT, placed, refuse_lists, unlisted, with_dimension, written
+from workbench.compiler.calls import (
+    IN_PLACE,
+    SOFT,
+    draws_again,
+    placed,
+    refuse_lists,
+    unlisted,
+    with_dimension,
+    written,
+)
 from workbench.compiler.casts import cast
-from workbench.compiler.causes import ASSERTED, remedy
+from workbench.compiler.causes import ASSERTED, DRAWS_AGAIN, remedy
 from workbench.compiler.foreach import FOREACH
 from workbench.compiler.frames import Frame, place_of
 from workbench.compiler.gradients import lost_conjugate, without_gradient
 from workbench.compiler.lowered import LOWERED, number_of, power
 from workbench.compiler.names import read_line, told_place
 from workbench.compiler.outplace import applied, written_out_of_place
+from workbench.compiler.recomputed import mark_recomputed
 from workbench.compiler.repeats import Block
 from workbench.compiler.scalars import spread
 from workbench.compiler.templates import Place
@@ -391,6 +401,8 @@ class _Tracer(fx.Interpreter):
                 if self.differentiated and _has_gradient(n):
                     for reason in filter(None, map(lost_conjugate, trace.scopes[-1][recorded:])):
                         raise NotImplementedError(f"Thunder computes a wrong gradient: {reason}")
+                    if any(map(draws_again, trace.scopes[-1][recorded:])):
+                        raise NotImplementedError(DRAWS_AGAIN)
                 return _with_dimensions(made)
             except RefusedNodeError as error:
                 error.node = n  # where a region is refused, so is what holds it
@@ -586,11 +598,8 @@ def _checkpointed(function: Callable[..., Any], *args: Any, use_reentrant: bool 
     returned = function(*args)
     inside = trace.pop_scope()
     trace.bound_symbols.extend(inside)
-    kept = {proxy.name for proxy in pytree.tree_leaves((args, returned)) if isinstance(proxy, Proxy)}
-    for bsym in inside:
-        for proxy in bsym.flat_proxy_outs:
-            if proxy.name not in kept:
-                proxy.tags.add(ProxyTag.RECOMPUTE_IN_BACKWARD)
+    results = {proxy.name for proxy in pytree.tree_leaves((args, returned)) if isinstance(proxy, Proxy)}
+    mark_recomputed(inside, results)
     return returned
 
 

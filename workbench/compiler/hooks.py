@@ -28,6 +28,7 @@ from workbench.compiler.later import Later
 from workbench.compiler.layers import Reduced, reduced
 from workbench.compiler.names import tag_origins
 from workbench.compiler.reader import read_execution
+from workbench.compiler.recomputed import save_draws
 from workbench.compiler.regions import own_names
 from workbench.compiler.stage import Made, Stage
 from workbench.compiler.thunder_api import (
@@ -117,6 +118,7 @@ class _Origins(Transform):
 
     def transform_traces_pre_prologue(self, prologue: Any, computation: Any, epilogue: Any, **_: Any) -> Any:
         self.hooks.mark("interpret")
+        save_draws(computation)
         cut_off_whole_numbers(computation)
         tagged, self.hooks.origins = tag_origins(computation)
         self.hooks.program = tagged

@@ -26,7 +26,7 @@ from workbench.compiler.thunder_api import (
 from workbench.torch_api import FakeTensorMode
 
 NAME = "workbench_makers"
-_DRAWN_INTO = ("bernoulli", "exponential", "log_normal", "cauchy", "geometric")
+_DRAWN_INTO = ("bernoulli", "exponential", "log_normal", "cauchy", "geometric", "random")
 _OF_NUMBERS = {
     function.__name__: function
     for function in (
@@ -86,7 +86,7 @@ def drawn(kind: str, like: TensorProxy, shape: Sequence[int], *given: float) -> 
     Parameters
     ----------
     kind : str
-        Which, without its underscore: ``bernoulli``, ``exponential``, ``log_normal``, ``cauchy``, ``geometric``.
+        Which, without its underscore: ``bernoulli``, ``exponential``, ``log_normal``, ``cauchy``, ``geometric``, ``random``.
     like : TensorProxy
         Says its type and device.
     shape : sequence of int

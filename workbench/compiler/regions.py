@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
+from workbench.compiler.calls import draws_inside
 from workbench.compiler.clones import made_by_pytorch
 from workbench.compiler.kept import STRUCTURE, Kept, Structure, identity, ids, names_in, read_names, structure_of
 from workbench.compiler.noops import clean
@@ -462,6 +463,8 @@ class _Outside:
         if bsym.sym.id in dead_code.NON_FUNCTIONAL_OPS:
             return bsym
         made = bsym.from_bsym_swap_proxies(self._redundant, skip_output=True)
+        if draws_inside(bsym):  # Thunder takes two equal draws for one, but for those of `uniform`
+            return made
         key = bsym.sym.name, frozenset(read_names(made))
         if key not in self._alone:
             self._alone[key] = (made, bsym) if bsym.sym.id != prims.PrimIDs.GET_GRAD else None
@@ -506,6 +509,10 @@ def _without_repeats(
     else:
         places, known = {identity(member): at for at, member in enumerate(members)}, _Found()
         for at, member in enumerate(members):
+            if draws_inside(member):
+                repeats[at] = None
+                left.append(member.from_bsym_swap_proxies(here, skip_output=True))
+                continue
             stays = dead_code.cse_single_bsym(here, known, member)
             repeats[at] = None if stays is not None else places[identity(known.last)]
             if stays is not None:

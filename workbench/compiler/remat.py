@@ -18,7 +18,7 @@ from itertools import chain
 from typing import Any
 
 from workbench.compiler.copies import Writes, inside_of, is_copy, leaves
-from workbench.compiler.crossings import tagged
+from workbench.compiler.crossings import tagged, tagged_by_thunder
 from workbench.compiler.cuts import Network
 from workbench.compiler.kept import identity, made_names, names_in, read_names
 from workbench.compiler.thunder_api import (
@@ -68,16 +68,19 @@ class RematOptions:
         Weight of a producer's own argument against 1 for what it computes.
     pins : mapping of str to str
         Variable name to ``save`` or ``recompute``.
+    repeats_draws : bool
+        True repeats random draws where Thunder's own pass does, which has no tag on `randn` and `randint`.
     """
 
     enabled: bool = True
     argument_weight: float = STOCK_ARGUMENT_WEIGHT
     pins: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    repeats_draws: bool = False
 
     @property
     def key(self) -> Hashable:
         """Equal for the same cuts."""
-        return self.enabled, self.argument_weight, tuple(self.pins.items())
+        return self.enabled, self.argument_weight, tuple(self.pins.items()), self.repeats_draws
 
 
 @dataclasses.dataclass
@@ -275,8 +278,8 @@ class _Producer:
     def __init__(self, fusion: _Fusion) -> None:
         self.fusion = fusion
         self.inside = fusion.inside
-        self.arguments = {a.name: a for a in fusion.args}
         self.tagged = {out.name for member in self.inside.members if member.tagged for out in member.outs}
+        self.arguments = {a.name: a for a in fusion.args}
         self._known = {*self.arguments, *self.inside.proxies}
         self._kept: set[str] = set()
 
@@ -294,7 +297,12 @@ class _Producer:
         report: Report | None,
     ) -> tuple[str, ...]:
         """See `find_cut`."""
-        required = {*self.arguments, *external, *self.tagged}
+        tagged = self.tagged
+        if options.repeats_draws:
+            tagged = {
+                out.name for member in self.inside.members if tagged_by_thunder(member.bsym) for out in member.outs
+            }
+        required = {*self.arguments, *external, *tagged}
         required.update(self._not_to_be_repeated(consumer.bsym.sym.executor, overwritten))
         wanted, reads = consumer.wanted(_names(self.outside(consumer)))
         if not wanted or not required.isdisjoint(wanted):
@@ -446,10 +454,10 @@ def rematerialize(trace: TraceCtx, options: RematOptions, report: Report | None 
     trace : TraceCtx
         Partitioned, before any rematerialization.
     options : RematOptions
-        With the defaults the result is what Thunder's own pass gives, except where that moves a read past an in-place
-        write: ``t = a.clone(); a.copy_(b); b.copy_(t)`` under nvFuser reads ``a`` too late; and where nothing reads by
-        name what a copy in the consumer writes, as after a batch norm: Thunder makes again whatever such a copy reads,
-        earlier copies too. That can go when Thunder's pass looks at writes.
+        With the defaults the result is what Thunder's own pass gives, except where that repeats a random draw; where it
+        moves a read past an in-place write: ``t = a.clone(); a.copy_(b); b.copy_(t)`` under nvFuser reads ``a`` too
+        late; and where nothing reads by name what a copy in the consumer writes, as after a batch norm: Thunder makes
+        again whatever such a copy reads, earlier copies too. That can go when Thunder's pass looks at writes.
     report : Report, optional
         Filled with ties, and with pins that could not be kept.
     once : callable, optional
@@ -541,7 +549,14 @@ class _Pairs:
         concerned = [pins.keys() & fusion.names.keys() for fusion in together] if pins else []
         pinned = frozenset([(name, pins[name]) for name in frozenset().union(*concerned)])
         around = tuple(self.readers.items()), self.overwritten
-        return ("cuts", *map(identity, together), *around, options.argument_weight, pinned), together
+        return (
+            "cuts",
+            *map(identity, together),
+            *around,
+            options.argument_weight,
+            pinned,
+            options.repeats_draws,
+        ), together
 
     def cut(self, options: RematOptions) -> tuple[_Fusion, list[_Fusion], dict[str, str]]:
         """The fusion and its consumers with the cuts made, and ties: see `Report`."""

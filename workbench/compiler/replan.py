@@ -14,7 +14,7 @@ from workbench.analysis.census import Census, census
 from workbench.analysis.equivalence import Proof, Prover, fault
 from workbench.analysis.memory import Prediction, timeline
 from workbench.analysis.overlap import PACK
-from workbench.compiler import copies, devices
+from workbench.compiler import copies, devices, draws_once
 from workbench.compiler.capture import Capture
 from workbench.compiler.cycles import few_collections
 from workbench.compiler.extended import Written
@@ -107,7 +107,7 @@ def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
     else:
         planned, made = replan(captured, choices, newer)
         # The stock plan is what all others are held to.
-        planned = _proven(captured, planned) if choices else _held_to_the_joint_trace(captured, planned)
+        planned = _proven(captured, planned) if choices else _held_to_the_joint_trace(captured, planned, made)
         known = Base(planned, captured.staged, Later(lambda: made))
     captured.bases[key] = known
     if captured.entry is not None and not choices:
@@ -146,7 +146,7 @@ def _of_few(captured: Capture, written: Written) -> Base:
         planned, made = replan(captured, {})
         if not _same(planned.graph, tables.graph):
             # Nothing is known that comes here. What is chosen from now on is held to the plan of all layers.
-            stock = _held_to_the_joint_trace(captured, planned)
+            stock = _held_to_the_joint_trace(captured, planned, made)
             captured.bases[()], captured._prover = Base(stock, captured.staged, Later(lambda: made)), None
             warnings.warn(ProgramWarning(_OTHERWISE), stacklevel=2)
         return planned, made
@@ -173,9 +173,9 @@ def _of_few(captured: Capture, written: Written) -> Base:
     return Base(planned, captured.staged, Later(lambda: again.value[1]))
 
 
-def _held_to_the_joint_trace(captured: Capture, stock: Plan) -> Plan:
+def _held_to_the_joint_trace(captured: Capture, stock: Plan, made: Made) -> Plan:
     """The stock plan with its proof: what all others are held to may itself not be the program that was traced."""
-    stage, warned = captured.stage, list[str]()
+    stage, warned = captured.stage, list(draws_once.differences(captured.stage, made))
     if lost := lost_in_tracing(stage) if stage.program is not None else "":
         warned.append(f"{lost}: Thunder's trace computes something else than the program, whatever is chosen")
     if wrong := fault(stage.graph, stock.graph):

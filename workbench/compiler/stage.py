@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from workbench.analysis.effects import compared, stale_reads
+from workbench.analysis.effects import lost_writes, stale_reads
 from workbench.analysis.memory import Predictor
 from workbench.analysis.recompute import Recomputer
-from workbench.compiler.calls import draws
+from workbench.compiler.calls import draws, draws_inside
 from workbench.compiler.copies import Memory, inside_of, is_copy, leaves
 from workbench.compiler.crossings import Crossing, crossings
 from workbench.compiler.facts import FactsCache
 from workbench.compiler.fusion import FusionOptions, contains
 from workbench.compiler.kept import structure_of
 from workbench.compiler.later import Later
-from workbench.compiler.names import CLONE_PREFIX, Place, find_places, origin_of
+from workbench.compiler.names import CLONE_PREFIX, Place, class_of, find_places, origin_of
 from workbench.compiler.offload import Offloader
 from workbench.compiler.reader import read_joint
 from workbench.compiler.remat import Report
@@ -224,21 +224,37 @@ class Stage:
         """
         if self.program is None or (self.few is not None and not self.few.caveats):
             return ()
-        found = compared(self.read(self.program), self.graph)
         return (
-            *(
-                f"{self._where(index)} draws random numbers and is computed again in the backward, where Thunder draws "
-                "anew: outputs are right, gradients are those of another draw. Thunder ignores preserve_rng_state of "
-                "torch.utils.checkpoint; take the random op out of what is checkpointed"
-                for index in found.drawn_again
-            ),
+            *self._drawn_again(),
             *(
                 f"{name} is written into by the program, and by nothing that Thunder made of it: the update is lost"
-                for name in found.lost
+                for name in lost_writes(self.read(self.program), self.graph)
             ),
             *self._written_once(),
             *self._stale(),
         )
+
+    def _drawn_again(self) -> Iterator[str]:
+        """Statements of the forward that draw random numbers in the backward; a custom backward may draw its own."""
+        assert self.program is not None
+        program = {origin_of(bsym): bsym for bsym in self.program.bound_symbols if draws_inside(bsym)}
+        if not program:
+            return
+        again = {
+            origin_of(bsym): None
+            for bsym in self.joint.bound_symbols
+            if BoundSymbolTag.BACKWARD in bsym.tags and draws_inside(bsym)
+        }
+        for index in again:
+            if (
+                index in program
+                and not class_of(program[index])
+                and program[index].sym.name != "autograd_function_apply"
+            ):
+                yield (
+                    f"{self.where(index)} draws random numbers, and Thunder draws others for its gradient: outputs are "
+                    "right, gradients are those of another draw"
+                )
 
     def _written_once(self) -> Iterator[str]:
         """Writes into the program's arguments and buffers by what `torch.utils.checkpoint` computes again."""
@@ -257,7 +273,7 @@ class Stage:
             if again and written and index not in reported:
                 reported.add(index)
                 yield (
-                    f"{self._where(index)} writes where torch.utils.checkpoint computes again in the backward: eager "
+                    f"{self.where(index)} writes where torch.utils.checkpoint computes again in the backward: eager "
                     "PyTorch writes a second time there, as running statistics of a batch norm; here it is written "
                     "once in a step. Take it out of what is checkpointed for the same in both"
                 )
@@ -278,12 +294,13 @@ class Stage:
             else:
                 why = f"gradients are computed from the new values ({name} reads {value})"
             yield (
-                f"{self._where(index)} writes in place over what gradients are taken of, or from: outputs are right, "
+                f"{self.where(index)} writes in place over what gradients are taken of, or from: outputs are right, "
                 f"{why}. Eager PyTorch keeps a copy there, or refuses; unmodified Thunder does neither. Write it "
                 "out of place: y = f(y) rather than f(y, inplace=True) or an operator ending in _"
             )
 
-    def _where(self, index: int) -> str:
+    def where(self, index: int) -> str:
+        """An origin with its line, for a message."""
         origin = self.origins[index]
         return f"{origin.id} ({origin.file}:{origin.line})" if origin.line else origin.id
 

@@ -229,7 +229,7 @@ _MEMBERS: Mapping[str, Sequence[str]] = {
         "sym",
         "tags",
     ),
-    "BoundSymbolTag": ("BACKWARD",),
+    "BoundSymbolTag": ("BACKWARD", "RECOMPUTE_IN_BACKWARD"),
     "PrimIDs": (
         *ELEMENTWISE,
         "COPY_",
