@@ -77,10 +77,12 @@ def _merged(stage: Stage, partitioned: TraceCtx | None) -> Iterator[BoundSymbol]
 def _equal(bsyms: Sequence[BoundSymbol]) -> Iterator[BoundSymbol]:
     first: dict[object, BoundSymbol] = {}
     for bsym in bsyms:
-        if bsym.sym.id not in dead_code.NON_FUNCTIONAL_OPS and draws_inside(bsym):
-            if (earlier := first.setdefault(bsym.rhs, bsym)) is not bsym:
-                yield earlier
-                yield bsym
+        if bsym.sym.id in dead_code.NON_FUNCTIONAL_OPS or not draws_inside(bsym):
+            continue
+        earlier = first.setdefault(bsym.rhs, bsym)
+        if earlier is not bsym:
+            yield earlier
+            yield bsym
 
 
 def _members(trace: TraceCtx) -> Iterator[BoundSymbol]:

@@ -86,7 +86,8 @@ def drawn(kind: str, like: TensorProxy, shape: Sequence[int], *given: float) -> 
     Parameters
     ----------
     kind : str
-        Which, without its underscore: ``bernoulli``, ``exponential``, ``log_normal``, ``cauchy``, ``geometric``, ``random``.
+        Which, without its underscore: ``bernoulli``, ``exponential``, ``log_normal``, ``cauchy``, ``geometric``,
+        ``random``.
     like : TensorProxy
         Says its type and device.
     shape : sequence of int
