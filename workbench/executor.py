@@ -93,6 +93,4 @@ def why_no_nvfuser() -> str:
         return ""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return f"nvFuser has wheels for Linux x86-64 only, and this is {platform.system()} {platform.machine()}"
-    if sys.version_info[:2] not in ((3, 10), (3, 12)):
-        return f"nvFuser has wheels for Python 3.10 and 3.12 only, and this is {platform.python_version()}"
     return "the nvFuser wheel for this PyTorch is not installed (pip install nvfuser-cu128-torch210 --pre)"

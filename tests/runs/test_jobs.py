@@ -308,6 +308,19 @@ def test_threads_ask_for_the_lock_sooner_while_a_run_is_followed(tmp_path: Path)
         time.sleep(0.005)
 
 
+def test_a_switch_interval_that_somebody_sets_while_a_run_is_followed_stays() -> None:
+    before_s = sys.getswitchinterval()
+    try:
+        with jobs._PROMPT, jobs._PROMPT:
+            sys.setswitchinterval(0.002)
+        assert sys.getswitchinterval() == 0.002
+        with jobs._PROMPT:
+            assert sys.getswitchinterval() == pytest.approx(jobs.SWITCH_INTERVAL_S)
+        assert sys.getswitchinterval() == 0.002
+    finally:
+        sys.setswitchinterval(before_s)
+
+
 FAULTS = {
     "exits as if all were well": ("def make():\n    os._exit(0)", "ended by itself with exit status 0"),
     "is killed": ("def make():\n    os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL"),

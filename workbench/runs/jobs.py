@@ -55,19 +55,21 @@ class _Prompt:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._within = 0
-        self._before_s = 0.0
+        self._before_s = self._set_s = 0.0
 
     def __enter__(self) -> None:
         with self._lock:
             if not self._within:
                 self._before_s = sys.getswitchinterval()
                 sys.setswitchinterval(min(self._before_s, SWITCH_INTERVAL_S))
+                self._set_s = sys.getswitchinterval()
             self._within += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._within -= 1
-            if not self._within:
+            # What somebody else has set meanwhile stays.
+            if not self._within and sys.getswitchinterval() == self._set_s:
                 sys.setswitchinterval(self._before_s)
 
 
