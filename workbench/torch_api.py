@@ -43,6 +43,8 @@ SEAM = Seam(
         "FakeTensor": "torch._subclasses.fake_tensor:FakeTensor",
         "FakeTensorMode": "torch._subclasses.fake_tensor:FakeTensorMode",
         "TorchDispatchMode": "torch.utils._python_dispatch:TorchDispatchMode",
+        "SAC_IGNORED_OPS": "torch.utils.checkpoint:SAC_IGNORED_OPS",
+        "_CachingTorchDispatchMode": "torch.utils.checkpoint:_CachingTorchDispatchMode",
         "_EventType": "torch._C._profiler:_EventType",
         "_C": "torch._C",
         "_TorchDispatchModeKey": "torch._C:_TorchDispatchModeKey",

@@ -436,8 +436,9 @@ def _captured(
                 if count := checkpointed(whole.graph):
                     regions = "1 region is" if count == 1 else f"{count} regions are"
                     why += (
-                        f"; {regions} checkpointed by torch.utils.checkpoint: what is made there, but for results, is "
-                        "computed again in the backward and has no sites. Open the model without it to choose there"
+                        f"; {regions} checkpointed by torch.utils.checkpoint: results, random draws and what a policy "
+                        "saves have sites there as elsewhere. All else is computed again in the backward, and has "
+                        "sites of remat alone. Open the model without it to choose what is saved"
                     )
                 if whole.written.modules:
                     why += f"; {whole.written} written as another that was traced"
@@ -445,6 +446,8 @@ def _captured(
             transforms[1:1] = sharing
             jitted = thunder_api.jit(function, executors=hooks.executors(), transforms=transforms)
             hooks.restart()
+            if way == "interpreter":
+                inside.enter_context(interpreted.policies_refused())
             drawn = interpreted.nothing_drawn() if way == "interpreter" else nullcontext()
             with drawn, suppress(Claimed), patches.functions_run() as functions, patches.for_a_plan():
                 jitted._lc_cd.get_computation_and_inputs(*args, **kwargs)

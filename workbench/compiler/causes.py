@@ -125,6 +125,14 @@ _CAUSES = (
         "with Hugging Face model.gradient_checkpointing_enable({'use_reentrant': False})",
     ),
     (
+        r"torch\.checkpoint: context_fn is not supported",
+        "Thunder's interpreter knows no policy of what a checkpoint saves: open it with capture='auto'",
+    ),
+    (
+        r"other contexts than create_selective_checkpoint_contexts",
+        "give context_fn=functools.partial(create_selective_checkpoint_contexts, policy), or leave it out",
+    ),
+    (
         r"multi_head_attention_forward",
         "write the attention with torch.nn.functional.scaled_dot_product_attention, or make nn.MultiheadAttention "
         "without add_bias_kv and add_zero_attn, for capture='dynamo'",

@@ -46,6 +46,7 @@ from workbench.compiler.outplace import applied, written_out_of_place
 from workbench.compiler.recomputed import mark_recomputed
 from workbench.compiler.repeats import Block
 from workbench.compiler.scalars import spread
+from workbench.compiler.selective import saved_nodes
 from workbench.compiler.templates import Place
 from workbench.compiler.thunder_api import (
     BoundSymbol,
@@ -449,7 +450,7 @@ class _Tracer(fx.Interpreter):
         if target in WITHOUT_EFFECT:
             return None
         if target is torch.ops.higher_order.tag_activation_checkpoint:
-            return _checkpointed(*args, **kwargs)
+            return self._checkpointed(*args, **kwargs)
         if target is torch.ops.higher_order.autograd_function_apply:
             return applied(self._differentiated_by_hand(), *args, **kwargs)
         known = LOWERED.get(target) or FOREACH.get(target) or thunder_functions.get(target)
@@ -530,6 +531,22 @@ class _Tracer(fx.Interpreter):
         inner = _Tracer(dataclasses.replace(self.source, graph=graph), args)
         return inner.run(*args)
 
+    def _checkpointed(self, region: Any, *args: Any, use_reentrant: bool = False, **_: Any) -> Any:
+        """Run a region whose values are computed again in the backward: marked as Thunder's interpreter marks them."""
+        if use_reentrant:
+            raise NotImplementedError("it has no torch.utils.checkpoint with use_reentrant=True")
+        trace = get_tracectx()
+        assert trace is not None
+        (graph,) = region.args
+        policy = saved_nodes(graph)
+        inner = _Tracer(dataclasses.replace(self.source, graph=graph), args)
+        trace.push_scope([])
+        returned = inner.run(*args)
+        inside = trace.pop_scope()
+        trace.bound_symbols.extend(inside)
+        mark_recomputed(inside, _names_of((args, returned)), _names_of([inner.env[node] for node in policy]))
+        return returned
+
     def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NotImplementedError(f"the module {target} was left whole in the graph")
 
@@ -588,19 +605,8 @@ def checkpointed(graph: fx.GraphModule) -> int:
     return len(graph.graph.find_nodes(op="call_function", target=torch.ops.higher_order.tag_activation_checkpoint))
 
 
-def _checkpointed(function: Callable[..., Any], *args: Any, use_reentrant: bool = False, **_: Any) -> Any:
-    """Run a region whose values are computed again in the backward: marked as Thunder's interpreter marks them."""
-    if use_reentrant:
-        raise NotImplementedError("it has no torch.utils.checkpoint with use_reentrant=True")
-    trace = get_tracectx()
-    assert trace is not None
-    trace.push_scope([])
-    returned = function(*args)
-    inside = trace.pop_scope()
-    trace.bound_symbols.extend(inside)
-    results = {proxy.name for proxy in pytree.tree_leaves((args, returned)) if isinstance(proxy, Proxy)}
-    mark_recomputed(inside, results)
-    return returned
+def _names_of(tree: Any) -> set[str]:
+    return {leaf.name for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Proxy)}
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -46,6 +47,14 @@ def nothing_drawn() -> Iterator[None]:
     if _drawn_outside() != before:
         reason = "numbers that are drawn by Python's random or NumPy's would be the same in each call"
         raise ProgramError(f"{reason}: {remedy(reason)}")
+
+
+@contextlib.contextmanager
+def policies_refused() -> Iterator[None]:
+    """Inside, refuse a policy of selective checkpointing, which Thunder's interpreter ignores with a warning."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=r"torch\.checkpoint: context_fn")
+        yield
 
 
 def _drawn_outside() -> Any:

@@ -21,7 +21,9 @@ class CheckpointTag:
 CHECKPOINTED = CheckpointTag()
 
 
-def mark_recomputed(bsyms: Iterable[BoundSymbol], results: Collection[str]) -> None:
+def mark_recomputed(
+    bsyms: Iterable[BoundSymbol], results: Collection[str], policy: Collection[str] = frozenset()
+) -> None:
     """Mark the statements of a region as Thunder's interpreter marks them, except random draws.
 
     Parameters
@@ -29,9 +31,15 @@ def mark_recomputed(bsyms: Iterable[BoundSymbol], results: Collection[str]) -> N
     bsyms : iterable of BoundSymbol
     results : collection of str
         Names of the values that the region takes and returns, which are saved.
+    policy : collection of str, optional
+        Names of the values that a policy saves.
     """
     for bsym in bsyms:
         outputs = [proxy for proxy in bsym.flat_proxy_outs if proxy.name not in results]
+        saved = any(proxy.name in policy for proxy in outputs)
+        if saved and not draws_inside(bsym):
+            _mark_parts(bsym, {proxy.name for proxy in outputs})
+            continue
         if not draws_inside(bsym):
             for proxy in outputs:
                 proxy.tags.add(ProxyTag.RECOMPUTE_IN_BACKWARD)
@@ -43,6 +51,13 @@ def mark_recomputed(bsyms: Iterable[BoundSymbol], results: Collection[str]) -> N
                 mark_recomputed([sub], results)
             elif any(proxy.name not in results for proxy in sub.flat_proxy_outs):
                 sub.tags.add(BoundSymbolTag.RECOMPUTE_IN_BACKWARD)
+
+
+def _mark_parts(bsym: BoundSymbol, results: Collection[str]) -> None:
+    """Mark what a saved value is computed from inside of its own statement."""
+    for sub in bsym.subsymbols:
+        if any(proxy.name not in results for proxy in sub.flat_proxy_outs):
+            sub.tags.add(BoundSymbolTag.RECOMPUTE_IN_BACKWARD)
 
 
 def save_draws(trace: TraceCtx) -> None:

@@ -1,0 +1,152 @@
+"""Selective checkpointing: what a policy saves is saved in the plan, and the rest of the region is computed again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+import workbench
+from workbench.errors import ProgramError
+
+ATEN = torch.ops.aten
+PRODUCTS = (ATEN.mm.default, ATEN.addmm.default)
+
+
+def of(*operators: Any) -> Callable[[], Any]:
+    """Contexts that save some operators."""
+    return partial(create_selective_checkpoint_contexts, list(operators))
+
+
+def always(decision: Any) -> Callable[[], Any]:
+    """Contexts of a policy that says the same of each operator."""
+    return partial(create_selective_checkpoint_contexts, lambda *_, **__: decision)
+
+
+def every_second_product() -> Any:
+    """Contexts of a policy with a count, as torchtitan's."""
+    counts: defaultdict[bool, int] = defaultdict(int)
+
+    def policy(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+        if op in PRODUCTS:
+            counts[ctx.is_recompute] += 1
+            return CheckpointPolicy.MUST_SAVE if counts[ctx.is_recompute] % 2 else CheckpointPolicy.MUST_RECOMPUTE
+        return CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)
+
+
+POLICIES: dict[str, Any] = {
+    "none": None,
+    "products": of(ATEN.addmm.default),
+    "gelu": of(ATEN.gelu.default),
+    "norms": of(ATEN.native_layer_norm.default),
+    "three operators": of(ATEN.addmm.default, ATEN.gelu.default, ATEN.native_layer_norm.default),
+    "every second product": every_second_product,
+    "must save": always(CheckpointPolicy.MUST_SAVE),
+    "prefer save": always(CheckpointPolicy.PREFER_SAVE),
+    "must recompute": always(CheckpointPolicy.MUST_RECOMPUTE),
+    "prefer recompute": always(CheckpointPolicy.PREFER_RECOMPUTE),
+    "true": always(True),
+    "false": always(False),
+}
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(32), nn.Linear(32, 128), nn.Linear(128, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+
+
+class Model(nn.Module):
+    def __init__(self, contexts: Any) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(3))
+        self.options = {} if contexts is None else {"context_fn": contexts}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = checkpoint(layer, x, use_reentrant=False, **self.options)
+        return x.sum()
+
+
+def eager_bytes(model: nn.Module, x: torch.Tensor) -> int:
+    """Bytes that eager PyTorch holds between forward and backward, without arguments and the result."""
+    made: dict[int, Any] = {}
+
+    class Noting(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            out = func(*args, **(kwargs or {}))
+            for leaf in tree_leaves(out):
+                if isinstance(leaf, torch.Tensor):
+                    storage = leaf.untyped_storage()
+                    made[storage._cdata] = torch.multiprocessing.reductions.StorageWeakRef(storage), storage.nbytes()
+            return out
+
+    given = {tensor.untyped_storage()._cdata for tensor in (x, *model.parameters())}
+    with Noting():
+        loss = model(x)
+    return sum(n for key, (alive, n) in made.items() if not alive.expired() and key not in given) - loss.nbytes
+
+
+@pytest.mark.parametrize("executor", ["torch", "torchcompile"])
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_plan_saves_what_the_policy_saves(name: str, executor: str) -> None:
+    x = torch.randn(16, 32)
+    model = Model(POLICIES[name])
+    bench = workbench.open(model, x, device="cpu", executor=executor)
+    assert bench.plan.proof.proven
+    eager = eager_bytes(model, x)
+    # No backward reads the last product of a layer, the last sum, or what a norm gives beside its result.
+    unread = {"products": 3, "three operators": 3, "must save": 4, "prefer save": 4, "true": 4}.get(name, 0) * x.nbytes
+    unread += 3 * 2 * 16 * 4
+    assert eager - unread <= bench.plan.saved_bytes <= eager
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_gradients_are_those_of_eager_pytorch(name: str) -> None:
+    x, model = torch.randn(16, 32), Model(POLICIES[name])
+    compiled = workbench.open(model, x, device="cpu", executor="torch").config.jit(model)
+    known, found = (torch.autograd.grad(call(x), list(model.parameters())) for call in (model, compiled))
+    torch.testing.assert_close(found, known)
+
+
+def test_what_a_policy_saves_has_sites_and_can_be_recomputed() -> None:
+    sites: list[set[str]] = []
+    for name in ("none", "three operators"):
+        bench = workbench.open(Model(POLICIES[name]), torch.randn(16, 32), device="cpu", executor="torch")
+        sites.append({site.id for site in bench.sites("saved") if ":" in site.id})
+    more = sorted(sites[1] - sites[0])
+    assert {id.rpartition("/")[2] for id in more} == {"linear", "gelu>mul.1", "layer_norm>add.1"}
+    before = bench.plan.saved_bytes
+    bench.choose(dict.fromkeys(more, "recompute"))
+    assert bench.plan.proof.proven
+    assert bench.plan.saved_bytes < before
+    assert "what a policy saves have sites" in bench.capture_reason
+
+
+def test_contexts_that_are_no_policy_are_refused_by_line() -> None:
+    def contexts() -> Any:
+        return contextlib.nullcontext(), contextlib.nullcontext()
+
+    with pytest.raises(ProgramError, match=r"test_selective_checkpoints\.py.*create_selective_checkpoint_contexts"):
+        workbench.open(Model(contexts), torch.randn(16, 32), device="cpu", executor="torch", capture="dynamo")
+
+
+def test_the_interpreter_refuses_a_policy() -> None:
+    with pytest.raises(ProgramError, match="knows no policy of what a checkpoint saves: open it with capture='auto'"):
+        workbench.open(
+            Model(POLICIES["gelu"]), torch.randn(16, 32), device="cpu", executor="torch", capture="interpreter"
+        )
