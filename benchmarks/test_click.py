@@ -52,7 +52,6 @@ class Clicked:
 
     def __init__(self, bench: wb.Workbench) -> None:
         self.app, self.drawing_s = App(bench), 0.0
-        bench.warm()
         gc.collect()
         self.app._forget()
         self.app._forget = bench.observe(self._refresh)

@@ -29,8 +29,6 @@ class Executor:
     copies : {'', 'regions', 'sets'}
         What can be chosen about an in-place copy: nothing, whether it runs inside a region, or whether a set stands
         before it.
-    by_layer : bool
-        Whether what it makes of a layer depends on that layer and those beside it alone, however many there are.
     order : int
         Where it stands in a list of all.
     """
@@ -38,7 +36,6 @@ class Executor:
     name: ClassVar[str]
     fuses: ClassVar[bool] = True
     copies: ClassVar[str] = ""
-    by_layer: ClassVar[bool] = False
     order: ClassVar[int] = 50
 
     def why_not(self, device: str) -> str:

@@ -226,17 +226,19 @@ def chosen_text(chosen: Sequence[str]) -> str:
 
 
 def proof_text(proven: bool, rules: Sequence[str], fault: str = "") -> str:
-    """What is proven of a plan.
+    """Describe the proof of a plan.
 
     Examples
     --------
+    >>> proof_text(False, ())
+    'not proven yet'
     >>> proof_text(True, ("bucket",))
     'proven to compute what the stock plan does, by the rule for: bucket'
     """
     if fault:
         return f"equal to the stock plan, which is not what Thunder traced: {fault}"
     if not proven:
-        return "not proven"
+        return "not proven yet"
     by = f", by the rule{'s' if len(rules) > 1 else ''} for: {', '.join(rules)}" if rules else ""
     return f"proven to compute what the stock plan does{by}"
 

@@ -26,8 +26,10 @@ from tests.compiler.test_templates import as_text, told
 from tests.models import zoo
 from tests.same import differing, differing_graphs
 from tests.strategies import choices_for
+from workbench.analysis.equivalence import Prover
 from workbench.bench import Workbench
 from workbench.compiler import hooks, layers, outplace, pipeline, unfolded
+from workbench.compiler import replan as replanning
 from workbench.compiler.kept import NAMES, READ, made_names, names_in, read_names
 from workbench.compiler.later import Later
 from workbench.compiler.plan import UNPROVEN
@@ -477,3 +479,109 @@ def test_layers_that_thunder_makes_differently_are_each_differentiated(monkeypat
     monkeypatch.setattr(unfolded.Unfolder, "later", refuse)
     _, count = opened(stacks.Stack(count=COUNT), *batch(), device="cpu", executor="torch")
     assert count == 0
+
+
+SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4}
+MODELS: dict[str, dict[str, Any]] = {
+    # Random numbers in each layer of a model that is trained.
+    "GPT2LMHeadModel": {"n_embd": 32, "n_head": 4},
+    # Gradients of a layer's biases that need a value of the layer before it.
+    "BertForMaskedLM": SIZES,
+    # A layer's last statement that is fused with the next layer's first.
+    "MixtralForCausalLM": {**SIZES, "num_key_value_heads": 2, "num_local_experts": 4},
+    # Values without a place.
+    "Phi3ForCausalLM": {**SIZES, "pad_token_id": 0},
+    # Ties between values of three layers.
+    "GPTNeoXForCausalLM": SIZES,
+    "FalconForCausalLM": {"hidden_size": 32, "num_attention_heads": 4},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [
+        ("FalconForCausalLM", torch.bfloat16),
+        *(
+            pytest.param(kind, dtype, marks=pytest.mark.long)
+            for kind, dtype in (
+                ("GPT2LMHeadModel", torch.float32),
+                ("BertForMaskedLM", torch.float32),
+                ("MixtralForCausalLM", torch.float32),
+                ("MixtralForCausalLM", torch.bfloat16),
+                ("Phi3ForCausalLM", torch.bfloat16),
+                ("GPTNeoXForCausalLM", torch.bfloat16),
+                ("FalconForCausalLM", torch.float32),
+            )
+        ),
+    ],
+)
+def test_a_model_that_is_trained_has_the_sites_and_choices_of_all_layers(kind: str, dtype: torch.dtype) -> None:
+    import transformers
+
+    config_class = getattr(transformers, kind).config_class
+    count = {"n_layer" if "n_head" in MODELS[kind] else "num_hidden_layers": MORE}
+    config = config_class(vocab_size=zoo.VOCABULARY, use_cache=False, **MODELS[kind], **count)
+    torch.manual_seed(0)
+    model = getattr(transformers, kind)(config).to(dtype).train()
+    tokens = torch.randint(0, zoo.VOCABULARY, (2, 8))
+    options: dict[str, Any] = {"device": "planned", "executor": "nvfuser"}
+    options["kwargs"] = {"input_ids": tokens, "labels": tokens}
+    bench, _ = opened(model, **options)
+    with none_left_out():
+        whole = workbench.open(model, **options)
+    random = Random(kind)
+    for _ in range(amount(1, 2, 20)):
+        choices = choices_for(random, bench.sites())
+        assert told(bench, choices) == told(whole, choices)
+        assert as_text(bench) == as_text(whole)
+
+
+class Flattened(stacks.Stack):
+    """Parameters of all layers are views of one storage, as where an optimizer has flattened them."""
+
+    def __init__(self) -> None:
+        super().__init__(count=COUNT)
+        flat = torch.zeros(COUNT, stacks.WIDTH)
+        for at, layer in enumerate(self.layers):
+            layer.norm.weight = nn.Parameter(flat[at])  # type: ignore[union-attr, assignment]
+
+
+class Transposed(stacks.Stack):
+    """One layer's weight has other strides than the others'."""
+
+    def __init__(self) -> None:
+        super().__init__(count=COUNT)
+        inner: Any = self.layers[4].inner
+        inner[0].weight = nn.Parameter(torch.randn(stacks.WIDTH, stacks.WIDTH).t())
+
+
+class Frozen(stacks.Stack):
+    """One layer is not trained."""
+
+    def __init__(self) -> None:
+        super().__init__(count=COUNT)
+        self.layers[4].requires_grad_(False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [Flattened, Transposed, Frozen])
+def test_layers_whose_parameters_have_other_memory_are_planned_as_all_layers_are(kind: type[stacks.Stack]) -> None:
+    torch.manual_seed(0)
+    opened(kind().eval(), *batch(), device="cpu", executor="torch")
+
+
+@pytest.mark.parametrize(("device", "executor"), [("planned", "nvfuser"), ("cpu", "torchcompile"), ("cpu", "torch")])
+def test_a_program_of_layers_opens_with_its_whole_plan_proven_and_its_traces_at_hand(
+    device: str, executor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    of_stock = Prover.of_stock
+    monkeypatch.setattr(Prover, "of_stock", lambda self, fault: (seen.append(self.stock), of_stock(self, fault))[1])
+    bench = workbench.open("llama", layers=COUNT, device=device, executor=executor)
+    assert left_out(bench)
+    assert bench.plan.proof.proven
+    assert seen == [bench.plan.graph]
+    with mock.patch.object(replanning, "executed", side_effect=AssertionError("a trace was made later")):
+        assert bench.plan.text()
+        assert bench.plan.passes

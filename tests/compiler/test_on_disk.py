@@ -13,7 +13,6 @@ import shutil
 import stat
 import subprocess
 import sys
-import time
 import types
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -33,8 +32,6 @@ from workbench.errors import ChoiceError
 from workbench.executor import why_no_nvfuser
 from workbench.programs import identity
 from workbench.torch_api import FakeTensorMode
-from workbench.ui import choosing
-from workbench.ui.app import App
 
 pytestmark = pytest.mark.slow
 
@@ -592,25 +589,19 @@ def test_a_persons_own_model_comes_from_disk(name: str, folder: Path) -> None:
     assert chosen_alike(first, second, seed=2)
 
 
-def test_what_a_choice_needs_is_made_once_and_ahead_where_there_is_a_page(
+def test_what_a_choice_needs_is_made_once_when_it_is_first_asked_for(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = []
     replan = reopened.replan
     monkeypatch.setattr(reopened, "replan", lambda *given: (made.append(given[1]), replan(*given))[1])
-    monkeypatch.setattr(choosing, "REST_S", 0.0)
     workbench.open("mlp", layers=1)
     bench = workbench.open("mlp", layers=1)
     assert (bench.on_disk, made) == ("from disk", [])
-    app = App(bench)
-    deadline = time.monotonic() + 60
-    while not made and time.monotonic() < deadline:
-        time.sleep(0.01)
     assert bench.plan.text().startswith("import torch")
     assert bench.plan.passes
     bench.choose({next(site.id for site in bench.sites("saved") if "offload" in site.options): "offload"})
     assert made == [{}]
-    app.close()
 
 
 def test_layers_that_are_alike_are_known_to_be(folder: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +17,14 @@ from workbench.analysis.equivalence import prove
 from workbench.bench import Workbench
 from workbench.compiler.pipeline import proofs_of
 from workbench.compiler.reader import read_execution
+from workbench.compiler.replan import replan
 from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import TraceCtx, from_trace
 from workbench.errors import PlanError
 from workbench.executor import why_no_nvfuser
 from workbench.levers.saved import Saved
+from workbench.summary import proof_text
+from workbench.ui.figures import Against, figures
 
 
 def step(a: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -197,3 +202,44 @@ def test_a_region_keeps_that_write_in_the_forward(program: Any) -> None:
     bench = workbench.open(program, *arguments, device="cpu", executor="torchcompile")
     assert bench.plan.proof.proven
     assert not [warning for warning in bench.plan.warnings if "whatever is chosen" in warning]
+
+
+def test_nothing_but_the_prover_makes_a_proof() -> None:
+    makers = set()
+    for path in sorted(Path(workbench.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and (
+                (isinstance(node.func, ast.Name) and node.func.id == "Proof" and node.args + node.keywords)
+                or any(keyword.arg == "proven" for keyword in node.keywords)
+            ):
+                makers.add((path.name, ast.unparse(node)))
+    assert {name for name, _ in makers} == {"equivalence.py", "plan.py", "worker.py"}, makers
+    # One that says that nothing is proven yet, and the event of a run, which takes the proofs of `jit`.
+    assert [text for name, text in makers if name == "plan.py"] == ["Proof(False)"]
+    assert all("proof.proven for proof in proofs" in text for name, text in makers if name == "worker.py")
+
+
+def test_a_plan_that_is_not_proven_yet_says_so_wherever_its_proof_is_shown(bench: Workbench) -> None:
+    made, _ = replan(bench._captured, dict.fromkeys(recompute(bench), "offload"))
+    assert not made.proof.proven
+    assert "not proven yet" in repr(made)
+    document = made.to_json()
+    assert (document["proven"], document["rules"], document["fault"]) == (False, [], "")
+    assert proof_text(document["proven"], document["rules"], document["fault"]) == "not proven yet"
+    shown = figures(made, None, Against("stock", bench.stock_plan), same_choices=True)
+    (accuracy,) = (figure for figure in shown if figure["key"] == "accuracy")
+    assert [value["text"] for value in accuracy["values"] if value.get("kind") == "equal to stock"] == [
+        "not proven yet"
+    ]
+    proven = bench.plan_under(dict.fromkeys(recompute(bench), "offload"))
+    assert proven.proof.proven
+    assert "not proven" not in repr(proven)
+
+
+def test_a_fault_of_the_stock_plan_is_in_documents_and_tables() -> None:
+    given = torch.full((4, 4), 2.0, requires_grad=True), torch.full((4, 4), 3.0)
+    bench = workbench.open(late, *given, device="cpu", executor="torch", capture="interpreter")
+    document = bench.plan.to_json()
+    assert not document["proven"]
+    assert document["fault"] == bench.plan.proof.fault
+    assert "which is not what Thunder traced" in proof_text(False, document["rules"], document["fault"])

@@ -156,7 +156,6 @@ def test_a_plan_with_everything_offloaded_takes_twice_as_much_for_twice_the_laye
         bench = workbench.open("llama", device="planned", executor="torch", layers=layers)
         away = {site.id: "offload" for site in bench.sites("saved") if "offload" in {*site.options} - {*site.illegal}}
         assert len(away) > 15 * layers
-        bench.warm()
         with cProfile.Profile() as profile:
             bench.plan_under(away)
         calls.append(sum(entry.callcount for entry in profile.getstats()))

@@ -54,6 +54,10 @@ class Proof:
         """What differs and where, as one line."""
         return f"{self.source}: {self.difference}" if self.source else self.difference
 
+    def beside(self, fault: str) -> Proof:
+        """Return this proof where the stock plan has a fault, which nothing that is equal to it is proven beside."""
+        return dataclasses.replace(self, proven=False, fault=fault) if fault else self
+
 
 def prove(stock: Graph, plan: Graph) -> Proof:
     """Prove that a plan computes what the stock plan does.
@@ -123,3 +127,13 @@ class Prover:
             return Proof(True, tuple(name for name in RULES if known.applied[name] != found.applied[name]))
         statement, source, words = first_difference(self.stock, known, plan, found, difference)
         return Proof(False, statement=statement, source=source, difference=words)
+
+    def of_stock(self, fault: str) -> Proof:
+        """Return the proof of the stock plan, which equals itself.
+
+        Parameters
+        ----------
+        fault : str
+            How it differs from what Thunder traced; empty where it does not.
+        """
+        return Proof(True).beside(fault)

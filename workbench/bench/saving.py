@@ -79,7 +79,8 @@ def _joint(bench: Workbench) -> dict[str, Any]:
 
 
 def _figures(planned: dict[str, Any]) -> dict[str, Any]:
-    names = (*("statements", "peak_bytes", "saved_bytes", "saved_tensors"), *("fusions", "counts", "proven", "rules"))
+    of_proof = ("proven", "rules", "fault")
+    names = ("statements", "peak_bytes", "saved_bytes", "saved_tensors", "fusions", "counts", *of_proof)
     return {name: planned[name] for name in names}
 
 

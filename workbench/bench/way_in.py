@@ -27,12 +27,3 @@ class WayIn:
     def on_disk(self) -> str:
         """``from disk`` where tracing was spared; else whether it is kept there for the next opening, or why not."""
         return self._captured.on_disk
-
-    def warm(self) -> None:
-        """Make the stock plan's traces, which are left out where it comes from disk: the next choice needs them.
-
-        That takes as long as planning does, and holds up a choice made meanwhile no longer than it had to wait anyway.
-        """
-        from workbench.compiler.replan import base_of
-
-        _ = base_of(self._captured, {}).made.value

@@ -149,7 +149,7 @@ def _parts_table(document: dict[str, Any]) -> Table:
         figures = ("opaque", "", "", "")
         if not part["opaque"]:
             saved = f"{human_bytes(part['saved_bytes'])} in {part['saved_tensors']} tensors"
-            proof = proof_text(part["proven"], part["rules"])
+            proof = proof_text(part["proven"], part["rules"], part["fault"])
             figures = (str(part["statements"]), human_bytes(part["peak_bytes"]), saved, proof)
         add_row(table, part["name"], part["source"].rpartition("/")[2], *figures, str(part["calls"]))
     return table
@@ -171,7 +171,7 @@ def _plan_table(document: dict[str, Any]) -> Table:
         "saved for backward": f"{human_bytes(document['saved_bytes'])} in {document['saved_tensors']} tensors",
         "fusions": f"{fusions['count']}, {fusions['unique']} unique, the largest of {fusions['largest']} operations",
         **_overlap_rows(document),
-        "proof": proof_text(document["proven"], document["rules"]),
+        "proof": proof_text(document["proven"], document["rules"], document["fault"]),
         "planned in": f"{sum(stage['seconds'] for stage in document['stages']):.2f} s",
     }
     return rows_table("predicted", rows)

@@ -11,7 +11,7 @@ import threading
 import traceback
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -33,8 +33,6 @@ from workbench.compiler import (
 )
 from workbench.compiler.causes import FAILS, is_final, remedy
 from workbench.compiler.cycles import few_collections
-from workbench.compiler.extended import Written, written_on
-from workbench.compiler.extended_joint import knowing
 from workbench.compiler.fx_trace import checkpointed
 from workbench.compiler.hooks import Claimed, Executed, Hooks, StageLog, StageTime, executed, fingerprint
 from workbench.compiler.kept import Kept
@@ -49,9 +47,7 @@ from workbench.compiler.thunder_api import (
     compile_data,
     langctxs,
 )
-from workbench.compiler.unfolded import Unfolder
 from workbench.errors import ProgramError, WorkbenchError, shown
-from workbench.executor import executor_named
 from workbench.graph import Origin
 from workbench.programs import Program, modes, placement
 from workbench.programs.files import what
@@ -122,8 +118,6 @@ class Capture:
     why: str = ""
     stock: tuple[StageLog, Executed] | None = None
     """What is executed without choices, and what making it took, until it is planned."""
-    written: Written | None = None
-    """The stock plan by that of few layers, until it is planned; `stock` is not made then."""
     few: Stage | None = None
     """That of few layers, where only one run of layers was left out."""
     reduced: Reduced | None = None
@@ -473,24 +467,14 @@ def _captured(
         made = (jitted._lc_cd, jitted._lc_cs, hooks.cache_info)
         way = "parts" if way == "graph" else way
         origins, times = stage.origins, tuple(log.times)
-        staged, of_all, unfolder = Later(lambda: stage), hooks.whole, hooks.unfolder
-        if of_all is not None and unfolder is not None:
-            staged = whole_stage(lambda: (of_all.value, unfolder), stage, lambda: captured)
-        captured = Capture(program, executor, staged, origins, times, ranks, *made, way, why, kept=kept)
+        captured = Capture(program, executor, Later(lambda: stage), origins, times, ranks, *made, way, why, kept=kept)
         # What Thunder makes of it without choices: what cannot be made has another way in.
         with captured.inside():
-            if unfolder is not None:
-                captured.few, captured.reduced = stage, hooks.reduced[0]
-            if unfolder is not None and executor_named(executor).by_layer:
-                with suppress(OtherwiseError):
-                    captured.written = written_on(stage, unfolder, executor, kept)
-                    captured.why += ", and so is their plan"
-            if captured.written is not None:
-                found = captured.written.found
-            else:
-                log = StageLog()
-                found = executed(Hooks(executor, {}, log, kept=kept), captured.stage)
-                captured.stock = log, found
+            if len(hooks.reduced) == 1:
+                captured.few, captured.reduced = stage.few, hooks.reduced[0]
+            log = StageLog()
+            found = executed(Hooks(executor, {}, log, kept=kept), captured.stage)
+            captured.stock = log, found
         if way == "interpreter":
             interpreted.refuse_unsaved(jitted._lc_cs.last_traces[0], found.forward, found.backward)
         interpreted.refuse_unread(jitted._lc_cs.last_traces[0], found.backward)
@@ -503,30 +487,6 @@ def _captured(
         message = f"{advice} ({reason})" if advice else reason
         where = _own_line(error) if way == "interpreter" else ""
         raise ProgramError(f"{where}Thunder cannot trace {shown(program.name)}: {message}") from error
-
-
-def whole_stage(
-    make: Callable[[], tuple[Stage, Unfolder]], few: Stage, captured: Callable[[], Capture]
-) -> Later[Stage]:
-    """The stage of all layers once it is asked for, with the tensors behind it.
-
-    Parameters
-    ----------
-    make : callable
-        What gives it, and what wrote it.
-    few : Stage
-        That of few layers.
-    captured : callable
-        Gives the program that it is of.
-    """
-
-    def made() -> Stage:
-        with captured().inside():
-            stage, unfolder = make()
-            whole = dataclasses.replace(stage.of_tensors(few.arguments, few.unread, few.beside), few=few)
-            return knowing(whole, few, unfolder)
-
-    return Later(made)
 
 
 def _shared(program: Program, transforms: Sequence[Transform]) -> Sequence[Transform]:

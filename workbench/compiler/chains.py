@@ -1,11 +1,10 @@
-"""Names and numbers of one layer after the other: what stands for those of a layer in further ones."""
+"""How names are numbered from layer to layer, and where the statements of further layers go."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,98 +14,6 @@ from workbench.compiler.layers import OtherwiseError
 type Rows = NDArray[np.intp]
 
 _NUMBERED = re.compile(r"(.*?)(\d+)")
-
-
-@dataclasses.dataclass(frozen=True)
-class Chain:
-    """What stands for each name of a layer in further layers: those that are left out, and the one after them.
-
-    Attributes
-    ----------
-    here : int
-        The layer before those that are left out, of those that stay; the next is the one after them.
-    made_in : mapping of str to int
-        The layer of each name; in none if it is not there, or below 0.
-    stay : mapping of str to str
-        What each is called in the whole program.
-    copies : sequence of mapping of str to str
-        What stands for those of `here` in each layer that is left out.
-    pairs, before, after : mapping of str to str
-        What stands for those of `here` in the layer after the gap, for those of the one before `here` in it, and for
-        those of the layer after the gap in the next; of the last two as far as it is known.
-    """
-
-    here: int
-    made_in: Mapping[str, int]
-    stay: Mapping[str, str]
-    copies: Sequence[Mapping[str, str]]
-    pairs: Mapping[str, str]
-    before: Mapping[str, str]
-    after: Mapping[str, str]
-
-    def named(self, name: str, layer: int) -> list[str | None]:
-        """What is called so where a layer reads it; of `here` that and all further layers have, the last if known.
-
-        Raises
-        ------
-        OtherwiseError
-            If that cannot be told.
-        """
-        made_in, own = self.made_in.get(name, -1), self.stay[name]
-        count = len(self.copies) + 2 if layer == self.here else 1
-        if count > 1 and made_in < 0 and self.made_in.get(of_next := self.before.get(name, ""), -1) == self.here - 1:
-            # Of the layer two before, which may be in no run: the next tells of the one before, as that one does.
-            return [own, *self.named(of_next, layer)[:-1]]
-        # On one side of the gap, and of what is in no layer, it is what it is.
-        if made_in < 0 or (layer != self.here and (layer <= self.here) == (made_in <= self.here)):
-            return [own] * count
-        if not self.here - 1 <= layer <= self.here + 2:
-            return [own]
-        far = made_in - layer
-        first = layer - self.here if layer <= self.here else len(self.copies) + layer - self.here
-        try:
-            as_here = self._as_here[name]
-        except KeyError as error:
-            raise OtherwiseError from error
-        return [own if first + by + far < 0 else self._on(as_here, first + by + far) for by in range(count)]
-
-    def of_next(self, name: str) -> str:
-        """What stands for a name in the next of the layers that stay.
-
-        Raises
-        ------
-        OtherwiseError
-            If that is not known.
-        """
-        layer = self.made_in.get(name, -1)
-        if layer < 0:
-            return name
-        known_of = {self.here - 1: self.before, self.here: self.pairs, self.here + 1: self.after}
-        found = known_of.get(layer, {}).get(name)
-        if found is None:
-            raise OtherwiseError
-        return found
-
-    @cached_property
-    def _as_here(self) -> Mapping[str, str]:
-        """What stands in `here` for each name of the layers that stay."""
-        back = {y: x for x, y in self.pairs.items()}
-        found = {x: x for x in self.pairs} | back
-        found |= {x: y for x, y in self.before.items() if y in self.pairs}
-        return found | {y: back[x] for x, y in self.after.items() if x in back}
-
-    def _on(self, name: str, by: int) -> str | None:
-        """What stands for a name of `here` so many layers on; None where that is not known."""
-        if by == 0:
-            return self.stay[name]
-        if by <= len(self.copies):
-            return self.copies[by - 1].get(name)
-        of_next: str | None = self.pairs[name]
-        if by == len(self.copies) + 2:
-            of_next = self.after.get(self.pairs[name])
-        elif by > len(self.copies) + 2:
-            of_next = None
-        return None if of_next is None else self.stay.get(of_next)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,20 +68,6 @@ def number_of(name: str) -> tuple[str, int]:
     if found is None:
         raise OtherwiseError
     return found[1], int(found[2])
-
-
-def known(names: Sequence[str | None]) -> list[str]:
-    """Names, all of which are known.
-
-    Raises
-    ------
-    OtherwiseError
-        If one is not.
-    """
-    found = [name for name in names if name is not None]
-    if len(found) != len(names):
-        raise OtherwiseError
-    return found
 
 
 def inserted(here: Rows, there: Rows) -> dict[int, tuple[bool, Rows]]:

@@ -241,10 +241,6 @@ class Hooks:
         """Whether layers that are as others are left out until then."""
         self.reduced: list[Reduced] = []
         """The program without them, without some more of them, and so on."""
-        self.unfolder: Unfolder | None = None
-        """What writes them on, where only one run of layers was left out: `stage` is of those that stayed then."""
-        self.whole: Later[Stage] | None = None
-        """The stage of all layers then."""
         self.proofs: list[Proof] | None = None
         """Where each compilation is proven before it runs, one for each."""
         self._since = time.perf_counter()
@@ -283,19 +279,13 @@ class Hooks:
         joint = stats.last_traces[-1] if stats is not None and stats.last_traces else trace
         # What shares a program among ranks changes shapes in the trace as interpreted: it is none any more.
         program = None if self.parallel else self.program
-        if len(self.reduced) == 1:
-            self.unfolder = Unfolder(self.reduced[0])
-            self.stage = self._stage(Later(lambda: joint), trace, self.reduced[0].trace)
-            self.whole = unfolded_stage(self.stage, self.unfolder)
-        elif self.reduced:
-            gradients = Later(lambda: joint)
+        gradients, few = Later(lambda: joint), None
+        if self.reduced:
             few = self._stage(gradients, trace, self.reduced[-1].trace)
             for found in reversed(self.reduced):
                 unfolder = Unfolder(found)
                 gradients, trace = unfolder.later(gradients.value), unfolder.unfolded(trace)
-            self.stage = dataclasses.replace(self._stage(gradients, trace, program), few=few)
-        else:
-            self.stage = self._stage(Later(lambda: joint), trace, program)
+        self.stage = dataclasses.replace(self._stage(gradients, trace, program), few=few)
         if not self.parallel:
             # Where it is to run; for a plan they are known once it is captured.
             self.stage = self.stage.of_tensors(patches.laid_out(), {}, frozenset())
@@ -386,7 +376,7 @@ class Hooks:
             proof, wrong = prove(known, graph), fault(self.stage.graph, known)
         if not proof.proven:
             raise PlanError(unequal(proof, "this program"))
-        self.proofs.append(dataclasses.replace(proof, proven=not wrong, fault=wrong))
+        self.proofs.append(proof.beside(wrong))
 
     def _hold_to_sites(self) -> None:
         """Refuse what is no option of its site, and warn of what fits no site at all."""
@@ -428,22 +418,6 @@ def sites_under(
         found.extend(setting.site(lever.name, choices, stage) for setting in lever.settings())
         found.extend(lever.sites(stage, choices, made))
     return tuple(found)
-
-
-def unfolded_stage(few: Stage, unfolder: Unfolder) -> Later[Stage]:
-    """The stage of all layers, written once it is asked for; what could be wrong with it is found now.
-
-    Raises
-    ------
-    OtherwiseError
-        If the layers that stayed are not one as the other.
-    """
-    gradients, claimed = unfolder.later(few.joint), unfolder.later(few.claimed)
-    return Later(
-        lambda: dataclasses.replace(
-            few, gradients=gradients, claimed=own_names(claimed.value), program=unfolder.program, few=few
-        )
-    )
 
 
 def fingerprint(origins: Sequence[Origin]) -> str:

@@ -27,6 +27,7 @@ from workbench.graph import Graph
 from workbench.lever import Site
 
 UNPROVEN = Proof(False)
+"""Of a plan that the prover has not seen yet."""
 
 
 class Split:
@@ -299,6 +300,7 @@ class Plan:
             "predicted": True,
             "proven": self.proof.proven,
             "rules": list(self.proof.rules),
+            "fault": self.proof.fault,
         }
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 from workbench.compiler import capture as capturing
 from workbench.compiler import devices, on_disk, parallel, thunder_api
-from workbench.compiler.capture import Capture, PartsCapture, whole_stage
+from workbench.compiler.capture import Capture, PartsCapture
 from workbench.compiler.cycles import few_collections
-from workbench.compiler.hooks import Hooks, unfolded_stage
+from workbench.compiler.hooks import Hooks
 from workbench.compiler.kept import Kept
 from workbench.compiler.later import Later
+from workbench.compiler.regions import own_names
 from workbench.compiler.replan import Base, replan
 from workbench.compiler.stage import Stage
 from workbench.compiler.unfolded import Unfolder
@@ -80,9 +82,7 @@ def _from_disk(
     state = (jitted._lc_cd, jitted._lc_cs, found["cache_info"])
     reduced, staged = found["reduced"], Later(lambda: stage)
     if reduced is not None:
-        unfolder = Later(lambda: Unfolder(reduced))
-        of_all = Later(lambda: unfolded_stage(stage, unfolder.value).value)
-        staged = whole_stage(lambda: (of_all.value, unfolder.value), stage, lambda: captured)
+        staged = Later(lambda: _unfolded(stage, Unfolder(reduced), captured))
     way = (found["way"], found["why"])
     captured = Capture(program, executor, staged, stage.origins, (), ranks, *state, *way, kept=kept)
     if reduced is not None:
@@ -93,3 +93,11 @@ def _from_disk(
     captured.stages, captured.on_disk = plan.opening, "from disk"
     captured.bases[()] = Base(plan, staged, Later(lambda: again.value[1]))
     return captured
+
+
+def _unfolded(few: Stage, unfolder: Unfolder, captured: Capture) -> Stage:
+    """The stage of all layers, by that of few layers which the disk holds."""
+    with captured.inside():
+        gradients, claimed = unfolder.later(few.joint), unfolder.unfolded(few.claimed)
+        whole = dataclasses.replace(few, gradients=gradients, claimed=own_names(claimed), program=unfolder.program)
+        return dataclasses.replace(whole.of_tensors(few.arguments, few.unread, few.beside), few=few)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from workbench.analysis.census import Census, census
-from workbench.analysis.equivalence import Proof, Prover, fault
+from workbench.analysis.equivalence import Prover, fault
 from workbench.analysis.memory import Prediction, timeline
 from workbench.analysis.overlap import PACK
 from workbench.compiler import copies, devices, draws_once
 from workbench.compiler.capture import Capture
 from workbench.compiler.cycles import few_collections
-from workbench.compiler.extended import Written
 from workbench.compiler.fusion import (
     compilations,
 )
@@ -31,7 +28,7 @@ from workbench.compiler.reorder import UNPACK
 from workbench.compiler.stage import Made, Stage
 from workbench.compiler.thunder_api import BoundSymbol, TraceCtx
 from workbench.compiler.validate import unequal, validate
-from workbench.errors import PlanError, ProgramWarning
+from workbench.errors import PlanError
 from workbench.executor import executor_named
 from workbench.graph import Graph, Kind, StatementFlag
 from workbench.lever import Lever, Replanner, all_levers, lever_of
@@ -101,14 +98,10 @@ def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
     if known is not None:
         captured.bases.move_to_end(key)
         return known
-    if not choices and captured.written is not None:
-        known = _of_few(captured, captured.written)
-        captured.written = None
-    else:
-        planned, made = replan(captured, choices, newer)
-        # The stock plan is what all others are held to.
-        planned = _proven(captured, planned) if choices else _held_to_the_joint_trace(captured, planned, made)
-        known = Base(planned, captured.staged, Later(lambda: made))
+    planned, made = replan(captured, choices, newer)
+    # The stock plan is what all others are held to.
+    planned = _proven(captured, planned) if choices else _held_to_the_joint_trace(captured, planned, made)
+    known = Base(planned, captured.staged, Later(lambda: made))
     captured.bases[key] = known
     if captured.entry is not None and not choices:
         captured.on_disk = captured.entry.keep(captured, known.plan)
@@ -118,61 +111,6 @@ def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], b
     return known
 
 
-_OTHERWISE = (
-    "the plan that this program was opened with was written on from that of few of its layers, and the plan of all is "
-    "another: its figures were not right. Those of plans that are made now are; please report this program"
-)
-
-
-def _same(one: Graph, other: Graph) -> bool:
-    """Whether two graphs have the same statements in the same memory."""
-
-    def told(graph: Graph) -> list[Any]:
-        statements, values = graph.statements, graph.values
-        read = [column.items for column in (statements.inputs, statements.outputs, statements.frees)]
-        kinds = [statements.side, statements.parent, statements.flags, values.flags]
-        return [*read, *kinds, values.storage, graph.storages.bytes]
-
-    names = (one.statements.name, one.values.name) == (other.statements.name, other.values.name)
-    return names and all(map(np.array_equal, told(one), told(other)))
-
-
-def _of_few(captured: Capture, written: Written) -> Base:
-    """The stock plan as that of few layers says it; its traces are made once they are asked for."""
-    begun = time.perf_counter()
-    tables, ran = written.tables, written.ran()
-
-    def of_all() -> tuple[Plan, Made]:
-        planned, made = replan(captured, {})
-        if not _same(planned.graph, tables.graph):
-            # Nothing is known that comes here. What is chosen from now on is held to the plan of all layers.
-            stock = _held_to_the_joint_trace(captured, planned, made)
-            captured.bases[()], captured._prover = Base(stock, captured.staged, Later(lambda: made)), None
-            warnings.warn(ProgramWarning(_OTHERWISE), stacklevel=2)
-        return planned, made
-
-    again = Later(of_all)
-    planned = Plan(
-        program=captured.program.name,
-        device=captured.program.device,
-        executor=captured.executor,
-        graph=tables.graph,
-        timeline=timeline(tables.graph),
-        census=_census(tables.graph, written.fusions(_fusions(tables.few, ran))),
-        counts=_counts(ran, tables.graph, written.found.hooks.made, captured.executor, captured.program.device),
-        sites=written.sites,
-        stages=(*written.log.times, StageTime("predict", time.perf_counter() - begun)),
-        opening=captured.stages,
-        split=Split(lambda: (again.value[0].split.forward, again.value[0].split.backward)),
-        steps=Later(lambda: again.value[0].steps.value),
-        capture=captured.way,
-        capture_reason=captured.why,
-        # What is right of few layers is right of all.
-        proof=Proof(proven=True),
-    )
-    return Base(planned, captured.staged, Later(lambda: again.value[1]))
-
-
 def _held_to_the_joint_trace(captured: Capture, stock: Plan, made: Made) -> Plan:
     """The stock plan with its proof: what all others are held to may itself not be the program that was traced."""
     stage, warned = captured.stage, list(draws_once.differences(captured.stage, made))
@@ -180,8 +118,10 @@ def _held_to_the_joint_trace(captured: Capture, stock: Plan, made: Made) -> Plan
         warned.append(f"{lost}: Thunder's trace computes something else than the program, whatever is chosen")
     if wrong := fault(stage.graph, stock.graph):
         warned.append(f"{wrong}: Thunder's own plan does not compute what it traced, whatever is chosen")
-    wrong = lost or wrong
-    return dataclasses.replace(stock, proof=Proof(proven=not wrong, fault=wrong), warnings=(*stage.caveats, *warned))
+    captured._prover = Prover(stock.graph)
+    return dataclasses.replace(
+        stock, proof=captured._prover.of_stock(lost or wrong), warnings=(*stage.caveats, *warned)
+    )
 
 
 def _proven(captured: Capture, made: Plan) -> Plan:
@@ -199,10 +139,10 @@ def _proven(captured: Capture, made: Plan) -> Plan:
     proof = captured._prover.prove(made.graph)
     if not proof.proven:
         raise PlanError(unequal(proof, captured.program.name))
-    if stock.proof.fault:
-        proof = dataclasses.replace(proof, proven=False, fault=stock.proof.fault)
     stage = StageTime("prove", time.perf_counter() - begun)
-    return dataclasses.replace(made, proof=proof, stages=(*made.stages, stage), warnings=stock.warnings)
+    return dataclasses.replace(
+        made, proof=proof.beside(stock.proof.fault), stages=(*made.stages, stage), warnings=stock.warnings
+    )
 
 
 def replan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> tuple[Plan, Made]:
@@ -330,12 +270,9 @@ def read_again(
     )
 
 
-type _Ran = Sequence[tuple[BoundSymbol, int]]
-"""Statements, and how often there is one as each."""
-
-
-def _ran(forward: TraceCtx, backward: TraceCtx | None) -> _Ran:
-    return [(b, 1) for trace in (forward, backward) if trace is not None for b in trace.bound_symbols]
+def _ran(forward: TraceCtx, backward: TraceCtx | None) -> list[BoundSymbol]:
+    """The statements of both traces."""
+    return [bsym for trace in (forward, backward) if trace is not None for bsym in trace.bound_symbols]
 
 
 def _census(graph: Graph, fusions: Sequence[BoundSymbol]) -> Census:
@@ -345,31 +282,31 @@ def _census(graph: Graph, fusions: Sequence[BoundSymbol]) -> Census:
     return census(keys, side.tolist(), [len(fusion.subsymbols) for fusion in fusions])
 
 
-def _fusions(graph: Graph, ran: _Ran) -> list[BoundSymbol]:
+def _fusions(graph: Graph, ran: Sequence[BoundSymbol]) -> list[BoundSymbol]:
     """In the order of the graph's rows."""
     name = graph.statements.name
-    fusions = {bsym.sym.name: bsym for bsym, _ in ran if bsym.sym.is_fusion}
+    fusions = {bsym.sym.name: bsym for bsym in ran if bsym.sym.is_fusion}
     return [fusions[name[row]] for row in np.flatnonzero(graph.statements.kind == Kind.FUSION).tolist()]
 
 
-def _counts(ran: _Ran, graph: Graph, made: Made, executor: str, device: str) -> dict[str, int]:
+def _counts(ran: Sequence[BoundSymbol], graph: Graph, made: Made, executor: str, device: str) -> dict[str, int]:
     offloads = np.flatnonzero(graph.statements.kind == Kind.OFFLOAD)
     moved = sum(int(graph.values.bytes[graph.statements.outputs[row]].sum()) for row in offloads)
-    fusions, options = [(bsym, times) for bsym, times in ran if bsym.sym.is_fusion], made.options
-    inside = [(copies.inside_of(bsym), times) for bsym, times in ran]
+    fusions, options = [bsym for bsym in ran if bsym.sym.is_fusion], made.options
+    inside = [copies.inside_of(bsym) for bsym in ran]
     sets = 0
-    for fusion, times in fusions if executor_named(executor).copies == "sets" else ():
+    for fusion in fusions if executor_named(executor).copies == "sets" else ():
         facts = copies.facts(fusion)
         policies = {fact.output: options.set_policies.get(fact.output, options.set_policy) for fact in facts}
-        sets += times * (len(facts) - len(copies.without_set(fusion, policies)))
-    packs = sum(times for bsym, times in ran if bsym.sym.name.startswith(PACK))
+        sets += len(facts) - len(copies.without_set(fusion, policies))
+    packs = sum(bsym.sym.name.startswith(PACK) for bsym in ran)
     return {
-        "compilations": compilations([f for f, times in fusions for _ in range(times)], share=options.share),
+        "compilations": compilations(fusions, share=options.share),
         "offloaded_bytes": moved,
         "offload_us": round(2e6 * moved / devices.copy_bandwidth(device)) if moved else 0,
-        "copies": sum(times * count for (count, _), times in inside),
+        "copies": sum(count for count, _ in inside),
         "sets": sets,
-        "fences": sum(times * count for (_, count), times in inside),
+        "fences": sum(count for _, count in inside),
         "buckets": packs,
         "moved_statements": made.moved_statements,
         "bucket_copied_bytes": _bucket_copied_bytes(graph) if packs else 0,

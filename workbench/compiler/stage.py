@@ -24,7 +24,7 @@ from workbench.compiler.facts import FactsCache
 from workbench.compiler.fusion import FusionOptions, contains
 from workbench.compiler.kept import structure_of
 from workbench.compiler.later import Later
-from workbench.compiler.names import CLONE_PREFIX, Place, class_of, find_places, origin_of
+from workbench.compiler.names import CLONE_PREFIX, class_of, find_places, origin_of
 from workbench.compiler.offload import Offloader
 from workbench.compiler.reader import read_joint
 from workbench.compiler.remat import Report
@@ -145,14 +145,6 @@ class Stage:
         """The same with the tensors behind it."""
         few = self.few and self.few.of_tensors(arguments, unread, beside)
         return dataclasses.replace(self, arguments=arguments, unread=unread, beside=beside, few=few)
-
-    def knowing(self, graph: Graph, places: Mapping[str, str] | None) -> Stage:
-        """The same, with tables and ids of its claimed joint trace, where they need not be read off that."""
-        known = dataclasses.replace(self)
-        known.__dict__["graph"] = graph
-        if places is not None:
-            known.__dict__["places"] = places
-        return known
 
     @property
     def joint(self) -> TraceCtx:
@@ -307,12 +299,8 @@ class Stage:
     @cached_property
     def places(self) -> Mapping[str, str]:
         """For each value of the claimed joint trace a stable id, by proxy name."""
-        return {name: place.id(self.origins) for name, place in self.parts_of_places.items()}
-
-    @cached_property
-    def parts_of_places(self) -> Mapping[str, Place]:
-        """The same, with what each is made of."""
-        return find_places(self.claimed.bound_symbols, self.origins)
+        found = find_places(self.claimed.bound_symbols, self.origins)
+        return {name: place.id(self.origins) for name, place in found.items()}
 
     def place(self, name: str) -> str:
         """The stable id of a value, also of one that was recomputed or renamed by a pass."""

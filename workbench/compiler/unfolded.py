@@ -9,21 +9,20 @@ many numbers a layer takes is seen from one to the next.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from workbench.compiler.chains import Chain, Numbering, inserted, number_of
+from workbench.compiler.chains import Numbering, inserted, number_of
 from workbench.compiler.kept import MADE, NAMES, READ, identity, made_names, names_in, read_names
 from workbench.compiler.later import Later
 from workbench.compiler.layers import KEPT, OtherwiseError, Reduced, like
 from workbench.compiler.names import OriginTag, origin_of
 from workbench.compiler.recipes import Mark, Recipe, Recipes, Values
 from workbench.compiler.templates import renamed
-from workbench.compiler.thunder_api import PrimIDs, Proxy, TensorProxy, TraceCtx, from_trace
+from workbench.compiler.thunder_api import PrimIDs, Proxy, TraceCtx, from_trace
 
 
 @dataclasses.dataclass
@@ -58,7 +57,7 @@ class Unfolder:
 
     def __init__(self, given: Reduced) -> None:
         run = given.run
-        self._program, self._few, self._run = given.program, given.trace, run
+        self._program, self._run = given.program, run
         self._gap = len(run.left_out)
         self._here, self._there = KEPT - 1, len(run.layers) - KEPT
         """The layers before and after what is left out."""
@@ -92,72 +91,6 @@ class Unfolder:
     def program(self) -> TraceCtx:
         """All of the program, as traced."""
         return self._program
-
-    @property
-    def gap(self) -> int:
-        """How many layers are left out."""
-        return self._gap
-
-    @property
-    def length(self) -> int:
-        """Origins of a layer."""
-        return self._length
-
-    @property
-    def ends(self) -> tuple[int, int]:
-        """The layers before and after what is left out, by their places among those that stay."""
-        return self._here, self._here + 1
-
-    @property
-    def private(self) -> list[tuple[str, ...]]:
-        """Arguments that each layer that stays has for itself, in order."""
-        return [self._run.private[at] for at in self._kept]
-
-    @property
-    def _kept(self) -> list[int]:
-        return [at for at in range(len(self._run.layers)) if at not in self._run.left_out]
-
-    @property
-    def stem(self) -> str:
-        """What the paths of layers begin with, before their numbers."""
-        return f"{self._run.container}." if self._run.container else ""
-
-    @property
-    def turns(self) -> int:
-        """How many of the container's layers are a layer here."""
-        return self._run.turns
-
-    def stays(self, origin: int) -> bool:
-        """Whether an origin is in no layer that is left out."""
-        return (origin - self._begun) // self._length not in self._run.left_out
-
-    def origins_between(self) -> Iterator[list[tuple[int, int]]]:
-        """For each layer that is left out, and the one after them, its origins beside those of the one before."""
-        first = self._begun + self._here * self._length
-        for by in range(1, self._gap + 2):
-            yield [(at, at + by * self._length) for at in range(first, first + self._length)]
-
-    @property
-    def private_between(self) -> list[tuple[str, ...]]:
-        """Arguments that each layer that is left out has for itself."""
-        return [self._run.private[at] for at in self._run.left_out]
-
-    @property
-    def arguments(self) -> tuple[list[str], list[str]]:
-        """Tensors that all of the program is given, and those that it is given without the layers left out."""
-        return _unpacked(self._program), _unpacked(self._few)
-
-    @property
-    def differentiated(self) -> tuple[list[str], list[str]]:
-        """What gradients are given for, in all of the program and without the layers left out."""
-        return _flat_args(self._program), _flat_args(self._few)
-
-    def layer_of(self, origin: int) -> int:
-        """Which of the layers that stay an origin is in, in order; -1 for none."""
-        part = (origin - self._begun) // self._length
-        if not 0 <= part < len(self._run.layers):
-            return -1
-        return part if part <= self._here else part - self._gap
 
     def unfolded(self, trace: TraceCtx) -> TraceCtx:
         """The trace that Thunder makes where nothing is left out.
@@ -201,8 +134,7 @@ class Unfolder:
         """What writes the trace with as many of those that were left out as it is given, and takes as long as that."""
         parts = self._parts(trace)
         both = self._both(trace, parts)
-        self._last = trace, parts, both
-        self.numbered((n for bsym in trace.bound_symbols for n in names_in(bsym)), both.pairs)
+        self._number((n for bsym in trace.bound_symbols for n in names_in(bsym)), both.pairs)
         name_ctr = trace.name_ctr + self._moved
         # Kept from what is written to find what is wrong to what is written later.
         books = _Book(), _Book()
@@ -308,7 +240,7 @@ class Unfolder:
             if there in read and part not in (here, there, there + 1):
                 raise OtherwiseError
 
-    def numbered(self, names: Iterable[str], pairs: Mapping[str, str]) -> None:
+    def _number(self, names: Iterable[str], pairs: Mapping[str, str]) -> None:
         """What new names become, where the layers that are left out take numbers as those that stayed.
 
         Parameters
@@ -349,37 +281,6 @@ class Unfolder:
         all_names = [*self._names.values(), *made]
         if len(set(all_names)) != len(all_names):
             raise OtherwiseError
-
-    @cached_property
-    def chain(self) -> Chain:
-        """What stands for each name of the last trace in further layers."""
-        trace, parts, both = self._last
-        kept, rows = self._kept, trace.bound_symbols
-        of_each = [[row for row, part in enumerate(parts) if part == at] for at in kept]
-        private = self.private
-        place = {at: number for number, at in enumerate(kept)}
-        made_in: dict[str, int] = {}
-        for part, bsym in zip(parts, rows, strict=True):
-            if bsym.sym.id is not PrimIDs.UNPACK_TRIVIAL:
-                # What is inside of statements, too: a fusion of several layers may hold it.
-                given = {arg.name for arg in bsym.flat_proxy_args}
-                for name in names_in(bsym):
-                    if name not in given:
-                        made_in.setdefault(name, place.get(part, -1))
-        made_in.update((name, number) for number, names in enumerate(private) for name in names)
-
-        def alike(one: int, other: int) -> dict[str, str]:
-            found = dict(zip(private[one], private[other], strict=True))
-            if len(of_each[one]) == len(of_each[other]):
-                for x, y in zip(of_each[one], of_each[other], strict=True):
-                    xs, ys = names_in(rows[x]), names_in(rows[y])
-                    found.update(zip(xs, ys, strict=True) if len(xs) == len(ys) else ())
-            return found
-
-        here, there = self.ends
-        pairs = {**dict(zip(private[here], private[there], strict=True)), **both.pairs}
-        before, after = (alike(one, other) for one, other in ((here - 1, here), (there, there + 1)))
-        return Chain(here, made_in, self._names, self._copies, pairs, before, after)
 
     def _write(
         self, trace: TraceCtx, both: _Both, left_out: Sequence[int], books: tuple[_Book, _Book], into: list[Any]
@@ -442,21 +343,6 @@ def _homes(trace: TraceCtx, parts: Sequence[int]) -> dict[str, int]:
             for out in bsym.flat_proxy_outs:
                 home.setdefault(out.name, part)
     return home
-
-
-def _unpacked(trace: TraceCtx) -> list[str]:
-    return [
-        out.name
-        for bsym in trace.bound_symbols
-        if bsym.sym.id is PrimIDs.UNPACK_TRIVIAL
-        for out in bsym.flat_proxy_outs
-        if isinstance(out, TensorProxy)
-    ]
-
-
-def _flat_args(trace: TraceCtx) -> list[str]:
-    returned = next(b for b in reversed(trace.bound_symbols) if b.sym.id is PrimIDs.RETURN)
-    return [getattr(arg, "name", "") for arg in returned.args[0]["flat_args"]]
 
 
 def _check_leaf(leaf: Any) -> None:

@@ -17,7 +17,6 @@ class NvFuser(Executor):
 
     name = "nvfuser"
     copies = "sets"
-    by_layer = True
     order = 10
 
     def why_not(self, device: str) -> str:

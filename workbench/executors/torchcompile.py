@@ -17,7 +17,6 @@ class TorchCompile(Executor):
 
     name = "torchcompile"
     copies = "regions"
-    by_layer = True
     order = 20
 
     def executors(self, stock: Sequence[Any], control: Control) -> list[Any]:

@@ -17,7 +17,6 @@ class Torch(Executor):
 
     name = "torch"
     fuses = False
-    by_layer = True
     order = 30
 
     def executors(self, stock: Sequence[Any], control: Control) -> list[Any]:

@@ -336,7 +336,7 @@ def _proof(plan: Plan) -> list[dict[str, Any]]:
         tip = proof_text(False, (), plan.proof.fault)
         return [{"text": "not proven", "kind": "equal to stock, which is wrong", "tone": "bad", "tip": tip}]
     if not plan.proof.proven:
-        return []
+        return [{"text": proof_text(False, ()), "kind": "equal to stock"}]
     tip = proof_text(True, plan.proof.rules)
     return [{"text": "proven", "kind": "equal to stock", "tone": "good", "tip": tip}]
 
