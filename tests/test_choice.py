@@ -168,7 +168,7 @@ def test_what_the_solver_lets_go_of_a_limit_is_asked_for_beside_it(monkeypatch: 
         half = {int(storage): RECOMPUTE for storage in draw.permutation(again)[:7]}
         limit = chooser.point(half).peak_bytes
         solved.clear()
-        chooser._closing.closed(limit)
+        chooser._closing.close(limit)
         found = chooser.known(limit)
         assert found is not None
         assert found.peak_bytes <= limit

@@ -18,9 +18,10 @@ from torch import nn
 import workbench
 from workbench.analysis import relaxed
 from workbench.analysis.choice import Chooser
-from workbench.analysis.closing import SOLVED_TO, Closing
+from workbench.analysis.closing import SOLVED_TO
 from workbench.analysis.folded import Program, folded
 from workbench.analysis.machines import H100
+from workbench.analysis.relaxed import Under
 from workbench.analysis.solve import solve_whole
 from workbench.bench.fitting import Fitter
 
@@ -162,7 +163,7 @@ def test_answers_are_as_good_as_of_all_layers_one_by_one(name: str, monkeypatch:
     once = chooser(PROGRAMS[name])
     limits = np.linspace(once.least().peak_bytes, once.stock.peak_bytes, 3).astype(int).tolist()[:-1]
     found = [once.fit(limit) for limit in limits]
-    monkeypatch.setattr(Closing, "alike", lambda *_, **__: None)
+    monkeypatch.setattr(Under, "alike", lambda *_, **__: None)
     each = chooser(PROGRAMS[name])
     for limit, point in zip(limits, found, strict=True):
         other = each.fit(limit)
@@ -171,7 +172,7 @@ def test_answers_are_as_good_as_of_all_layers_one_by_one(name: str, monkeypatch:
         assert point.peak_bytes <= limit
         assert point.added_s <= other.added_s * (1 + SOLVED_TO)
         assert once.bound(limit).added_s <= other.added_s + 1e-12
-        assert once._relaxation.under(limit).fractions()[0].added_s <= once.bound(limit).added_s + 1e-12
+        assert once._relaxation.under(limit).bound().added_s <= once.bound(limit).added_s + 1e-12
 
 
 def test_of_identical_layers_the_best_is_proven_without_a_program_of_all_their_choices(

@@ -190,14 +190,7 @@ class Chooser:
         if self._guided(limit_bytes, below_s) is None:
             if self._guides and np.isfinite(below_s):
                 return None
-            closing = self._closing
-            # What is enough near the best is found sooner among a few choices than proven of all.
-            ways = (closing.nearer, closing.alike) if gap else (closing.alike, closing.nearer)
-            further: list[Callable[[int], None]] = [functools.partial(way, gap=gap) for way in (*ways, closing.closed)]
-            for look in (closing.first, *further):
-                if closing.within(limit_bytes, gap):
-                    break
-                look(limit_bytes)
+            self._closing.close(limit_bytes, gap)
             if gap and self._closing.within(limit_bytes, gap):
                 return self.known(limit_bytes)
             if self.known(limit_bytes) is None:

@@ -177,7 +177,6 @@ class Relaxation:
         self.absent: dict[int, Mapping[int, float]] = {
             storage: dict.fromkeys(both.values(), 1.0) for storage, both in self.of_storage.items()
         }
-        self.excused: list[int] = []
         self.excuse: dict[int, int] = {}
         # Where a storage is excused only after its own places, these stay as they are.
         own = {storage: int(self.end[next(iter(both.values()))]) for storage, both in self.of_storage.items()}
@@ -194,7 +193,6 @@ class Relaxation:
             if len(run) == 1 and (known := run.pop()) in at and makers <= set(known or ()):
                 # As soon as the statement is run that makes it.
                 rows.add({excused: 1.0, at[known]: -1.0}, 0.0)
-            self.excused.append(excused)
             start, both = found.start, self.of_storage.get(storage, {})
             if RECOMPUTE in both:
                 rows.add({excused: 1.0, both[RECOMPUTE]: 1.0}, 1.0)
@@ -308,9 +306,9 @@ class Under:
         return other
 
     @property
-    def against(self) -> NDArray[np.float64]:
-        """Seconds that each choice's being made, or not made, against the fractions adds to the bound at least."""
-        return self._against
+    def fractions(self) -> NDArray[np.float64]:
+        """Of each choice, as the bound has them."""
+        return self._fractions
 
     @property
     def guessed(self) -> bool:
@@ -454,8 +452,8 @@ class Under:
             np.concatenate([rows.limits, self._because.limits, base.limits]),
         )
 
-    def fractions(self, go_on: Callable[[], None] = lambda: None) -> tuple[Bound, NDArray[np.float64]]:
-        """The bound if choices may be fractions, and these; nothing where there is nothing to free.
+    def bound(self, go_on: Callable[[], None] = lambda: None) -> Bound:
+        """The bound if choices may be fractions; rows of memory that these break are put in.
 
         Parameters
         ----------
@@ -464,7 +462,7 @@ class Under:
         """
         base = self._base
         if self.nothing:
-            return Bound(added_s=base.floor_s, s_per_byte=0.0), np.zeros(base.count)
+            return Bound(added_s=base.floor_s, s_per_byte=0.0)
         while True:
             costs, upper, matrix, limits = self._program()
             solved: Any = solve(
@@ -477,7 +475,7 @@ class Under:
                 method="highs",
             )
             if solved.x is None:
-                return Bound(added_s=base.floor_s, s_per_byte=0.0), np.zeros(base.count)
+                return Bound(added_s=base.floor_s, s_per_byte=0.0)
             if not self._add_broken(solved.x):
                 break
         price = max(0.0, -float(solved.ineqlin.marginals[: len(self._places)].sum()) / self.unit)
@@ -485,7 +483,7 @@ class Under:
         # What a choice's being made, or not made, against this adds at least.
         self._against = np.maximum(solved.lower.marginals, -solved.upper.marginals)[: base.count] * base.dear_s
         self._fractions, self._least_s = np.asarray(solved.x[: base.count]), bound.added_s
-        return bound, self._fractions
+        return bound
 
     def _add_broken(self, x: NDArray[np.float64]) -> bool:
         """Ask for what is not freed where it has to be, where that is most between two that are; whether any is."""
@@ -518,45 +516,32 @@ class Under:
         nodes: int,
         gap: float,
         below_s: float = np.inf,
-        fixed: NDArray[np.intp] | None = None,
-        at: NDArray[np.float64] | None = None,
-        excused: bool = True,
     ) -> Whole:
         """Whole choices that break none of the rows there are, and what is proven of all.
 
         Parameters
         ----------
         go_on : callable
-            As for `fractions`.
+            As for `bound`.
         nodes : int
             Of the solver's search; what it has found and proven by then counts.
         gap : float
             It ends where what is found is at most this share above what is proven.
         below_s : float
             Only what adds less is looked for.
-        fixed, at : array of int, (choices,) float64, optional
-            Choices that stay as they are in `at`; of others than these nothing is proven.
-        excused : bool
-            Whether storages may be absent that are made again beside others, which seldom helps and takes long to rule
-            out; without, nothing is proven either.
         """
         base = self._base
         if self.nothing:
             return Whole(taken=np.zeros(base.count), proven_s=base.floor_s)
-        if np.isfinite(below_s) and fixed is None:
-            self.fractions(go_on)
+        if np.isfinite(below_s):
+            self.bound(go_on)
         costs, upper, matrix, limits = self._program()
         scale = float(base.dear_s)
         costs[: base.width] += base.ties
         lower = np.zeros(len(costs))
-        if not excused:
-            upper[base.excused] = 0.0
-        if fixed is not None and at is not None:
-            lower[fixed] = upper[fixed] = at[fixed] > 0.5
-        else:
-            hopeless = self._least_s + self._against > below_s + scale * _LET_GO
-            lower[: base.count][hopeless & (self._fractions > 0.5)] = 1.0
-            upper[: base.count][hopeless & (self._fractions <= 0.5)] = 0.0
+        hopeless = self._least_s + self._against > below_s + scale * _LET_GO
+        lower[: base.count][hopeless & (self._fractions > 0.5)] = 1.0
+        upper[: base.count][hopeless & (self._fractions <= 0.5)] = 0.0
         rows = [LinearConstraint(matrix, -np.inf, limits)]
         if np.isfinite(below_s):
             rows.append(LinearConstraint(csr_array(costs[None] / scale), -np.inf, (below_s + base.ties.sum()) / scale))
@@ -571,9 +556,7 @@ class Under:
         )
         proven = solved.mip_dual_bound
         proven_s = self._least_s
-        if fixed is not None or not excused:
-            proven_s = base.floor_s
-        elif solved.status == _INFEASIBLE:
+        if solved.status == _INFEASIBLE:
             proven_s = below_s
         elif proven is not None and np.isfinite(proven):
             proven_s = min(below_s, max(proven_s, float(proven) * scale - float(base.ties.sum())))
