@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 import workbench
 from workbench.compiler.dynamo import Compiled
 from workbench.errors import ProgramError
-from workbench.programs import optimizers
+from workbench.programs import sending
 
 pytestmark = pytest.mark.slow
 
@@ -241,7 +241,7 @@ def test_an_optimizer_of_a_persons_own_class_keeps_what_the_class_adds() -> None
     model, step = around()
     replayed = workbench.open(step, x, device="cpu", executor="torch").config.jit(step)
     other, eager = around()
-    sent, sent_step = cloudpickle.loads(optimizers.dumps(around()))
+    sent, sent_step = cloudpickle.loads(sending.dumps(around()))
     for _ in range(3):
         expected = eager(x)
         torch.testing.assert_close(replayed(x), expected)

@@ -12,7 +12,7 @@ import cloudpickle
 import torch
 
 from workbench.errors import ProgramError
-from workbench.programs import files, given, modes, optimizers, placement, registry
+from workbench.programs import files, given, modes, placement, registry, sending
 from workbench.programs.settings import Scalar, check_settings
 from workbench.torch_api import FakeTensorMode
 
@@ -89,9 +89,7 @@ class Program:
             If a person's own objects cannot be pickled.
         """
         if self._objects is not None:
-            with files.blame(f"{self.name} cannot be sent to another process: pickling it"):
-                data = optimizers.dumps(self._objects)
-            (folder / PICKLE_FILE).write_bytes(data)
+            (folder / PICKLE_FILE).write_bytes(sending.dumps(self._objects, self.name))
         return self.spec
 
 

@@ -138,7 +138,7 @@ class _Walk:
         if isinstance(value, MethodType):
             return self._all([(path, value.__self__), (path, value.__func__)])
         if isinstance(value, FunctionType):
-            holds = self._all((_under(path, name), content) for name, content in _contents(value).items())
+            holds = self._all((_under(path, name), content) for name, content in contents_of(value).items())
             if holds:
                 self.found.functions.append(value)
             return holds
@@ -207,7 +207,7 @@ def _fields(value: Any) -> dict[str, Any]:
     return found
 
 
-def _contents(function: FunctionType) -> dict[str, Any]:
+def contents_of(function: FunctionType) -> dict[str, Any]:
     """What a function holds on to, by name: in globals that it reads, in its closure, and as defaults."""
     held = globals_of(function)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
