@@ -513,7 +513,7 @@ def test_a_limit_that_holds_already_changes_nothing(bench: Workbench) -> None:
 def test_a_limit_that_cannot_be_met_says_the_least_that_can(bench: Workbench) -> None:
     with pytest.raises(
         PlanError,
-        match=r"no plan of chain that peaks at 1\.00 KiB or less was found; the least is .* KiB \(\d+ bytes\), "
+        match=r"no plan of chain that peaks at 1\.00 KiB or less was found using recompute, offload; the least is .* KiB \(\d+ bytes\), "
         r"for parameters and inputs alone are 12\.0 KiB",
     ):
         bench.fit("1 KiB")
@@ -521,6 +521,21 @@ def test_a_limit_that_cannot_be_met_says_the_least_that_can(bench: Workbench) ->
     with pytest.raises(PlanError, match=r"the least is .*, reached at .*test_fit\.py:\d+ .*, where the largest are "):
         bench.fit(baseline + 1)
     assert bench.choices == {}
+
+
+@pytest.mark.parametrize("using", [("recompute",), ("offload",), ("recompute", "order")])
+def test_a_refusal_names_what_it_used_and_what_may_go_lower(tall: Workbench, using: tuple[str, ...]) -> None:
+    with pytest.raises(PlanError) as refused:
+        tall.fit(tall.plan.baseline_bytes, using=using)
+    assert f"was found using {', '.join(using)}; the least is " in str(refused.value)
+    named = re.search(r"the least is \S+ KiB \((\d+) bytes\)", str(refused.value))
+    advised = re.search(r"it may be lower: using=(\(.*\))$", str(refused.value))
+    assert (advised is None) == (using == ("recompute", "order"))
+    if advised is not None:
+        assert named is not None
+        more = tuple(re.findall(r"'(\w+)'", advised[1]))
+        assert set(more) > set(using)
+        assert tall.fit(int(named[1]), using=more).peak_bytes <= int(named[1])
 
 
 def test_the_least_that_a_refusal_names_can_be_had_and_one_byte_less_is_told_apart(tall: Workbench) -> None:
@@ -696,7 +711,7 @@ def test_a_step_that_nothing_takes_is_told_in_units_that_show_it(invoke: Callabl
 def test_the_command_says_the_least_that_can_be_had(invoke: Callable[..., tuple[int, str]]) -> None:
     status, out = invoke(*MLP, "--peak", "1KiB")
     named = re.fullmatch(
-        r"thunder-workbench: no plan of mlp that peaks at 1\.00 KiB or less was found; the least is \d+ KiB "
+        r"thunder-workbench: no plan of mlp that peaks at 1\.00 KiB or less was found using recompute, offload; the least is \d+ KiB "
         r"\((\d+) bytes\), for parameters and inputs alone are \d+ KiB\s*",
         out,
     )

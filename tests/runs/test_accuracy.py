@@ -163,6 +163,27 @@ def test_as_much_as_eager_itself_is_off_is_no_error(shift: float, ok: bool) -> N
     assert checked.ok is ok
 
 
+@pytest.mark.parametrize("same", [True, False])
+def test_what_is_bit_for_bit_the_references_is_right_where_single_precision_is_unstable(
+    monkeypatch: pytest.MonkeyPatch, same: bool
+) -> None:
+    """Beside double precision nothing is near here, as in a deep model with random weights."""
+    w, x = torch.randn(8, 8), torch.randn(8, 8)
+    function = lambda x, w: torch.tanh(x @ w)  # noqa: E731
+    build = lambda: (function, (x, w), {})  # noqa: E731
+    monkeypatch.setattr(accuracy, "SPREAD", 0.0)
+    monkeypatch.setitem(accuracy.RELATIVE_TOLERANCE, torch.float32, 1e-12)
+    recorded = accuracy.first_step(accuracy.Stepper(*build()), 0)
+    if not same:
+        entry = recorded["output"]
+        recorded["output"] = dataclasses.replace(entry, value=entry.value + 1e-6)
+    found = accuracy.check(recorded, build, seed=0, kernels={})
+    assert found.bitwise is same
+    assert found.unstable is same
+    assert found.ok is same
+    assert ("float32 itself is unstable here" in found.words) is same
+
+
 def test_a_program_that_cannot_run_in_double_precision_is_checked_without() -> None:
     def build() -> Parts:
         return (lambda x: x @ torch.ones(4, 4)), (torch.ones(2, 4),), {}

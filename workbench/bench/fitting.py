@@ -372,7 +372,7 @@ class Fitter:
             within = [found.compilations for found in self.found if found.planned_bytes <= limit_bytes]
             if self._most is not None and within:
                 raise too_many(self._bench, self._most, limit_bytes, min(within))
-            raise too_small(self._bench, limit_bytes, self.before, self.least()[1])
+            raise too_small(self._bench, limit_bytes, self.before, self.least()[1], self.using)
         return found, self.plan(found)
 
     @few_collections()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from workbench.errors import PlanError
+from workbench.analysis.places import OFFLOAD
+from workbench.errors import Advice, PlanError
+from workbench.limits import CUTS, USING, WAITS
 from workbench.summary import human_bytes, human_seconds
 
 if TYPE_CHECKING:
@@ -26,8 +28,8 @@ class Unmet(PlanError):
         or a step, and the least that there is.
     """
 
-    def __init__(self, message: str, nearest: tuple[int, float]) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, nearest: tuple[int, float], *, advice: Advice | None = None) -> None:
+        super().__init__(message, advice=advice)
         self.nearest = nearest
 
 
@@ -57,13 +59,16 @@ def too_quick(bench: Workbench, step_s: float, saved_s: float, machine: Machine)
     return Unmet(message, (1, saved_s))
 
 
-def too_small(bench: Workbench, limit_bytes: int, before: Plan, least: Plan) -> Unmet:
+def too_small(bench: Workbench, limit_bytes: int, before: Plan, least: Plan, using: Sequence[str]) -> Unmet:
     """That every peak is higher, with the least and what holds it."""
     least_bytes = min(before.peak_bytes, least.peak_bytes)
     stated, can = human_bytes(limit_bytes), f"{human_bytes(least_bytes)} ({least_bytes} bytes)"
     if stated == human_bytes(least_bytes):
         stated += f" ({limit_bytes} bytes)"
-    message = f"no plan of {bench.program.name} that peaks at {stated} or less was found; the least is {can}"
+    message = (
+        f"no plan of {bench.program.name} that peaks at {stated} or less was found using {', '.join(using)}; "
+        f"the least is {can}"
+    )
     pinned = sum(id in bench.pinned for id in least.site_of)
     if pinned:
         message += f" beside {pinned} choice{'s' * (pinned > 1)} made by hand, which stay{'s' * (pinned == 1)}"
@@ -71,7 +76,21 @@ def too_small(bench: Workbench, limit_bytes: int, before: Plan, least: Plan) -> 
         message += f", for parameters and inputs alone are {human_bytes(before.baseline_bytes)}"
         return Unmet(message, (1, least_bytes))
     at = f" at {line}" if (line := peak_line(least)) else ""
-    return Unmet(f"{message}, reached{at}, where the largest are {'; '.join(held(least))}", (1, least_bytes))
+    message += f", reached{at}, where the largest are {'; '.join(held(least))}"
+    return Unmet(message, (1, least_bytes), advice=_with_more(bench, before, using))
+
+
+def _with_more(bench: Workbench, before: Plan, using: Sequence[str]) -> Advice | None:
+    """What may go lower; None where everything is used."""
+    none = {WAITS: before.overlap is None, CUTS: not before.census.count, OFFLOAD: bench.program.device == "cpu"}
+    others = [name for name in USING if name not in using and not none.get(name)]
+    if not others:
+        return None
+    names = tuple(name for name in USING if name in (*using, *others))
+    return Advice(
+        f"with {', '.join(others)} it may be lower: using={names!r}",
+        f"with {', '.join(others)} it may be lower: --using {','.join(names)}",
+    )
 
 
 def too_many(bench: Workbench, compilations: int, limit_bytes: int | None, fewest: int) -> Unmet:

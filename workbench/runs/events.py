@@ -441,7 +441,7 @@ class TensorChecked(Event, TensorError):
 class AccuracyChecked(Event):
     """All tensors are compared; `worst` is the one that is nearest to its tolerance, or farthest beyond.
 
-    `bitwise` and `changed_kernels` are those of `workbench.runs.accuracy.Accuracy`.
+    `bitwise`, `changed_kernels` and `unstable` are those of `workbench.runs.accuracy.Accuracy`.
     """
 
     __pydantic_config__ = _INFINITE
@@ -453,6 +453,7 @@ class AccuracyChecked(Event):
     worst: str
     bitwise: bool | None = None
     changed_kernels: list[str] | None = None
+    unstable: bool = False
 
 
 @_event

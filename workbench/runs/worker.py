@@ -488,6 +488,7 @@ def checked(outcome: Accuracy, t_s: float) -> events.AccuracyChecked:
         worst=outcome.worst.name if outcome.worst is not None else "",
         bitwise=outcome.bitwise,
         changed_kernels=None if outcome.changed_kernels is None else list(outcome.changed_kernels),
+        unstable=outcome.unstable,
     )
 
 
