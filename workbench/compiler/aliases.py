@@ -29,6 +29,8 @@ READ_BEHIND = (
     "what it was"
 )
 
+WRITTEN_IN_BACKWARD = "the backward of a torch.autograd.Function writes in place what others see"
+
 _GIVEN = ("placeholder", "get_attr")
 """The kinds of nodes whose memory is not the program's own."""
 _SETS_GRAD = "_set_grad_enabled"
@@ -355,6 +357,32 @@ def overwrites(node: fx.Node, forward: fx.Graph) -> bool:
             names = (each for each in node.graph.nodes if each < node and _memory(each) == held)
             if any(node < reader for name in names for reader in name.users):
                 return True
+    return False
+
+
+def writes_in_backward(forward: fx.Graph, backward: fx.Graph) -> bool:
+    """Whether the backward of a `torch.autograd.Function` writes memory that others see.
+
+    Thunder puts each write into the forward or the backward by what reads it, and nothing reads this one.
+
+    Parameters
+    ----------
+    forward, backward : Graph
+        The forward gives its results and what it saves. The backward takes the context, the gradients, and what is saved.
+    """
+    results, saved = next(iter(forward.find_nodes(op="output"))).args[0]
+    inputs = list(backward.find_nodes(op="placeholder"))
+    kept = dict(zip(inputs[len(inputs) - len(saved) :], saved, strict=True))
+    listed = results if isinstance(results, tuple | list) else (results,)
+    given_back = {_chain(each)[-1] for each in listed if isinstance(each, fx.Node)}
+    for node in backward.nodes:
+        if writes(node) is None:
+            continue
+        owner = _chain(node)[-1]
+        source = kept.get(owner)
+        made_in = _chain(source)[-1] if isinstance(source, fx.Node) else None
+        if owner.op == "get_attr" or (made_in is not None and (made_in.op in _GIVEN or made_in in given_back)):
+            return True
     return False
 
 

@@ -177,6 +177,21 @@ _CAUSES = (
         "before the program or after the step",
     ),
     (
+        r"backward of a torch\.autograd\.Function writes in place what others see",
+        "write after the backward, outside of the program, or give what is to be written as a gradient of an input; "
+        "PyTorch runs it where the program comes in as parts",
+    ),
+    (
+        r"AssertionError: assert isinstance\(fwd_out, variables\.BaseListVariable\)",
+        "Dynamo takes ctx.mark_non_differentiable of a result that is not in a tuple for an error: have the forward "
+        "return (y,), and write (y,) = Function.apply(x); or leave the mark out, and write Function.apply(x).detach()",
+    ),
+    (
+        r"AttributeError: (mark_non_differentiable|mark_dirty|set_materialize_grads)",
+        "Thunder's interpreter knows no such method of the context of a torch.autograd.Function: open it with "
+        "capture='auto'",
+    ),
+    (
         r"torch\.autograd\.Function writes in place",
         "have its forward give what it computes, as x * 2 does, in place of x.mul_(2) with mark_dirty",
     ),
@@ -244,7 +259,7 @@ _IN_PARTS = re.compile(
     r"builtin operator `(print|bool|min)`|multi_head_attention_forward|integrations/moe\.py.*data_ptr|_get_data_attr|"
     r"`manual_seed`|Generator\.__new__|Unknown attribute data|lacks a conjugate|op returned non-Tensor|"
     rf"{DRAWS_AGAIN}|"
-    rf"Function writes in place what it is given|{UNREAD}"
+    rf"Function writes in place what (it is given|others see)|{UNREAD}"
 )
 """Known causes that a program is cut at, and comes in as parts."""
 

@@ -14,6 +14,7 @@ import inspect
 import re
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, MappingProxyType
 from typing import Any
@@ -141,6 +142,12 @@ def whole_graph(
                 _hooked(program, call)
             except TorchDynamoException as again:
                 raise NotOneGraphError(_why(again)) from again
+        except Exception as error:
+            # Of an assertion of its own Dynamo says where in the program it was, and no more.
+            if "\nfrom user code:" not in str(error):
+                raise
+            line = traceback.extract_tb(error.__traceback__)[-1].line
+            raise NotOneGraphError(_why(error, internal=f"{type(error).__name__}: {line}")) from error
     if not found:
         raise NotOneGraphError("Dynamo found no operator in it")
     return found[0]
@@ -464,10 +471,10 @@ def _names_of(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     return names
 
 
-def _why(error: BaseException, intro: str = "Dynamo gives no whole graph: ") -> str:
-    """Dynamo's reason in one line, after the person's own line."""
+def _why(error: BaseException, intro: str = "Dynamo gives no whole graph: ", internal: str = "") -> str:
+    """Dynamo's reason in one line, after the person's own line; `internal` where it gives no reason."""
     message = str(error)
-    words = message.partition("\nfrom user code:")[0].strip() or type(error).__name__
+    words = message.partition("\nfrom user code:")[0].strip() or internal or type(error).__name__
     return in_one_line(words, frames_of(message), intro)
 
 

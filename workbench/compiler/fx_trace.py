@@ -24,7 +24,18 @@ import torch
 from torch import fx
 
 from workbench.compiler import defaults, operators, patches, templates
-from workbench.compiler.aliases import READ_BEHIND, Aliases, Shared, index_of, is_part, overwrites, undone, writes
+from workbench.compiler.aliases import (
+    READ_BEHIND,
+    WRITTEN_IN_BACKWARD,
+    Aliases,
+    Shared,
+    index_of,
+    is_part,
+    overwrites,
+    undone,
+    writes,
+    writes_in_backward,
+)
 from workbench.compiler.calls import (
     IN_PLACE,
     SOFT,
@@ -487,9 +498,12 @@ class _Tracer(fx.Interpreter):
 
         Refuses the whole program where what PyTorch would run of it has wrong gradients, too.
         """
-        forward = self.running.args[0]
+        forward, backward = self.running.args[:2]
         assert isinstance(forward, fx.Node)
+        assert isinstance(backward, fx.Node)
         graph: fx.Graph = fetched(self.source.graph, forward).graph
+        if self.differentiated and writes_in_backward(graph, fetched(self.source.graph, backward).graph):
+            raise NotImplementedError(WRITTEN_IN_BACKWARD)
         if overwrites(self.running, graph):
             frame = place_of(self.running, self.source.paths)[1]
             raise ProgramError(_told(frame, self.running, NotImplementedError(READ_BEHIND)))

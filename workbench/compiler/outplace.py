@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -124,7 +124,15 @@ def applied(
     **options
         As of `torch.ops.higher_order.autograd_function_apply`.
     """
-    known = thunder_functions[torch.ops.higher_order.autograd_function_apply]
+    apply = thunder_functions[torch.ops.higher_order.autograd_function_apply]
+
+    def known(*args: Any, non_differentiable_idx: Sequence[int] = (), **more: Any) -> Any:
+        # Thunder passes gradients through what is marked as not differentiable.
+        made = apply(*args, non_differentiable_idx=non_differentiable_idx, **more)
+        if not isinstance(made, tuple):
+            return _cut_off(made) if non_differentiable_idx else made
+        return tuple(_cut_off(each) if at in non_differentiable_idx else each for at, each in enumerate(made))
+
     results, _ = next(iter(graph.find_nodes(op="output"))).args[0]
     constants = _constants_of(results)
     if not constants:
@@ -144,6 +152,10 @@ def applied(
         options["non_differentiable_idx"] = [at - sum(other < at for other in constants) for at in without]
     left = iter(known(_forward_of(tensors_alone), backward_of_tensors, *given, **options))
     return tuple(constants[at] if at in constants else next(left) for at in places)
+
+
+def _cut_off(result: Any) -> Any:
+    return thunder_functions[torch.Tensor.detach](result) if is_tensor(result) else result
 
 
 def _constants_of(results: Any) -> dict[int, Any]:
