@@ -9,7 +9,7 @@ import workbench
 from workbench import Workbench
 from workbench.bench.fitting import Fitter
 from workbench.bench.worth import options_of
-from workbench.compiler.hooks import Superseded
+from workbench.compiler.planning_lock import Superseded
 from workbench.runs import rates
 from workbench.ui.worth import Ranking
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Self
 
+from workbench.compiler.planning_lock import PLANNING
 from workbench.errors import DefectError, WorkbenchError
 from workbench.runs import delivery
 
@@ -68,7 +69,8 @@ class Background:
 
         def work() -> None:
             try:
-                find()
+                with PLANNING.in_background():
+                    find()
                 self._whole = True
             except _Cancelled:
                 pass

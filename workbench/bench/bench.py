@@ -223,7 +223,10 @@ class Workbench(WayIn, Files):
         ChoiceError
             If this program has no such site now, naming the nearest.
         """
-        known = self.plan.site_of
+        return self._site_of(self.plan, id)
+
+    def _site_of(self, plan: Plan, id: str) -> Site:
+        known = plan.site_of
         if id not in known:
             raise no_site(self.program.name, id, known)
         return known[id]
@@ -295,7 +298,7 @@ class Workbench(WayIn, Files):
                 return plan
             for id in plan.unmatched:
                 if id in given:
-                    self.site(id)
+                    self._site_of(planned(self.choices), id)
                     raise ChoiceError(f"{id}: this change takes the site away", id)
                 del wanted[id]
 

@@ -72,7 +72,7 @@ class Planner:
         ChoiceError, PlanError
             As `workbench.compiler.pipeline.plan`.
         """
-        from workbench.compiler.hooks import Superseded
+        from workbench.compiler.planning_lock import Superseded
 
         while True:
             try:
@@ -173,7 +173,7 @@ class Planner:
 
     def _take_turn(self, own: Request, make: Callable[[list[Request]], None]) -> bool:
         """Make all that wait, unless another has made `own` meanwhile; whether any is made."""
-        from workbench.compiler.hooks import Superseded
+        from workbench.compiler.planning_lock import Superseded
 
         if own.answered:
             return False

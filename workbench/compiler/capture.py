@@ -7,7 +7,6 @@ import hashlib
 import os
 import sys
 import sysconfig
-import threading
 import traceback
 import warnings
 from collections import OrderedDict
@@ -39,6 +38,7 @@ from workbench.compiler.kept import Kept
 from workbench.compiler.later import Later
 from workbench.compiler.layers import OtherwiseError, Reduced
 from workbench.compiler.names import told_place
+from workbench.compiler.planning_lock import one_at_a_time, planned_property
 from workbench.compiler.stage import Stage
 from workbench.compiler.thunder_api import (
     PrimIDs,
@@ -132,8 +132,6 @@ class Capture:
     """Where it is kept on disk once its stock plan is there; None where it comes from there, or is not kept."""
     on_disk: str = ""
     """Whether it came from disk, else whether it is kept there once it is planned, or why not."""
-    planning: threading.RLock = dataclasses.field(default_factory=threading.RLock)
-    """Held while it is planned: plans share what is kept, and the executor that knows it."""
 
     @contextmanager
     def inside(self) -> Iterator[None]:
@@ -161,7 +159,7 @@ class Capture:
         first: TraceCtx = self._compile_stats.last_traces[0]
         return first
 
-    @cached_property
+    @planned_property
     def doubts(self) -> tuple[str, ...]:
         """What is likely to come out wrong, in sentences; see `interpreted.doubts`."""
         if self.way != "interpreter":
@@ -227,6 +225,7 @@ class PartsCapture:
         return hashlib.sha256(keys.encode()).hexdigest()[:16]
 
 
+@one_at_a_time
 @few_collections()
 def capture(
     program: Program,

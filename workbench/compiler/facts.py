@@ -302,9 +302,11 @@ class _Walk:
             known = _found.get(key)
             if known is None:
                 known = _told(self.run(bsym, inputs, outputs), bsym, inputs, outputs)
-                if len(_found) >= _MOST_FACTS:
-                    _found.clear()
-                _found[key] = known
+                # A statement that could not run is tried again in another plan.
+                if not known.assumed:
+                    if len(_found) >= _MOST_FACTS:
+                        _found.clear()
+                    _found[key] = known
             return known
 
         # What is written into one of the inputs is written into all that share its memory.

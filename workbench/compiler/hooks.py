@@ -27,6 +27,7 @@ from workbench.compiler.last_pass import last_pass
 from workbench.compiler.later import Later
 from workbench.compiler.layers import Reduced, reduced
 from workbench.compiler.names import tag_origins
+from workbench.compiler.planning_lock import PLANNING, Superseded
 from workbench.compiler.reader import read_execution
 from workbench.compiler.recomputed import save_draws
 from workbench.compiler.regions import own_names
@@ -68,10 +69,6 @@ class StageTime:
     seconds: float
 
 
-class Superseded(Exception):
-    """Planning was ended because something newer is to be planned."""
-
-
 class StageLog:
     """An `Observer` that keeps stage times, and ends planning after any stage.
 
@@ -93,6 +90,7 @@ class StageLog:
         Superseded
             If something newer is to be planned.
         """
+        PLANNING.give_way()
         if self._newer is not None and self._newer():
             raise Superseded
         self.times.append(StageTime(name, seconds))

@@ -1,14 +1,14 @@
-"""What is made when it is first asked for, by whichever thread asks."""
+"""A lazily computed value, made under the planning lock."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from functools import cached_property
+
+from workbench.compiler.planning_lock import planned_property
 
 
 class Later[T]:
-    """What is made when it is first asked for.
+    """A value that is made when it is first asked for.
 
     Parameters
     ----------
@@ -17,14 +17,12 @@ class Later[T]:
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
-        self._one_at_a_time = threading.RLock()
 
     @property
     def value(self) -> T:
-        """What was made; whoever asks meanwhile waits for it."""
-        with self._one_at_a_time:
-            return self._made
+        """The value; a thread that asks while it is made waits for it."""
+        return self._made
 
-    @cached_property
+    @planned_property
     def _made(self) -> T:
         return self._make()

@@ -20,6 +20,7 @@ from workbench.compiler.fusion_code import FusionCode, code_of
 from workbench.compiler.hooks import StageTime
 from workbench.compiler.later import Later
 from workbench.compiler.passes import Pass, passes_of, printed
+from workbench.compiler.planning_lock import PLANNING, planned_property
 from workbench.compiler.thunder_api import (
     TraceCtx,
 )
@@ -40,21 +41,17 @@ class Split:
     """
 
     def __init__(self, make: Callable[[], tuple[TraceCtx, TraceCtx | None]]) -> None:
-        self._make = make
-
-    @cached_property
-    def _traces(self) -> tuple[TraceCtx, TraceCtx | None]:
-        return self._make()
+        self._traces = Later(make)
 
     @property
     def forward(self) -> TraceCtx:
         """The forward trace."""
-        return self._traces[0]
+        return self._traces.value[0]
 
     @property
     def backward(self) -> TraceCtx | None:
         """The backward trace."""
-        return self._traces[1]
+        return self._traces.value[1]
 
 
 NO_STEPS: Later[tuple[tuple[str, tuple[TraceCtx, ...]], ...]] = Later(lambda: ())
@@ -245,7 +242,8 @@ class Plan:
 
     def text(self) -> str:
         """The traces as Thunder prints them."""
-        return printed(self.split.forward, *(() if self.split.backward is None else (self.split.backward,)))
+        with PLANNING:
+            return printed(self.split.forward, *(() if self.split.backward is None else (self.split.backward,)))
 
     def code(self, fusion: str) -> FusionCode:
         """The code of a fusion, by its name in the trace: nvFuser's definition, or what torch.compile is given.
@@ -255,9 +253,11 @@ class Plan:
         PlanError
             If there is no such fusion, or nvFuser refuses it.
         """
-        return code_of(tuple(trace for trace in (self.split.forward, self.split.backward) if trace is not None), fusion)
+        with PLANNING:
+            traces = tuple(trace for trace in (self.split.forward, self.split.backward) if trace is not None)
+            return code_of(traces, fusion)
 
-    @cached_property
+    @planned_property
     def passes(self) -> tuple[Pass, ...]:
         """The program after each step of its compilation, without the steps that changed nothing."""
         split = tuple(trace for trace in (self.split.forward, self.split.backward) if trace is not None)

@@ -14,6 +14,7 @@ from workbench.compiler.cycles import few_collections
 from workbench.compiler.hooks import Hooks
 from workbench.compiler.kept import Kept
 from workbench.compiler.later import Later
+from workbench.compiler.planning_lock import one_at_a_time
 from workbench.compiler.regions import own_names
 from workbench.compiler.replan import Base, replan
 from workbench.compiler.stage import Stage
@@ -22,6 +23,7 @@ from workbench.programs import Program, modes
 from workbench.torch_api import FakeTensorMode
 
 
+@one_at_a_time
 @few_collections()
 def capture(
     program: Program, executor: str, ranks: parallel.Ranks | None = None, way: str = "interpreter"

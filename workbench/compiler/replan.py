@@ -22,6 +22,7 @@ from workbench.compiler.hooks import Executed, Hooks, StageLog, StageTime, execu
 from workbench.compiler.keys import fusion_key
 from workbench.compiler.later import Later
 from workbench.compiler.plan import UNPROVEN, Plan, Split, unmatched
+from workbench.compiler.planning_lock import PLANNING, one_at_a_time
 from workbench.compiler.primitives import lost_in_tracing
 from workbench.compiler.reader import read_execution
 from workbench.compiler.reorder import UNPACK
@@ -37,6 +38,7 @@ BASES_KEPT = 4
 """Plans kept with their stages, so that levers plan on from there in milliseconds."""
 
 
+@one_at_a_time
 @few_collections()
 def plan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> Plan:
     """Plan again from the kept joint trace under `choices`; from the split traces where a lever knows how.
@@ -80,11 +82,13 @@ class Base:
 
     def replanner(self, lever: Lever) -> Replanner:
         """What puts this plan under quick choices of a lever."""
-        if lever.name not in self._replanners:
-            self._replanners[lever.name] = lever.replanner(self.plan, self.stage.value, self.made.value)
-        return self._replanners[lever.name]
+        with PLANNING:
+            if lever.name not in self._replanners:
+                self._replanners[lever.name] = lever.replanner(self.plan, self.stage.value, self.made.value)
+            return self._replanners[lever.name]
 
 
+@one_at_a_time
 def base_of(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> Base:
     """The plan under choices none of which is put into another plan; the last few are kept.
 
@@ -145,6 +149,7 @@ def _proven(captured: Capture, made: Plan) -> Plan:
     )
 
 
+@one_at_a_time
 def replan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None = None) -> tuple[Plan, Made]:
     """Plan again from the kept joint trace, whatever the choices; with what the levers made on the way.
 
@@ -155,11 +160,6 @@ def replan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bo
     ChoiceError
         If a choice is refused.
     """
-    with captured.planning:
-        return _replan(captured, choices, newer)
-
-
-def _replan(captured: Capture, choices: Mapping[str, str], newer: Callable[[], bool] | None) -> tuple[Plan, Made]:
     stage = captured.stage
     captured.kept.begin()
     with captured.inside():
@@ -322,6 +322,7 @@ def _bucket_copied_bytes(graph: Graph) -> int:
     return written
 
 
+@one_at_a_time
 def predict(captured: Capture, choices: Mapping[str, str]) -> Prediction | None:
     """Memory under `choices` by arithmetic alone, in milliseconds; None where it takes a plan to know.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Set
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -26,6 +25,7 @@ from workbench.compiler.kept import structure_of
 from workbench.compiler.later import Later
 from workbench.compiler.names import CLONE_PREFIX, class_of, find_places, origin_of
 from workbench.compiler.offload import Offloader
+from workbench.compiler.planning_lock import PLANNING, planned_property
 from workbench.compiler.reader import read_joint
 from workbench.compiler.remat import Report
 from workbench.compiler.thunder_api import WAITS, BoundSymbol, BoundSymbolTag, ProxyTag, TraceCtx, prims
@@ -88,7 +88,7 @@ class Made:
     moved_statements: int = 0
     ordered: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    @cached_property
+    @planned_property
     def crossings(self) -> list[Crossing]:
         """What crosses from fusion to fusion."""
         return [] if self.partitioned is None else crossings(self.partitioned)
@@ -156,35 +156,37 @@ class Stage:
         """Whether the executor makes fusions."""
         return executor_named(self.executor).fuses
 
-    @cached_property
+    @planned_property
     def _known(self) -> dict[str, Any]:
         return {}
 
     def once(self, name: str, make: Callable[[Stage], T]) -> T:
         """What `make` gives for this stage, found when it is first asked for by that name."""
-        if name not in self._known:
-            self._known[name] = make(self)
-        found: T = self._known[name]
-        return found
+        with PLANNING:
+            if name not in self._known:
+                self._known[name] = make(self)
+            found: T = self._known[name]
+            return found
 
-    @cached_property
+    @planned_property
     def graph(self) -> Graph:
         """The claimed joint trace as tables."""
         return self.read(self.claimed)
 
     def read(self, trace: TraceCtx) -> Graph:
         """A joint trace of this program, before or after fusion, as tables."""
-        return read_joint(
-            trace,
-            self.origins,
-            self.random,
-            cache=self.cache,
-            arguments=self.arguments,
-            unread=self.unread,
-            beside=self.beside,
-        )
+        with PLANNING:
+            return read_joint(
+                trace,
+                self.origins,
+                self.random,
+                cache=self.cache,
+                arguments=self.arguments,
+                unread=self.unread,
+                beside=self.beside,
+            )
 
-    @cached_property
+    @planned_property
     def random(self) -> frozenset[str]:
         """Names of values that random ops make."""
         if self.few is not None and not self.few.random:
@@ -208,7 +210,7 @@ class Stage:
             drawn.update(out.name for bsym in (found if names <= known else here) for out in bsym.flat_proxy_outs)
         return frozenset(drawn)
 
-    @cached_property
+    @planned_property
     def caveats(self) -> tuple[str, ...]:
         """What Thunder gets wrong in this program whatever is chosen, each with its cause.
 
@@ -296,7 +298,7 @@ class Stage:
         origin = self.origins[index]
         return f"{origin.id} ({origin.file}:{origin.line})" if origin.line else origin.id
 
-    @cached_property
+    @planned_property
     def places(self) -> Mapping[str, str]:
         """For each value of the claimed joint trace a stable id, by proxy name."""
         found = find_places(self.claimed.bound_symbols, self.origins)
@@ -318,22 +320,22 @@ class Stage:
         source = f"{origin.file}:{origin.line}  {origin.text}" if origin.line else ""
         return self.place(name), source
 
-    @cached_property
+    @planned_property
     def waits(self) -> bool:
         """Whether the program waits for collectives."""
         return any(bsym.sym.name in WAITS for bsym in self.claimed.bound_symbols)
 
-    @cached_property
+    @planned_property
     def recomputer(self) -> Recomputer:
         """What may be computed again in the backward, and with what."""
         return Recomputer(self.graph, by_tag=self.fuses)
 
-    @cached_property
+    @planned_property
     def predictor(self) -> Predictor:
         """Memory of any schedule of the joint trace; right as far as nothing is fused."""
         return Predictor(self.graph)
 
-    @cached_property
+    @planned_property
     def origin_by_value(self) -> dict[str, int]:
         """Index of the origin of each value of the claimed joint trace."""
         return {out.name: origin_of(bsym) for bsym in self.claimed.bound_symbols for out in bsym.flat_proxy_outs}

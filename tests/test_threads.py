@@ -1,0 +1,340 @@
+"""Programs in several threads: planning is done one at a time, and results are those of one thread."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves
+
+import workbench
+from tests.amount import amount
+from workbench.bench import Workbench
+from workbench.compiler import replan
+from workbench.compiler.later import Later
+from workbench.compiler.planning_lock import PLANNING, PlanningLock, one_at_a_time
+from workbench.compiler.replan import base_of
+from workbench.errors import ChoiceError
+
+PATIENCE_S = 120
+
+
+def started(act: Callable[[], Any]) -> threading.Thread:
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    return thread
+
+
+def wait_until(done: Callable[[], Any]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+def able(bench: Workbench) -> list[str]:
+    """Ids of storages that can be recomputed."""
+    return [
+        site.id
+        for site in bench.sites("saved")
+        if ":" in site.id and "recompute" in site.options and "recompute" not in site.illegal
+    ]
+
+
+@pytest.fixture
+def bench() -> Workbench:
+    return workbench.open("residual_chain", layers=2, grad=True, device="cpu", executor="torch")
+
+
+def test_a_refused_choice_does_not_wait_for_a_newer_one_that_waits_for_it(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan in force is asked for while it is cached no longer and a newer choice waits."""
+    one, two, other = able(bench)[:3]
+    bench.choose({one: "recompute"})
+    bench.choose({two: "recompute"})
+    planner, anew = bench._planner, replan.replan
+    outcomes: list[Any] = []
+
+    def choose(id: str) -> None:
+        try:
+            outcomes.append(bench.choose({id: "recompute"}))
+        except ChoiceError as error:
+            outcomes.append(error)
+
+    def interrupted(captured: Any, choices: Any, newer: Any = None) -> Any:
+        made = anew(captured, choices, newer)
+        if "saved:nothing/here" in choices and not threads[1:]:
+            bench.undo()
+            planner._plans.clear()
+            captured.bases.clear()
+            threads.append(started(lambda: choose(other)))
+            wait_until(lambda: planner._waiting)
+        return made
+
+    monkeypatch.setattr(replan, "replan", interrupted)
+    threads = [started(lambda: choose("saved:nothing/here"))]
+    wait_until(lambda: len(outcomes) == 2)
+    assert [type(each) for each in outcomes].count(ChoiceError) == 1
+    assert bench.choices == {one: "recompute", other: "recompute"}
+
+
+def test_plans_that_levers_plan_on_from_are_looked_up_by_one_thread_at_a_time(bench: Workbench) -> None:
+    """A thread finds a plan; another one removes it before the first has noted that it was used."""
+    evicted = threading.Event()
+
+    class Slow(OrderedDict[Any, Any]):
+        def get(self, key: Any, default: Any = None) -> Any:
+            found = super().get(key, default)
+            if found is not None and key:
+                evicted.wait(1.0)
+            return found
+
+    captured, ids = bench._captured, able(bench)
+    captured.bases = Slow(captured.bases)
+    base_of(captured, {ids[0]: "recompute"})
+
+    def plan_others() -> None:
+        for id in ids[1:5]:
+            base_of(captured, {id: "recompute"})
+        evicted.set()
+
+    with ThreadPoolExecutor(2) as pool:
+        again = pool.submit(base_of, captured, {ids[0]: "recompute"})
+        time.sleep(0.1)
+        others = pool.submit(plan_others)
+        assert again.result(PATIENCE_S).plan.proof.proven
+        others.result(PATIENCE_S)
+
+
+def test_a_lazily_computed_value_is_made_once_and_only_by_the_thread_that_plans() -> None:
+    made: list[int] = []
+
+    def make() -> int:
+        assert PLANNING.is_mine
+        time.sleep(0.02)
+        made.append(1)
+        return len(made)
+
+    value = Later(make)
+    with ThreadPoolExecutor(4) as pool:
+        assert [each.result() for each in [pool.submit(lambda: value.value) for _ in range(4)]] == [1, 1, 1, 1]
+    assert not PLANNING.is_mine
+
+
+def test_a_value_that_planning_asks_for_is_no_deadlock_while_another_thread_makes_it() -> None:
+    inside = threading.Event()
+    value = Later(lambda: inside.set() or time.sleep(0.1) or Later(lambda: 3).value)
+    thread = started(lambda: value.value)
+    assert inside.wait(PATIENCE_S)
+
+    @one_at_a_time
+    def plan() -> int:
+        return value.value
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(plan).result(PATIENCE_S) == 3
+    thread.join(PATIENCE_S)
+
+
+def test_a_background_thread_gives_way_after_the_stage_under_way_and_begins_again() -> None:
+    order: list[str] = []
+    first = threading.Event()
+
+    @one_at_a_time
+    def plan() -> str:
+        order.append("background begins")
+        end = time.monotonic() + PATIENCE_S
+        while len(order) == 1:
+            first.set()
+            PLANNING.give_way()
+            assert time.monotonic() < end
+            time.sleep(0.001)
+        return "planned"
+
+    def work() -> str:
+        with PLANNING.in_background():
+            return plan()
+
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(work)
+        assert first.wait(PATIENCE_S)
+        with PLANNING:
+            order.append("foreground")
+        assert found.result(PATIENCE_S) == "planned"
+    assert order == ["background begins", "foreground", "background begins"]
+
+
+def test_a_lazily_computed_value_of_a_background_thread_does_not_give_way() -> None:
+    """Nobody would begin it again."""
+    inside, let = threading.Event(), threading.Event()
+
+    def make() -> int:
+        inside.set()
+        assert let.wait(PATIENCE_S)
+        PLANNING.give_way()
+        return 1
+
+    def work() -> int:
+        with PLANNING.in_background():
+            return Later(make).value
+
+    def enter() -> None:
+        with PLANNING:
+            pass
+
+    with ThreadPoolExecutor(2) as pool:
+        found = pool.submit(work)
+        assert inside.wait(PATIENCE_S)
+        waiting = pool.submit(enter)
+        wait_until(lambda: PLANNING._foreground)
+        let.set()
+        assert found.result(PATIENCE_S) == 1
+        waiting.result(PATIENCE_S)
+
+
+def test_threads_that_wait_get_the_lock_in_turn_and_an_error_leaves_it() -> None:
+    lock, inside, most = PlanningLock(), [0], [0]
+
+    def work(seed: int) -> None:
+        for _ in range(50):
+            try:
+                with lock, lock:
+                    inside[0] += 1
+                    most[0] = max(most[0], inside[0])
+                    time.sleep(0)
+                    inside[0] -= 1
+                    if seed % 2:
+                        raise KeyError
+            except KeyError:
+                pass
+
+    threads = [started(lambda seed=seed: work(seed)) for seed in range(6)]
+    for thread in threads:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+    assert most == [1]
+
+
+PROGRAMS: list[tuple[str, dict[str, Any]]] = [
+    ("mlp", {"layers": 2, "device": "cpu", "executor": "torch"}),
+    ("mlp", {"layers": 2, "device": "planned", "executor": "nvfuser"}),
+    ("llama", {"layers": 2, "device": "cpu", "executor": "torch"}),
+    ("residual_chain", {"layers": 3, "grad": True, "device": "cpu", "executor": "torchcompile"}),
+]
+
+
+def outcome(at: int, seed: int) -> str:
+    """What a person does with a program, and all figures that come of it."""
+    name, settings = PROGRAMS[at]
+    bench, drawn = workbench.open(name, **settings), random.Random(seed)
+    ids, told = able(bench), []
+    for _ in range(3):
+        bench.choose({drawn.choice(ids): "recompute"})
+        told.append((bench.plan.peak_bytes, bench.plan.saved_bytes, bench.plan.proof.proven))
+    bench.undo()
+    chosen = drawn.choice(ids)
+    told.append(sorted((o, e.peak_bytes, e.saved_bytes) for o, e in bench.effects(chosen).items()))
+    plan = bench.plan_under({chosen: "recompute"})
+    told.append((plan.peak_bytes, plan.text(), len(plan.passes)))
+    told.append([site.id for site in bench.sites()])
+    return json.dumps([told, bench.choices, [row.tolist() for row in (plan.timeline.statement_peak_bytes,)]])
+
+
+SECONDS = float(os.environ.get("WORKBENCH_STRESS_S", amount(20, 120, 600)))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS * 3 + 600)
+def test_eight_threads_come_to_what_one_does() -> None:
+    """For `WORKBENCH_STRESS_S` seconds, where that is set."""
+    jobs = [(at, seed) for at in range(len(PROGRAMS)) for seed in range(2)]
+    expected = {job: outcome(*job) for job in jobs}
+    end, done = time.monotonic() + SECONDS, []
+
+    def work(thread: int) -> None:
+        drawn = random.Random(thread)
+        while time.monotonic() < end:
+            job = drawn.choice(jobs)
+            assert outcome(*job) == expected[job], PROGRAMS[job[0]]
+            done.append(job)
+
+    with ThreadPoolExecutor(8) as pool:
+        for found in [pool.submit(work, thread) for thread in range(8)]:
+            found.result()
+    assert len(done) >= 8
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_background_search_beside_a_cell_changes_neither() -> None:
+    bench = workbench.open("llama", layers=2, device="cpu", executor="torch")
+    ids = able(bench)[:6]
+    alone = {id: bench.effects(id) for id in ids}
+    curve = bench.curve(points=6)
+    other = workbench.open("mlp", layers=2, device="planned", executor="nvfuser")
+    assert {id: bench.effects(id) for id in ids} == alone
+    other.choose({able(other)[0]: "recompute"})
+    curve.wait(300)
+    assert curve.state == "done"
+    again = bench.curve(points=6).wait(300)
+    assert [(p.peak_bytes, p.choices) for p in curve.points] == [(p.peak_bytes, p.choices) for p in again.points]
+
+
+APP_BESIDE_A_CELL = """
+import time, sys, warnings
+warnings.filterwarnings("ignore")
+import workbench as wb
+from workbench.ui.app import App
+bench = wb.open("llama", device="cpu", executor="torch")
+app = App(bench)
+time.sleep(0.5)
+begun = time.monotonic()
+for site in [s for s in bench.sites("saved") if ":" in s.id and "layers" in s.id]:
+    bench.effects(site.id)
+    if time.monotonic() - begun > float(sys.argv[1]):
+        break
+app.close()
+print("done")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("process", range(amount(2, 10, 50)))
+def test_a_cell_asks_for_effects_beside_the_app_that_was_just_shown(process: int) -> None:
+    given = [sys.executable, "-W", "ignore", "-c", APP_BESIDE_A_CELL, "3"]
+    made = subprocess.run(given, capture_output=True, text=True, check=False)
+    assert (made.returncode, made.stdout.strip()[-4:]) == (0, "done"), made.stderr[-2000:]
+
+
+@pytest.mark.slow
+def test_replays_in_threads_give_what_one_gives() -> None:
+    """Beside other threads that open and plan."""
+    bench = workbench.open("mlp", layers=2, device="cpu", executor="torch")
+    bench.choose({able(bench)[0]: "recompute"})
+    program, given = bench.program.callable, bench.program.args
+
+    def replay() -> list[torch.Tensor]:
+        made = bench.config.jit(program)(*given)
+        return [each.detach().clone() for each in tree_leaves(made)]
+
+    expected = replay()
+    with ThreadPoolExecutor(4) as pool:
+        replays = [pool.submit(replay) for _ in range(4)]
+        opened = [pool.submit(outcome, at, 0) for at in (0, 2)]
+        for each in replays:
+            assert all(map(torch.equal, each.result(), expected))
+        for each in opened:
+            each.result()

@@ -1,0 +1,141 @@
+"""The lock of the process under which programs are captured and planned, one at a time.
+
+Planning shares fake tensor modes, memo tables, facts about statements, and the contexts of Thunder and Dynamo. A lazily
+computed value is made under the same lock, so that there is no second lock to wait for in another order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from types import TracebackType
+from typing import Any, Self, overload
+
+
+class Superseded(Exception):
+    """Planning was ended because something newer is to be planned."""
+
+
+class _GaveWay(Exception):
+    """Planning in a background thread was ended because a foreground thread waits; it begins again after that."""
+
+
+class PlanningLock:
+    """A re-entrant lock, which foreground threads get before background threads."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._owner, self._depth, self._foreground = 0, 0, 0
+        self._thread = threading.local()
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether this thread holds the lock."""
+        return self._owner == threading.get_ident()
+
+    @contextlib.contextmanager
+    def in_background(self) -> Iterator[None]:
+        """Inside, this thread is a background thread."""
+        before, self._thread.background = self._is_background, True
+        try:
+            yield
+        finally:
+            self._thread.background = before
+
+    def give_way(self) -> None:
+        """End planning in a background thread for which a foreground thread waits.
+
+        Raises
+        ------
+        _GaveWay
+            Which `one_at_a_time` answers by planning again.
+        """
+        if self._foreground and self._is_background and getattr(self._thread, "begins_again", False):
+            raise _GaveWay
+
+    def begins_again(self, *, on: bool) -> None:
+        """Note whether what this thread does under the lock begins again after it gave way."""
+        self._thread.begins_again = on
+
+    def forked(self) -> None:
+        """Forget the threads of the parent process, which are not in a forked one."""
+        self._changed, self._foreground = threading.Condition(threading.Lock()), 0
+        if not self.is_mine:
+            self._owner = self._depth = 0
+
+    @property
+    def _is_background(self) -> bool:
+        return getattr(self._thread, "background", False)
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        if self._owner == me:
+            self._depth += 1
+            return
+        foreground = not self._is_background
+        with self._changed:
+            self._foreground += foreground
+            try:
+                self._changed.wait_for(lambda: not self._owner and (foreground or not self._foreground))
+                self._owner, self._depth = me, 1
+            finally:
+                self._foreground -= foreground
+                # Background threads that saw this one wait.
+                self._changed.notify_all()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._depth -= 1
+        if not self._depth:
+            with self._changed:
+                self._owner = 0
+                self._changed.notify_all()
+
+
+PLANNING = PlanningLock()
+
+
+os.register_at_fork(after_in_child=PLANNING.forked)
+
+
+def one_at_a_time[**P, T](plan: Callable[P, T]) -> Callable[P, T]:
+    """Call a function under the lock; one that gave way to a foreground thread is called again."""
+
+    @functools.wraps(plan)
+    def planned(*args: P.args, **kwargs: P.kwargs) -> T:
+        outermost = not PLANNING.is_mine
+        while True:
+            with PLANNING:
+                if outermost:
+                    PLANNING.begins_again(on=True)
+                try:
+                    return plan(*args, **kwargs)
+                except _GaveWay:
+                    if not outermost:
+                        raise
+                finally:
+                    if outermost:
+                        PLANNING.begins_again(on=False)
+
+    return planned
+
+
+class planned_property[T](cached_property[T]):
+    """A `cached_property` that is found under the lock: two threads do not find it at once."""
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any] | None = None) -> Self: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type[Any] | None = None) -> T: ...
+
+    def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
+        if instance is None:
+            return self
+        with PLANNING:
+            return super().__get__(instance, owner)
