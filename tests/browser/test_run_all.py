@@ -1,0 +1,42 @@
+"""*Run All* of the quickstart in fresh kernels, whose cells run while its app is shown: none fails."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from tests.amount import amount
+from tests.browser.harness import Lab
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.drawn, pytest.mark.timeout(900)]
+
+CORES = 2
+TIMES = amount(1, 10, 10)
+UNRUN = """() => Array.from(jupyterapp.shell.currentWidget.content.model.cells)
+    .filter(cell => cell.type === 'code' && !cell.executionCount).length"""
+
+
+@contextmanager
+def busy(cores: int) -> Iterator[None]:
+    """Keep some cores busy with another process each."""
+    with ExitStack() as stack:
+        for _ in range(cores):
+            process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+        yield
+
+
+@pytest.mark.parametrize("cores", [0, CORES], ids=["idle", "busy"])
+@pytest.mark.parametrize("time", range(TIMES))
+def test_no_cell_of_the_quickstart_fails_where_all_are_run_at_once(lab: Lab, cores: int, time: int) -> None:
+    with busy(cores):
+        lab.open_notebook("quickstart.ipynb")
+        lab.run_all()
+        lab.wait_until(lambda: bool(lab.page.evaluate(UNRUN) == 0), timeout_s=600)
+    assert not [output for output in lab.outputs() if output["output_type"] == "error"]
+    assert lab.kernel_eval("print(run.state)") == "done"
