@@ -32,6 +32,7 @@ from workbench.analysis.solve import solve, solve_whole
 from workbench.bench.fitting import Fitter
 from workbench.errors import ChoiceError, PlanError
 from workbench.limits import STORAGES, size_bytes
+from workbench.ui.help import OPTIONS, meaning
 
 
 def chain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -494,6 +495,26 @@ def test_a_solver_that_takes_long_ends_at_once_with_the_waiting(monkeypatch: pyt
     assert started[0].poll() is not None
 
 
+@pytest.mark.parametrize(("device", "used"), [("cpu", ("recompute",)), ("planned", ("recompute", "offload"))])
+def test_offloading_is_left_out_on_a_cpu_unless_asked(device: str, used: tuple[str, ...]) -> None:
+    given = torch.randn(256, 64, requires_grad=True), torch.randn(64, 64, requires_grad=True)
+    bench = workbench.open(blocks, *given, device=device, executor="torch", capture="interpreter")
+    curve = bench.curve(points=3).wait()
+    assert curve.using == used
+    fit = bench.fit("80%")
+    assert fit.using == used
+    assert set(fit.choices.values()) <= set(used)
+    bench.undo()
+    asked = bench.fit("80%", using=("offload",))
+    assert set(asked.choices.values()) == {"offload"}
+
+
+def test_the_inspector_says_that_offloading_on_a_cpu_is_a_stand_in() -> None:
+    texts = {device: meaning("saved", "offload", device) for device in ("cpu", "cuda", "planned")}
+    assert "stand-in for a GPU" in texts["cpu"]
+    assert texts["cuda"] == texts["planned"] == OPTIONS["saved", "offload"]
+
+
 def test_a_curve_can_be_cancelled(tall: Workbench) -> None:
     curve = tall.curve(points=500)
     curve.observe(curve.cancel)
@@ -513,7 +534,8 @@ def test_a_limit_that_holds_already_changes_nothing(bench: Workbench) -> None:
 def test_a_limit_that_cannot_be_met_says_the_least_that_can(bench: Workbench) -> None:
     with pytest.raises(
         PlanError,
-        match=r"no plan of chain that peaks at 1\.00 KiB or less was found using recompute, offload; the least is .* KiB \(\d+ bytes\), "
+        match=r"no plan of chain that peaks at 1\.00 KiB or less was found using recompute; "
+        r"the least is .* KiB \(\d+ bytes\), "
         r"for parameters and inputs alone are 12\.0 KiB",
     ):
         bench.fit("1 KiB")
@@ -711,7 +733,8 @@ def test_a_step_that_nothing_takes_is_told_in_units_that_show_it(invoke: Callabl
 def test_the_command_says_the_least_that_can_be_had(invoke: Callable[..., tuple[int, str]]) -> None:
     status, out = invoke(*MLP, "--peak", "1KiB")
     named = re.fullmatch(
-        r"thunder-workbench: no plan of mlp that peaks at 1\.00 KiB or less was found using recompute, offload; the least is \d+ KiB "
+        r"thunder-workbench: no plan of mlp that peaks at 1\.00 KiB or less was found using recompute, offload; "
+        r"the least is \d+ KiB "
         r"\((\d+) bytes\), for parameters and inputs alone are \d+ KiB\s*",
         out,
     )

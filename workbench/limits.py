@@ -14,7 +14,7 @@ CUTS, ORDER, WAITS = "cuts", "order", "waits"
 USING = (RECOMPUTE, OFFLOAD, CUTS, ORDER, WAITS)
 """All that a fit may use, in the order in which a curve adds one to the others."""
 STORAGES = (RECOMPUTE, OFFLOAD)
-"""What it uses unless told."""
+"""What happens to storages; see `used_on`."""
 _UNITS = {"": 1, "b": 1, **{f"{p}b": 1000 ** (i + 1) for i, p in enumerate("kmgt")}}
 _UNITS |= {f"{p}ib": 1024 ** (i + 1) for i, p in enumerate("kmgt")}
 """In small letters, however they are given: nobody means bits by a small b."""
@@ -125,6 +125,11 @@ def compilations_of(given: object) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or given < 1:
         raise ChoiceError(f"compilations is a whole number above zero; given {shown(given)}")
     return given
+
+
+def used_on(device: str) -> tuple[str, ...]:
+    """What a fit uses unless told: on a CPU, offloading is a stand-in that frees no memory of the machine."""
+    return (RECOMPUTE,) if device == "cpu" else STORAGES
 
 
 def uses(using: Sequence[str]) -> tuple[str, ...]:

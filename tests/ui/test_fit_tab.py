@@ -89,12 +89,13 @@ def test_a_point_that_is_clicked_is_chosen(bench: wb.Workbench) -> None:
 def test_what_each_adds_is_a_line_of_its_own_that_can_be_clicked() -> None:
     bench = wb.open("mlp", device="cpu", layers=1)
     tab, _ = tab_of(bench)
-    assert tab.panel.content["each"] == ["recompute", "offload", "order"]
+    # Offloading on a CPU is a stand-in for a GPU's.
+    assert tab.panel.content["each"] == ["recompute", "order"]
     assert tab.plot.content["sources"]["recompute"]["x"] == []
     tab.panel._handle_custom_msg({"type": "each"}, [])
     until(lambda: tab.panel.content["state"] == "done")
     sources, named = tab.plot.content["sources"], tab.plot.content["set"]
-    assert [named[f"{name} legend"]["visible"] for name in ("recompute", "offload", "order")] == [True, True, False]
+    assert [named[f"{name} legend"]["visible"] for name in ("recompute", "offload", "order")] == [True, False, False]
     assert named["points legend"]["label"]["value"] == "with order"
     assert sources["points"]["x"][0] < sources["recompute"]["x"][0]
     assert "order.statements=" in sources["points"]["why"][0]

@@ -20,6 +20,7 @@ from workbench.bench.way_in import WayIn
 from workbench.config import Config, installed_versions
 from workbench.errors import ChoiceError, RunError, shown
 from workbench.lever import Effect, Site, all_levers, check_choices, check_texts, no_site, widened
+from workbench.limits import used_on
 
 if TYPE_CHECKING:
     from workbench.analysis.memory import Prediction
@@ -420,7 +421,7 @@ class Workbench(WayIn, Files):
         peak_bytes: int | None = None,
         step_s: float | None = None,
         compilations: int | None = None,
-        using: Sequence[str] = ("recompute", "offload"),
+        using: Sequence[str] | None = None,
         machine: str | Machine | None = None,
     ) -> Fit:
         """Choose what to save, recompute, offload and move: the least time under a peak, or the least peak in a time.
@@ -435,9 +436,10 @@ class Workbench(WayIn, Files):
             Seconds of a step, in place of a peak.
         compilations : int, optional
             The most fusions to compile, beside either or alone; identical ones are compiled once, and ``cuts`` is used.
-        using : sequence of str
+        using : sequence of str, optional
             What may be chosen: ``recompute``, ``offload``, ``cuts`` between fusions, ``order`` of statements, ``waits``
-            of collectives.
+            of collectives. By default the first two; on the device ``cpu``, where offloading is a stand-in for a GPU's
+            and frees nothing, ``recompute`` alone.
         machine : str or Machine, optional
             Whose rates say what recomputing costs; by default `machine`, and on the CPU the one that runs this.
 
@@ -449,6 +451,7 @@ class Workbench(WayIn, Files):
         from workbench.bench import among
 
         given = peak if peak_bytes is None else peak_bytes
+        using = used_on(self.program.device) if using is None else using
         found = among.fit(self, self._captured, of_device(self, machine), given, step_s, using, compilations)
         self.choose_found(found.choices)
         return found
@@ -457,7 +460,7 @@ class Workbench(WayIn, Files):
         self,
         *,
         points: int | None = None,
-        using: Sequence[str] = ("recompute", "offload"),
+        using: Sequence[str] | None = None,
         each: bool = False,
         machine: str | Machine | None = None,
     ) -> Curve:
@@ -467,7 +470,7 @@ class Workbench(WayIn, Files):
         ----------
         points : int, optional
             At so many limits.
-        using : sequence of str
+        using : sequence of str, optional
             As for `fit`.
         each : bool
             Whether what each of these adds to those before it is found, too, as a line of its own.
@@ -481,6 +484,7 @@ class Workbench(WayIn, Files):
         """
         from workbench.bench.curve import Curve
 
+        using = used_on(self.program.device) if using is None else using
         return Curve(self, self._captured, of_device(self, machine), points, using=using, each=each)
 
     def choose_found(self, choices: Mapping[str, str]) -> PlanDiff | None:

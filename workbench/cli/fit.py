@@ -42,8 +42,13 @@ def fit(
         int | None, typer.Option("--curve", metavar="POINTS", help="Step time against peak, from stock to the least.")
     ] = None,
     using: Annotated[
-        str, typer.Option("--using", metavar="LIST", help="What may be chosen: recompute,offload,cuts,order,waits.")
-    ] = "recompute,offload",
+        str | None,
+        typer.Option(
+            "--using",
+            metavar="LIST",
+            help="Of recompute,offload,cuts,order,waits; by default the first two, on a CPU the first.",
+        ),
+    ] = None,
     each: Annotated[
         bool, typer.Option("--each", help="With --curve: a line for what each of these adds to those before it.")
     ] = False,
@@ -86,7 +91,7 @@ def fit(
     if machine is not None:
         rates.checked(machine)
     points = None if curve is None else points_of(curve)
-    may_use = uses(tuple(name.strip() for name in using.split(",") if name.strip()))
+    may_use = None if using is None else uses(tuple(name.strip() for name in using.split(",") if name.strip()))
     bench = open_bench(program, settings, choices, config, device, executor, ranks, parallel, capture=capture)
     if points is not None:
         line = bench.curve(points=points, using=may_use, each=each, machine=machine).wait()

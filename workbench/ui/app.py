@@ -557,7 +557,14 @@ class App:
         count = len(self.graph.peers(sites[0].id))
         peers = self.graph.peers_are(sites[0].id)
         self.inspector.content = inspector.site_content(
-            sites, effects, labels, count, self.bench.machine.name, peers, alone=self.graph.alone
+            sites,
+            effects,
+            labels,
+            count,
+            self.bench.machine.name,
+            peers,
+            device=self.bench.program.device,
+            alone=self.graph.alone,
         )
 
     def _answer(self) -> None:

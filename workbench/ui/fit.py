@@ -13,9 +13,10 @@ from bokeh.embed import json_item
 from bokeh.models import AdaptiveTicker, ColumnDataSource, CustomJSTickFormatter, HoverTool, Range1d, TapTool
 from bokeh.plotting import figure
 
+from workbench.analysis.places import OFFLOAD
 from workbench.bench.fits import best_of
 from workbench.errors import WorkbenchError
-from workbench.limits import CUTS, STORAGES, USING, WAITS
+from workbench.limits import CUTS, USING, WAITS, used_on
 from workbench.summary import human_bytes, human_seconds
 from workbench.ui.panel import Panel, esm
 from workbench.ui.plotting import BYTE_TICKS, DARK, LIBRARY, LIGHT, paint
@@ -106,7 +107,7 @@ class FitTab:
         self.close()
         self._former, self._error, self._now = self._drawn, "", None
         try:
-            self._curve = curve = self._bench.curve(using=self._all if each else STORAGES, each=each)
+            self._curve = curve = self._bench.curve(using=self._all if each else None, each=each)
         except WorkbenchError as error:
             self._curve, self._error = None, str(error)
             self.panel.content = self._content()
@@ -127,7 +128,11 @@ class FitTab:
     def _all(self) -> tuple[str, ...]:
         """What a fit of this program may use."""
         plan = self._bench.plan
-        none = {WAITS: plan.overlap is None, CUTS: not plan.census.count}
+        none = {
+            OFFLOAD: OFFLOAD not in used_on(self._bench.program.device),
+            WAITS: plan.overlap is None,
+            CUTS: not plan.census.count,
+        }
         return tuple(name for name in USING if not none.get(name))
 
     def _receive(self, message: dict[str, Any]) -> None:

@@ -24,6 +24,20 @@ OPTIONS = {
 }
 """One sentence for an option, by its lever."""
 
+_ON_CPU = {
+    (
+        "saved",
+        "offload",
+    ): " On a CPU this is a stand-in for a GPU: it runs as there, and frees no memory.",
+}
+
+
+def meaning(lever: str, option: str, device: str) -> str:
+    """What an option of a lever means on a device, in a sentence or two; empty where nothing is to be said."""
+    more = _ON_CPU.get((lever, option), "") if device == "cpu" else ""
+    return OPTIONS.get((lever, option), "") + more
+
+
 FUSION = "A fusion: its statements are compiled together, so that what only they read need not be written to memory."
 
 TABS: dict[str, tuple[str, ...]] = {

@@ -12,7 +12,7 @@ from workbench.graph import Graph, Kind, ValueFlag
 from workbench.lever import Effect, Site
 from workbench.summary import count_name, human_bytes, human_change, human_count, human_seconds, human_shape
 from workbench.ui.grouped import parts_of
-from workbench.ui.help import FUSION, OPTIONS
+from workbench.ui.help import FUSION, meaning
 from workbench.ui.panel import Panel, esm
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def site_content(
     peers: str = "layers",
     *,
     alone: bool = False,
+    device: str = "",
 ) -> dict[str, Any]:
     """An arc: its sites, and per option what it does.
 
@@ -82,6 +83,8 @@ def site_content(
         What these are: identical ``layers`` or ``repeats``, or ``waits`` of one moment.
     alone : bool
         Whether it is set alone, and not together with them.
+    device : str
+        The program's, by which an option may mean something else.
     """
     first = sites[0]
     place, _, text = first.source.partition(" ")
@@ -106,7 +109,7 @@ def site_content(
                 "id": site.id,
                 "lever": _LEVERS.get(site.lever, site.lever),
                 "note": _note(site),
-                "options": [_option(site, option, effects, labels, machine) for option in site.options],
+                "options": [_option(site, option, effects, labels, machine, device) for option in site.options],
             }
             for site in sites
         ],
@@ -120,11 +123,16 @@ def _note(site: Site) -> str:
 
 
 def _option(
-    site: Site, option: str, effects: Mapping[str, Mapping[str, Effect]], labels: Mapping[str, str], machine: str
+    site: Site,
+    option: str,
+    effects: Mapping[str, Mapping[str, Effect]],
+    labels: Mapping[str, str],
+    machine: str,
+    device: str,
 ) -> dict[str, Any]:
     current = option == site.choice
     reason = "" if current else site.illegal.get(option, "")
-    means = OPTIONS.get((site.lever, option), "")
+    means = meaning(site.lever, option, device)
     shown: dict[str, Any] = {"name": option, "current": current, "reason": reason, "means": means}
     if current or reason:
         return shown
