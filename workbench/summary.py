@@ -255,7 +255,7 @@ def run_line(run: Run) -> str:
     if run.compile_s is not None:
         parts.append(f"compiled in {human_seconds(run.compile_s)}")
     if run.step_s is not None:
-        parts.append(f"step {human_seconds(run.step_s)}")
+        parts.append(f"step {human_seconds(run.step_s)}" + (f" ({run.beside_load})" if run.beside_load else ""))
     if (peak := run.memory["measured_peak_bytes"]) is not None:
         parts.append(f"peak {human_bytes(peak)}")
     if run.accuracy is not None:

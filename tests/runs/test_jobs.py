@@ -87,6 +87,7 @@ def test_a_run_tells_what_it_measured(finished: Run) -> None:
     told = json.loads(json.dumps(finished.to_json(), allow_nan=False))
     assert list(told) == [
         "ok", "error", "warnings", "compile_s", "compile_attributed", "proven", "rules", "stages", "step_s", "times",
+        "beside_load",
         "clocks", "against", "memory", "accuracy", "run_dir"
     ]  # fmt: skip
     assert told["proven"] is None, "without choices unmodified Thunder runs, and there is nothing to prove"

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
-from workbench.runs import timing
+from workbench.programs import resolve
+from workbench.runs import events, jobs, logs, timing
 from workbench.runs.accuracy import Stepper
 from workbench.runs.clocks import CLOCKED_STEPS, Kernel, gaps, launch_bound, turns_of
+from workbench.runs.request import prepare
 
 
 def test_an_interval_holds_the_true_median_as_often_as_it_says() -> None:
@@ -75,3 +84,46 @@ def test_ranks_clock_equally_many_steps_however_long_each_takes() -> None:
     """A rank that took more steps than another waited for it for ever."""
     assert {turns_of(step_s, float("inf")) for step_s in (1e-4, 2e-3, 3e-3, 1.0)} == {CLOCKED_STEPS}
     assert turns_of(2e-3, 5.0) > turns_of(3e-3, 5.0) > turns_of(1.0, 5.0) == CLOCKED_STEPS
+
+
+@pytest.mark.slow
+def test_the_cpu_time_of_other_processes_is_seen_and_the_own_is_not() -> None:
+    def watched(work: Callable[[], object]) -> float:
+        # The least of a few: this machine may have other load, too.
+        found = []
+        for _ in range(3):
+            watch = timing.LoadWatch()
+            until = time.perf_counter() + 0.5
+            while time.perf_counter() < until:
+                work()
+            found.append(watch.other_cores())
+        return min(found)
+
+    quiet = watched(lambda: None)
+    burning = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        time.sleep(0.3)
+        assert watched(lambda: time.sleep(0.01)) > 0.4
+    finally:
+        burning.kill()
+        burning.wait()
+    assert quiet < os.cpu_count()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("other_cores", "free_cores", "marked"),
+    [(None, None, False), (0.1, -0.1, False), (6.0, 2.0, False), (0.5, -0.5, True), (1.5, -1.5, True)],
+)
+def test_step_times_beside_other_load_are_marked(
+    tmp_path: Path, other_cores: float | None, free_cores: float | None, marked: bool
+) -> None:
+    folder = prepare(tmp_path / "run", resolve("mlp", device="cpu"))
+    log = logs.EventLog(folder / logs.LOG_FILE)
+    log.write(events.Started(t_s=0.0, pid=1, time_s=1.0))
+    given = {} if other_cores is None else {"other_cores": other_cores, "free_cores": free_cores}
+    log.write(events.StepTimes(t_s=1.0, step_s=0.2, samples_s=[0.2] * 3, **given))
+    log.write(events.Finished(t_s=2.0))
+    run = jobs.follow(folder)
+    said = f"measured beside other load: other processes used {other_cores:.1f} cores meanwhile" if marked else ""
+    assert run.beside_load == said
+    assert run.to_json()["beside_load"] == said

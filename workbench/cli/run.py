@@ -166,7 +166,7 @@ def _run_table(document: dict[str, Any]) -> Table:
     predicted, measured = memory.get("predicted_peak_bytes"), memory.get("measured_peak_bytes")
     rows = {
         "compile time": seconds_text(document["compile_s"]),
-        "step time": seconds_text(document["step_s"]),
+        "step time": ", ".join(filter(None, (seconds_text(document["step_s"]), document.get("beside_load", "")))),
         "peak memory, predicted": human_bytes(predicted) if predicted is not None else "",
         "peak memory, measured": human_bytes(measured) if measured is not None else "",
         "run": str(document["run_dir"]),

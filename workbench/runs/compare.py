@@ -183,6 +183,8 @@ def _warnings(runs: Sequence[Run]) -> list[str]:
         if run.error:
             found.append(f"{run.name}: {run.error}")
         found += [f"{run.name}: {warning}" for warning in run.warnings]
+        if run.beside_load:
+            found.append(f"{run.name} was {run.beside_load}")
         if run.times is None:
             found.append(f"{run.name} has no step times")
         elif not getattr(events.last_of(run.events, events.StepTimes), "yardstick_s", 0.0):

@@ -261,6 +261,9 @@ class StepTimes(Event):
     yardstick_s : float
         Median of the fixed little computation beside the steps: by it runs of different moments know how far the
         machine drifted between them. 0 in logs of before it was kept.
+    other_cores, free_cores : float, optional
+        Cores that other processes used meanwhile, and those that were left beside these and the run's own threads:
+        fewer than none where they competed. None in logs of before they were kept.
     """
 
     type = "step_times"
@@ -272,6 +275,8 @@ class StepTimes(Event):
     device_s: float = 0.0
     noise: float = 0.0
     yardstick_s: float = 0.0
+    other_cores: float | None = None
+    free_cores: float | None = None
 
 
 @_event

@@ -24,6 +24,10 @@ FINAL_STATES = ("done", "failed", "cancelled")
 _STATES: dict[str, State] = {"finished": "done", "failed": "failed", "cancelled": "cancelled"}
 
 
+COMPETED_CORES = 0.25
+"""Cores that are wanted beyond those that there are, from which on step times are marked."""
+
+
 class Record:
     """A run as its folder holds it: its request, and the events so far.
 
@@ -192,6 +196,14 @@ class Record:
         return {n: getattr(times, n) for n in ("step_s", "low_s", "high_s", "host_s", "device_s", "noise")}
 
     @property
+    def beside_load(self) -> str:
+        """That other processes competed for the CPU while steps were timed, in words; empty where none did."""
+        times = self._last(events.StepTimes)
+        if times is None or times.other_cores is None or times.free_cores is None or times.free_cores > -COMPETED_CORES:
+            return ""
+        return f"measured beside other load: other processes used {times.other_cores:.1f} cores meanwhile"
+
+    @property
     def against(self) -> dict[str, dict[str, Any]]:
         """By name, each other way to run the program that was timed interleaved with this run's.
 
@@ -298,6 +310,7 @@ class Record:
             "stages": self.stages,
             "step_s": self.step_s,
             "times": self.times,
+            "beside_load": self.beside_load,
             "clocks": self._clocks_json(),
             "against": self.against,
             "memory": {

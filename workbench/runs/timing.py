@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import psutil
 import torch
 from numpy.typing import NDArray
 
@@ -175,6 +176,31 @@ def noise(yardsticks_s: Sequence[float]) -> float:
         return 0.0
     low, middle, high = np.percentile(np.asarray(yardsticks_s, float), (25, 50, 75))
     return float((high - low) / 2 / middle)
+
+
+class LoadWatch:
+    """CPU time that other processes use, from when it is made; in cores, that is seconds of CPU time a second."""
+
+    LEAST_S = 0.25
+    """Systems count CPU time in hundredths of a second: what is measured sooner is watched for this long."""
+
+    def __init__(self) -> None:
+        self._begun = self._read()
+
+    @staticmethod
+    def _read() -> tuple[float, float]:
+        times = psutil.cpu_times()
+        # What guests take is part of what the system says users take.
+        idle_s = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "guest", 0.0)
+        busy_s = sum(times) - idle_s - getattr(times, "guest_nice", 0.0)
+        return time.perf_counter(), busy_s - time.process_time()
+
+    def other_cores(self) -> float:
+        """Cores that others have used since."""
+        begun_s, before_s = self._begun
+        time.sleep(max(0.0, self.LEAST_S - (time.perf_counter() - begun_s)))
+        now_s, busy_s = self._read()
+        return max(0.0, (busy_s - before_s) / (now_s - begun_s))
 
 
 def _yardstick() -> float:

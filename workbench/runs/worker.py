@@ -287,6 +287,7 @@ def _time(stepper: Stepper, variants: dict[str, Stepper], log: logs.EventLog, op
             log.write(events.Step(t_s=log.now_s(), seconds=sample.wall_s, warmup=False))
 
     steppers = {own: stepper, **variants}
+    load = timing.LoadWatch()
     found = timing.interleaved(
         {name: functools.partial(timing.time_step, each) for name, each in steppers.items()},
         options.samples,
@@ -294,6 +295,7 @@ def _time(stepper: Stepper, variants: dict[str, Stepper], log: logs.EventLog, op
         seed=options.seed,
         on_sample=on_sample,
     )
+    other_cores = load.other_cores()
     samples_s = [sample.wall_s for sample in found[own]]
     step = timing.estimate(samples_s)
     yardsticks_s = [sample.yardstick_s for samples in found.values() for sample in samples]
@@ -308,6 +310,8 @@ def _time(stepper: Stepper, variants: dict[str, Stepper], log: logs.EventLog, op
             device_s=statistics.median(sample.device_s for sample in found[own]),
             noise=timing.noise(yardsticks_s),
             yardstick_s=statistics.median(yardsticks_s),
+            other_cores=other_cores,
+            free_cores=(os.cpu_count() or 1) - _threads(stepper) - other_cores,
         )
     )
     for name in variants:
@@ -324,6 +328,13 @@ def _time(stepper: Stepper, variants: dict[str, Stepper], log: logs.EventLog, op
                 ratio_high=ratio.high,
             )
         )
+
+
+def _threads(stepper: Stepper) -> int:
+    """Threads of this process that compute on the CPU in a step."""
+    import torch
+
+    return torch.get_num_threads() if stepper.device.type == "cpu" else 1
 
 
 def _variants(

@@ -229,5 +229,5 @@ def run_row(run: Run) -> dict[str, Any]:
         "accuracy": "" if accuracy is None else ("ok" if accuracy.ok else "differs"),
         "state": run.state,
         "error": run.error or "",
-        "warnings": list(run.warnings),
+        "warnings": [*run.warnings, *filter(None, (run.beside_load,))],
     }

@@ -199,6 +199,9 @@ def _step_time(run: Run | None, measured: str, against: Against) -> list[dict[st
     if run is None or times is None:
         return [dict(_UNMEASURED)]
     value = {"text": human_seconds(times["step_s"]), "kind": measured, **_step_change(run, against)}
+    if run.beside_load:
+        value["kind"] = f"{measured} beside other load"
+        value["tip"] = "; ".join(filter(None, (value.get("tip", ""), run.beside_load)))
     range_s = _interval(times["low_s"], times["high_s"])
     interval = {"text": range_s, "kind": measured, "tip": "95 % interval of the median"}
     beside = [
