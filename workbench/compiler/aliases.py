@@ -368,7 +368,7 @@ def writes_in_backward(forward: fx.Graph, backward: fx.Graph) -> bool:
     Parameters
     ----------
     forward, backward : Graph
-        The forward gives its results and what it saves. The backward takes the context, gradients and saved values.
+        The first gives its results and what it saves; the other takes the context, the gradients, and what is saved.
     """
     results, saved = next(iter(forward.find_nodes(op="output"))).args[0]
     inputs = list(backward.find_nodes(op="placeholder"))

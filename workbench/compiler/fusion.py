@@ -548,6 +548,16 @@ def _nvfuser_executor() -> Any:
     class ControlledNvFuser(KeptPasses, impl.nvFuserExecutor):  # type: ignore[name-defined]  # known at run time only
         """nvFuser with our cuts between fusions."""
 
+        def can_execute_or_fuse(self, bsym: BoundSymbol) -> bool:
+            """Whether the gradient of a statement is nvFuser's to take.
+
+            Thunder also takes it where nvFuser's own implementation refuses the arguments and can fuse the parts. Its
+            `cross_entropy` then fails on sums, and leaves out the weights of a mean.
+            """
+            if self.get_grad_transform(bsym.sym) is not None:
+                return bool(self.can_execute(bsym))
+            return bool(super().can_execute_or_fuse(bsym))
+
         def fusion_pass(self, trace: TraceCtx) -> TraceCtx:
             control = self.control
             control.partitioned = control.timed("partition", lambda: self._partitioned(trace))

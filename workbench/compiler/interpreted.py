@@ -107,6 +107,11 @@ def refuse_lost(trace: TraceCtx) -> None:
     _refuse_unseen(trace, through)
     _refuse_statistics(trace)
     for bsym in through:
+        if _sums(bsym):
+            raise ProgramError(
+                f"{_place(bsym)}Thunder cannot differentiate the sum of losses of {bsym.sym.name}, which fails as it "
+                "runs: open it with capture='auto', or sum what reduction='none' gives"
+            )
         if draws_again(bsym):
             raise ProgramError(
                 f"{_place(bsym)}Thunder draws other numbers for the gradient of {bsym.sym.name} than for itself: open "
@@ -197,6 +202,13 @@ def _smooths(bsym: BoundSymbol) -> bool:
     if bsym.sym.name != "cross_entropy" or len(bsym.args) < 2 or bsym.args[0].shape == bsym.args[1].shape:
         return False
     return bool(bsym.kwargs.get("label_smoothing", bsym.args[7] if len(bsym.args) > 7 else 0.0))
+
+
+def _sums(bsym: BoundSymbol) -> bool:
+    """Whether a statement is the sum of losses of classes: Thunder gives the backward a weight of another type."""
+    if bsym.sym.name != "cross_entropy" or len(bsym.args) < 2 or bsym.args[0].shape == bsym.args[1].shape:
+        return False
+    return bool(bsym.kwargs.get("reduction", bsym.args[6] if len(bsym.args) > 6 else "mean") == "sum")
 
 
 def _keeps_statistics(bsym: BoundSymbol) -> bool:

@@ -1,0 +1,109 @@
+"""Plans for nvFuser of losses that its own `cross_entropy` is not made for: sums, weights, no reduction."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+import workbench
+from tests.nvfuser import replays
+from workbench.errors import ProgramError
+from workbench.executor import why_no_nvfuser
+
+pytestmark = pytest.mark.skipif(bool(why_no_nvfuser()), reason=why_no_nvfuser())
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "a class ignored": {"ignore_index": 3},
+    "smoothed": {"label_smoothing": 0.1},
+}
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def given(dtype: torch.dtype = torch.float32, *, ignored: int = -100) -> tuple[torch.Tensor, ...]:
+    torch.manual_seed(0)
+    target = torch.randint(0, 10, (8,))
+    target[:2] = ignored
+    weight = torch.rand(10)
+    return torch.randn(8, 6, dtype=dtype), torch.randn(6, 10, dtype=dtype, requires_grad=True), target, weight
+
+
+def eager(program: Callable[..., torch.Tensor], arguments: tuple[torch.Tensor, ...]) -> replays.Eager:
+    """What PyTorch makes of a program, by the names of its parameters, which Thunder's interpreter would refuse."""
+    names = list(inspect.signature(program).parameters)
+    given = {name: tensor.detach().clone() for name, tensor in zip(names, arguments, strict=True)}
+    asked = {n: given[n].clone().requires_grad_() for n, t in zip(names, arguments, strict=True) if t.requires_grad}
+    made = program(**{**given, **asked})
+    gradients = torch.autograd.grad(made, list(asked.values()), torch.ones_like(made))
+    return replays.Eager(given, [made.detach()], dict(zip(asked, gradients, strict=True)), {})
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("weighed", [False, True])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_loss_plans_and_its_gradients_are_eager_pytorchs(name: str, weighed: bool, reduction: str) -> None:
+    options = OPTIONS[name]
+
+    def program(x: torch.Tensor, w: torch.Tensor, target: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        weights = weight if weighed else None
+        losses = functional.cross_entropy(x @ w, target, weights, reduction=reduction, **options)
+        return losses.sin()
+
+    arguments = given(ignored=options.get("ignore_index", -100))
+    bench = workbench.open(program, *arguments, device="planned", executor="nvfuser")
+    assert bench.plan.proof.proven
+    replays.holds(bench, eager(program, arguments))
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 10), (2, 10, 4), (8, 10)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_loss_divided_by_a_count_plans(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    def program(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        logits = (x * 2).float()
+        if target.ndim == 2 and target.shape[1] != x.shape[2]:
+            logits, target = logits.flatten(0, 1), target.flatten(0, 1)
+        return functional.cross_entropy(logits, target, reduction="sum") / 7
+
+    lengths = shape[:1] if len(shape) == 2 else (shape[0], 4)
+    arguments = torch.randn(shape, dtype=dtype, requires_grad=True), torch.randint(0, 4, lengths)
+    bench = workbench.open(program, *arguments, device="planned", executor="nvfuser")
+    replays.holds(bench, eager(program, arguments))
+
+
+@pytest.mark.slow
+def test_a_causal_model_given_a_number_of_items_plans() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2
+    )
+    model = transformers.LlamaForCausalLM(config)
+    tokens = torch.randint(0, 64, (2, 8))
+    bench = workbench.open(model, tokens, labels=tokens, num_items_in_batch=14, device="planned", executor="nvfuser")
+    plans = [part.plan for part in bench.parts if hasattr(part, "plan")]
+    assert len(plans) == 2
+    assert all(plan.proof.proven and plan.split.backward is not None for plan in plans)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_nvfusers_own_loss_is_used_where_it_is_right(reduction: str) -> None:
+    def program(x: torch.Tensor, w: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(x @ w, target, reduction=reduction)
+
+    bench = workbench.open(program, *given()[:3], device="planned", executor="nvfuser")
+    members = {member.sym.name for fusion in replays.fusions(bench) for member in fusion.subsymbols}
+    assert ("nv_cross_entropy_fwd" in members) == (reduction == "mean")
+
+
+@pytest.mark.parametrize("executor", ["torch", "nvfuser"])
+def test_thunders_own_gradient_of_a_sum_is_refused_by_line(executor: str) -> None:
+    def program(x: torch.Tensor, w: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(x @ w, target, reduction="sum")
+
+    device = "planned" if executor == "nvfuser" else "cpu"
+    with pytest.raises(ProgramError, match=r"test_cross_entropy\.py:\d+ .*sum of losses.*capture='auto'"):
+        workbench.open(program, *given()[:3], device=device, executor=executor, capture="interpreter")
