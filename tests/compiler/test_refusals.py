@@ -417,3 +417,43 @@ def test_mistakes_are_told_in_one_line(name: str) -> None:
     message = str(refused.value)
     assert told in message
     assert not re.search(r"\n|FX node|FakeTensor|0x", message)
+
+
+def adds_to_a_leaf(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    w.add_(1)
+    return (x * w).sum()
+
+
+def sets_in_a_leaf(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    w[0] = 0.0
+    return (x * w).sum()
+
+
+def writes_a_view_of_a_leaf(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    w.view(-1).mul_(2)
+    return (x * w).sum()
+
+
+def activates_a_leaf(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return (x * torch.nn.functional.relu(w, inplace=True)).sum()
+
+
+@pytest.mark.parametrize("capture", ["auto", "interpreter"])
+@pytest.mark.parametrize(
+    "program", [adds_to_a_leaf, sets_in_a_leaf, writes_a_view_of_a_leaf, activates_a_leaf], ids=lambda f: f.__name__
+)
+def test_a_write_into_a_leaf_is_refused_as_eager_pytorch_refuses_it(program: Any, capture: str) -> None:
+    given = torch.randn(4), torch.randn(4, requires_grad=True)
+    with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+        program(*given)
+    with pytest.raises(ProgramError, match=r"test_refusals\.py:\d+ .*changed copy.*leaf Variable that requires grad"):
+        workbench.open(program, *given, device="cpu", capture=capture)
+
+
+def test_a_detached_leaf_may_be_written() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        w.detach().add_(1)
+        return (x * 2).sum()
+
+    given = torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)
+    assert workbench.open(program, *given, device="cpu").plan.proof.proven

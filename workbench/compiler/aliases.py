@@ -29,6 +29,7 @@ READ_BEHIND = (
     "what it was"
 )
 
+WRITTEN_LEAF = "a leaf Variable that requires grad is being used in an in-place operation"
 WRITTEN_IN_BACKWARD = "the backward of a torch.autograd.Function writes in place what others see"
 
 _GIVEN = ("placeholder", "get_attr")
@@ -274,6 +275,22 @@ class Aliases:
         kept = statistics_of(node.args, node.kwargs)
         if any(isinstance(each, fx.Node) and _viewed(each) is not None for each in kept):
             raise NotImplementedError(STATISTICS)
+
+    def refuse_leaf(self, node: fx.Node) -> None:
+        """Refuse a write into a leaf that requires gradients, as eager PyTorch does when it runs.
+
+        Raises
+        ------
+        NotImplementedError
+            With PyTorch's reason.
+        """
+        if node in self._unseen or writes(node) is None:
+            return
+        *chain, owner = _chain(node)
+        value = owner.meta.get("example_value")
+        if owner.op in _GIVEN and isinstance(value, torch.Tensor) and value.requires_grad and value.is_leaf:
+            if not any(_name(each).startswith("detach") for each in chain):
+                raise NotImplementedError(WRITTEN_LEAF)
 
     def itself(self, node: fx.Node) -> fx.Node | None:
         """What a node without a gradient of its own hands on as it is, with its gradient: ``loss.float()`` of floats.

@@ -461,6 +461,8 @@ def _captured(
             for out in b.flat_proxy_outs
         ]
         arguments = {n: t for n, t in zip(names, inputs, strict=True) if isinstance(t, torch.Tensor)}
+        if way == "interpreter":
+            interpreted.refuse_written_leaves(jitted._lc_cs.last_traces[0], arguments)
         beside = frozenset(n for n, t in arguments.items() if any(t is each for each in given_back))
         stage = hooks.stage.of_tensors(arguments, unread, beside)
         made = (jitted._lc_cd, jitted._lc_cs, hooks.cache_info)

@@ -25,6 +25,9 @@ DECIDES = "a number that is read from a tensor decides what is done"
 DRAWS_AGAIN = "Thunder draws other numbers for its gradient than for itself"
 """How the reason goes of an operator that draws random numbers and that Thunder runs again for its gradient."""
 
+FLEXIBLE = "where flex_attention makes a mask of its own"
+"""Said of what PyTorch's `flex_attention` does where it is given no mask."""
+
 ASSERTED = "asserted by the program"
 """Said of a check of values that a person wrote, which PyTorch adds, too."""
 
@@ -153,6 +156,11 @@ _CAUSES = (
         "padded batch, and mask what is behind each end",
     ),
     (
+        r"leaf Variable that requires grad is being used in an in-place operation",
+        "eager PyTorch refuses to write a leaf that requires gradients: compute from a changed copy, as w + 1 in place "
+        "of w.add_(1), or write it after the step, outside of the program",
+    ),
+    (
         r"written in place under no_grad",
         "write after the step, outside of the program; or compute from a changed copy, and leave the parameter as it "
         "is: scale = self.scale.clamp(max=100) in place of self.scale.clamp_(max=100)",
@@ -217,6 +225,12 @@ _CAUSES = (
     (
         r"Unsupported functorch tracing attempt",
         "what a config compiled is called inside of torch.vmap or torch.func: give these the module itself",
+    ),
+    (
+        FLEXIBLE,
+        "give flex_attention the mask that it makes, made before the program: block_mask=create_block_mask("
+        "lambda b, h, q, k: q >= 0, None, None, queries, keys, device=...); PyTorch runs the attention then, and the "
+        "program comes in as parts. Without a score_mod, torch.nn.functional.scaled_dot_product_attention is the same",
     ),
     (
         r"_functorch\.predispatch",

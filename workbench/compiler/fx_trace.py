@@ -47,7 +47,7 @@ from workbench.compiler.calls import (
     written,
 )
 from workbench.compiler.casts import cast
-from workbench.compiler.causes import ASSERTED, DRAWS_AGAIN, remedy
+from workbench.compiler.causes import ASSERTED, DRAWS_AGAIN, FLEXIBLE, remedy
 from workbench.compiler.foreach import FOREACH
 from workbench.compiler.frames import Frame, place_of
 from workbench.compiler.gradients import lost_conjugate, without_gradient
@@ -407,6 +407,7 @@ class _Tracer(fx.Interpreter):
         with _located(place):
             try:
                 self.aliases.refuse_statistics(n)
+                self.aliases.refuse_leaf(n)
                 shared = self._shared(n)
                 made = self._power(n) if self.differentiated and _has_exponent_of_its_own(n) else super().run_node(n)
                 made = made if shared is None else self._write_again(n, shared)
@@ -650,7 +651,8 @@ def _told(frame: Frame, node: fx.Node, error: Exception) -> str:
     kind = "" if isinstance(error, NotImplementedError) else f"{type(error).__name__}: "
     name = name_of(node.target)
     asserted = f", {ASSERTED}" if read_line(frame.file, frame.line).startswith("assert") else ""
-    advice = remedy(f"{name}: {kind}{reason}{asserted}") or (
+    within = f", {FLEXIBLE}" if "attention/flex_attention.py" in node.meta.get("stack_trace", "") else ""
+    advice = remedy(f"{name}: {kind}{reason}{asserted}{within}") or (
         "write it with operators that thunder.torch has, or register it by thunder.torch.register_custom_op"
     )
     return f"{where}Thunder cannot trace {name}: {advice} ({kind}{reason[:300]})"

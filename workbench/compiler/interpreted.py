@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import random
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from workbench.compiler.aliases import KEEPS_STATISTICS, STATISTICS, UNDER_NO_GRAD, statistics_of
+from workbench.compiler.aliases import KEEPS_STATISTICS, STATISTICS, UNDER_NO_GRAD, WRITTEN_LEAF, statistics_of
 from workbench.compiler.calls import draws_again, refuse_lists
 from workbench.compiler.causes import DECIDES, UNREAD, remedy
-from workbench.compiler.copies import VIEWS, leaves
+from workbench.compiler.copies import VIEWS, Memory, inside_of, is_copy, leaves
 from workbench.compiler.gradients import lost_conjugate
 from workbench.compiler.names import class_of, told_place
 from workbench.compiler.resized import is_thunders
@@ -129,6 +129,34 @@ def refuse_lost(trace: TraceCtx) -> None:
                 f"{_place(bsym)}Thunder cannot differentiate {bsym.sym.name}: open it with capture='auto', which "
                 f"leaves this to PyTorch, or compute with real and imaginary parts ({reason})"
             )
+
+
+def refuse_written_leaves(trace: TraceCtx, arguments: Mapping[str, torch.Tensor]) -> None:
+    """Refuse a program that writes a leaf that requires gradients, as eager PyTorch does when it runs.
+
+    Parameters
+    ----------
+    trace : TraceCtx
+        As interpreted.
+    arguments : mapping of str to Tensor
+        Tensors behind the trace's arguments.
+
+    Raises
+    ------
+    ProgramError
+        With the person's own line, and what to do.
+    """
+    wanted = {name for name, tensor in arguments.items() if tensor.is_leaf and tensor.requires_grad}
+    if not wanted or not torch.is_grad_enabled():
+        return
+    memory = Memory(trace.bound_symbols)
+    for bsym in trace.bound_symbols:
+        for leaf in leaves([bsym]) if inside_of(bsym)[0] else ():
+            unseen = any(
+                ProxyTag.DETACHED_AUTOGRAD_GRAPH in p.tags for p in (*leaf.flat_proxy_args, *leaf.flat_proxy_outs)
+            )
+            if is_copy(leaf) and not unseen and memory.base(leaf.args[1].name) in wanted:
+                raise ProgramError(f"{_place(bsym)}{remedy(WRITTEN_LEAF)} ({WRITTEN_LEAF})")
 
 
 def refuse_unsaved(trace: TraceCtx, forward: TraceCtx, backward: TraceCtx | None) -> None:
