@@ -288,9 +288,9 @@ class Aliases:
             return
         *chain, owner = _chain(node)
         value = owner.meta.get("example_value")
-        if owner.op in _GIVEN and isinstance(value, torch.Tensor) and value.requires_grad and value.is_leaf:
-            if not any(_name(each).startswith("detach") for each in chain):
-                raise NotImplementedError(WRITTEN_LEAF)
+        leaf = isinstance(value, torch.Tensor) and value.requires_grad and value.is_leaf
+        if owner.op in _GIVEN and leaf and not any(_name(each).startswith("detach") for each in chain):
+            raise NotImplementedError(WRITTEN_LEAF)
 
     def itself(self, node: fx.Node) -> fx.Node | None:
         """What a node without a gradient of its own hands on as it is, with its gradient: ``loss.float()`` of floats.
